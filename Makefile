@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint types
+.PHONY: setup demo test lint types docs
 
 setup: $(STAMP)
 	$(BIN)/mirrorsd models fetch smollm2-135m-instruct
@@ -26,3 +26,7 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python -m mkdocs build --strict

@@ -1,6 +1,6 @@
-"""What benchmarks share: where results and pages are, how they are written, and the options that several take.
+"""The harness of all benchmarks: arguments, rounds in which contenders take turns, machine facts, results and pages.
 
-What a result says of the weights it is about, see benchmarks/README.md: `measured` (and `formats`).
+Every result has the entry `measured`, the hashes of the weights that it is about; see benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import argparse
 import hashlib
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 # scripts measure the tree that they are in, whatever is installed
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,22 +22,47 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
+from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile
 from mirrorsd.json_text import json_text
 from mirrorsd.model_pair import ModelPair
 from runtime.drafters.shipped import SHIPPED_FOLDER
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+T = TypeVar("T")
 EMBEDDED = "smollm2-135m-instruct"
 _SOURCE = "mirrorsd.json"
 """In the folder of a model that was converted: what from, and by which conversion."""
 _WEIGHTS = ("config.json", "*.safetensors")
 
 
-def arguments(doc: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is a script's docstring."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(doc: str | None, *, out: Path | None = None, rounds: int | None = None) -> argparse.ArgumentParser:
+    """Return a parser whose help is a script's docstring, with `--out` and `--rounds` where they have a default."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if out is not None:
+        parser.add_argument("--out", type=Path, default=out, help="the result file")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=at_least_two, default=rounds, help="that count, after those that warm up")
+    return parser
+
+
+def rounds_of(count: int, *, warm_up: int = 2) -> Iterator[tuple[int, bool]]:
+    """Yield the index of every round and whether it counts: in the first ones models load and graphs compile."""
+    for index in range(warm_up + count):
+        start_s = time.monotonic()
+        yield index, index >= warm_up
+        print(f"round {index + 1} of {warm_up + count}: {time.monotonic() - start_s:.0f} s", flush=True)
+
+
+def in_turn(contenders: Iterable[T], index: int) -> list[T]:
+    """Return the order of a round, backwards in every second one, so that a drift of the machine meets all alike."""
+    return list(contenders)[:: -1 if index % 2 else 1]
+
+
+def facts(pair: ModelPair, *, with_formats: bool = False) -> dict[str, Any]:
+    """Return the machine and the weights that a result is about, and the formats if it depends on them."""
+    own = {"platform": describe_host(), "measured": measured_pair(pair)}
+    return own | ({"formats": formats()} if with_formats else {})
 
 
 def at_least_two(text: str) -> int:
@@ -51,8 +75,9 @@ def at_least_two(text: str) -> int:
 
 
 def prompt_arguments(doc: str | None) -> argparse.ArgumentParser:
-    """The same with the options that `chosen_prompts` reads."""
+    """Return a parser with the options that `chosen_prompts` reads."""
     parser = arguments(doc)
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
@@ -118,24 +143,9 @@ def out_of_date(result: Mapping[str, Any], today: Mapping[str, str]) -> list[str
     return changed + [f"{name} format" for name, own in result.get("formats", {}).items() if now.get(name) != own]
 
 
-@contextmanager
-def busy_process() -> Iterator[None]:
-    """One process that computes all the time, on whichever core is free."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def rewrite_page(change: Callable[[str], str]) -> None:
-    """Write docs/training.md anew."""
-    PAGE.write_text(change(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def with_section(page: str, name: str, text: str) -> str:
     """The page with `text` between the two markers of that name."""
-    section = rf"(<!-- {name}: written by benchmarks/\w+\.py -->\n).*?(<!-- end of {name} -->)"
+    section = rf"(<!-- {name}: written by benchmarks/pages\.py -->\n).*?(<!-- end of {name} -->)"
     changed, count = re.subn(section, lambda found: found[1] + text + found[2], page, flags=re.DOTALL)
     assert count == 1, f"the page has {count} sections named {name}"
     return changed

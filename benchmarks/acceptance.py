@@ -2,10 +2,9 @@
 
     python benchmarks/acceptance.py                                   the shipped prompts, every drafter
     python benchmarks/acceptance.py --prompts question.jsonl          Spec-Bench's questions, first turns
-    python benchmarks/acceptance.py --engine --drafters NAME          through real lanes, round by round
 
-The models are recorded at every position of the target's text once, and all settings replayed from there; a replay
-has the rounds of the engine (benchmarks/exactness.py), which --engine runs instead, for as long as it takes. Writes
+The models are recorded at every position of the target's text once, and all settings are replayed from there; a
+replay has the rounds of real lanes (benchmarks/exactness.py). Writes
 benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the figures on
 the drafters' cards with --card. Acceptance does not depend on time: it may run next to other work.
 """
@@ -15,8 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -30,10 +28,8 @@ from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, local_lanes
-from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
-from mirrorsd.text_engine import Decoding, TextEngine
 from runtime.drafters.registry import KINDS, kind_of
 from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
@@ -60,15 +56,15 @@ def main() -> None:
         "platform": describe_host(),
     }
     path = RESULTS / f"acceptance-{name}.json"
-    with _source(pair, prompts, options) as rounds_of:
-        for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
-            settings = {}
-            for label, schedule in _schedules(drafter, options.lane or local_lanes()[0].name):
-                settings[label] = _figures(rounds_of(schedule))
-                print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
-            _keep(path, shared, drafter, settings, target_folder=pair.target_folder)
-            if options.card and (find_drafter(drafter) / CARD_FILE).is_file():
-                add_acceptance(find_drafter(drafter), name, _for_card(settings))
+    replay = _replay(pair, prompts, options)
+    for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
+        settings = {}
+        for label, schedule in _schedules(drafter, local_lanes()[0].name):
+            settings[label] = _figures(_rounds(replay, schedule, prompts))
+            print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
+        _keep(path, shared, drafter, settings, target_folder=pair.target_folder)
+        if options.card and (find_drafter(drafter) / CARD_FILE).is_file():
+            add_acceptance(find_drafter(drafter), name, _for_card(settings))
     print(path.name)
 
 
@@ -80,37 +76,20 @@ class Rounds(NamedTuple):
     committed: list[int]
 
 
-RoundsOf = Callable[[Schedule], list[Rounds]]
-"""The rounds of every prompt by a schedule."""
-
-
-@contextmanager
-def _source(pair: ModelPair, prompts: Sequence[Prompt], options: argparse.Namespace) -> Iterator[RoundsOf]:
-    """Where rounds come from: the engine, or a record that is kept no longer than needed."""
-    if options.engine:
-        decoding = Decoding(max_new_tokens=options.max_new_tokens)
-        with TextEngine(pair, device_lanes("cpu", pair.dtype)) as engine:
-            yield lambda schedule: [_real(engine, prompt, schedule, decoding) for prompt in prompts]
-        return
+def _replay(pair: ModelPair, prompts: Sequence[Prompt], options: argparse.Namespace) -> Replay:
+    """Record the pair on the prompts; the record is kept no longer than needed."""
     with tempfile.TemporaryDirectory() as folder:
         depth, top_k = DYNAMIC_TREE["num_speculative_tokens"], DYNAMIC_TREE["tree_top_k"]
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS), trees=((depth, top_k),))
-        record_path = Path(folder) / "record.npz"
-        accepted = record(pair, prompts, record_path, reach=reach, num_threads=options.threads, progress=_show)
-    replay = Replay(accepted)
-    yield lambda schedule: _replayed(replay, schedule, prompts)
+        path = Path(folder) / "record.npz"
+        return Replay(record(pair, prompts, path, reach=reach, num_threads=options.threads, progress=_show))
 
 
 def _show(step: str, share: float) -> None:
     print(f"recording {step}: {share:.0%}", flush=True)
 
 
-def _real(engine: TextEngine, prompt: Prompt, schedule: Schedule, decoding: Decoding) -> Rounds:
-    rounds = engine.answer(prompt, schedule, decoding).trace.rounds
-    return Rounds(prompt.category, [one.num_accepted for one in rounds], [one.num_committed for one in rounds])
-
-
-def _replayed(replay: Replay, schedule: Schedule, prompts: Sequence[Prompt]) -> list[Rounds]:
+def _rounds(replay: Replay, schedule: Schedule, prompts: Sequence[Prompt]) -> list[Rounds]:
     walk = replay.walk(schedule, None)
     # what a last round accepts beyond the text's end is not committed
     accepted = np.minimum(walk.num_accepted, walk.num_committed)
@@ -204,9 +183,6 @@ def _options() -> argparse.Namespace:
     parser = prompt_arguments(__doc__)
     parser.add_argument("--drafters", nargs="+", help="names or folders; all that ship if none is given")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--engine", action="store_true", help="run every setting instead of replaying a record")
-    parser.add_argument("--threads", type=int, default=1, help="of the recording")
-    parser.add_argument("--lane", help="where to run; acceptance does not depend on it")
     parser.add_argument("--card", action="store_true", help="put the figures on the drafters' cards")
     return parser.parse_args()
 

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, in_turn, quartiles, rounds_of, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
-from hwprofiles.host import describe_host, lanes_of
+from hwprofiles.host import lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
@@ -35,8 +33,6 @@ from runtime.wire.operations import Dtype
 
 RESULT = RESULTS / "backends.json"
 _WINDOW: Final = 4
-_WARM_UP: Final = 2
-"""Rounds before the first that counts: graphs are compiled in them."""
 
 
 class Contender(NamedTuple):
@@ -72,8 +68,7 @@ def main() -> None:
         engines = {one: stack.enter_context(_engine(pair, one)) for one in CONTENDERS}
         runs = _in_turns(engines, _plans(pair, options.exit_layer), prompts, options)
     content = {
-        "platform": describe_host(),
-        "measured": measured_pair(pair),
+        **facts(pair),
         "max_new_tokens": options.max_new_tokens,
         "num_rounds": options.rounds,
         "window": _WINDOW,
@@ -120,12 +115,9 @@ def turns(plans: Mapping[Contender, Mapping[str, Schedule]], index: int) -> Iter
 
     Plain decoding comes first all the same: texts are compared with its.
     """
-    order = -1 if index % 2 else 1
-    names = list(next(iter(plans.values())))
-    plain = [name for name in names if name.startswith("plain")]
-    rest = [name for name in names if name not in plain]
-    for name in (*plain[::order], *rest[::order]):
-        yield from ((name, one) for one in list(plans)[::order])
+    names = in_turn(next(iter(plans.values())), index)
+    for name in sorted(names, key=lambda name: not name.startswith("plain")):
+        yield from ((name, one) for one in in_turn(plans, index))
 
 
 def _in_turns(
@@ -136,17 +128,15 @@ def _in_turns(
 ) -> dict[str, dict[str, list[Run]]]:
     """Runs by schedule and back end; those of one place in their lists are neighbours in time."""
     found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for index in range(_WARM_UP + options.rounds):
-        if index == _WARM_UP:
-            found.clear()
-        start_s, prompt = time.monotonic(), prompts[index % len(prompts)]
+    for index, counts in rounds_of(options.rounds):
+        prompt = prompts[index % len(prompts)]
         texts: dict[tuple[Contender, str], tuple[int, ...]] = {}
         for name, one in turns(plans, index):
             schedule = plans[one][name]
             made = engines[one].generate(schedule, prompt.ids, max_new_tokens=options.max_new_tokens, eos_token_ids=())
             plain = texts.setdefault((one, schedule.target_lane), made.tokens)
-            found[name][one.name].append(Run(tpot_s([made.trace]), made.tokens == plain))
-        print(f"round {index + 1} of {_WARM_UP + options.rounds}: {time.monotonic() - start_s:.0f} s", flush=True)
+            if counts:
+                found[name][one.name].append(Run(tpot_s([made.trace]), made.tokens == plain))
     return {name: found[name] for name in next(iter(plans.values()))}
 
 
@@ -165,11 +155,9 @@ def _by_contender(runs: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, dict
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=at_least_two, default=7, help="that count, after two that do not")
+    parser = arguments(__doc__, out=RESULT, rounds=7)
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--exit-layer", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()
 
 

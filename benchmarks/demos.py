@@ -2,14 +2,13 @@
 
     python benchmarks/demos.py                     five demos, about half an hour
     python benchmarks/demos.py --torch             the same on lanes of torch
-    python benchmarks/demos.py --busy              the same next to a process that computes all the time
     python benchmarks/demos.py --count 0           runs none, works out the summary of those that are there
 
 Of each demo benchmarks/results/demos/NUMBER/ keeps the result, the profile with its samples, the acceptance record, and
 the traces of the real runs; `mirrorsd report` makes its page again from them. One that is there is not run again, and
 none about other weights is taken among them. A demo that fails ends the series: it is to be mended, not left out.
-Writes benchmarks/results/demos.json, or demos-torch.json and demos-busy.json from folders of their own. Nothing else
-should run on the machine.
+Writes benchmarks/results/demos.json. With --torch it writes demos-torch.json and keeps the demos in out/demos-torch/,
+which is not committed: one series of raw demos is enough to replay. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 from shutil import copyfile
@@ -32,7 +30,6 @@ from _common import (
     EMBEDDED,
     RESULTS,
     arguments,
-    busy_process,
     formats,
     measured_pair,
     out_of_date,
@@ -56,17 +53,17 @@ Json = Mapping[str, Any]
 def main() -> None:
     """Run the demos that are missing, and write the summary."""
     options = _options()
-    name = "demos-busy" if options.busy else "demos-torch" if options.torch else "demos"
-    wanted = [RESULTS / name / str(number) for number in range(1, options.count + 1)]
+    name = "demos-torch" if options.torch else "demos"
+    kept = ROOT / "out" / name if options.torch else RESULTS / name
+    wanted = [kept / str(number) for number in range(1, options.count + 1)]
     missing = [folder for folder in wanted if not folder.exists()]
     if missing:
         weights = {"measured": measured_pair(find_pair(EMBEDDED)), "formats": formats()}
-        _require_same(numbered(RESULTS / name), weights["measured"])
+        _require_same(numbered(kept), weights["measured"])
     for folder in missing:
-        with busy_process() if options.busy else nullcontext():
-            out, wall_s = _demo(Path("out") / name / folder.name, *(_TORCH if options.torch else ()))
-        keep(out, folder, weights | {"busy_process": options.busy, "wall_s": wall_s})
-    if folders := numbered(RESULTS / name):
+        out, wall_s = _demo(Path("out") / "demo-runs" / name / folder.name, *(_TORCH if options.torch else ()))
+        keep(out, folder, weights | {"wall_s": wall_s})
+    if folders := numbered(kept):
         content = summary(folders)
         write_result(RESULTS / f"{name}.json", content)
         print(json.dumps(content["all"], indent=2))
@@ -157,7 +154,7 @@ def _demo(out: Path, *given: str) -> tuple[Path, float]:
 
 def _facts(demo: Json, run: Json) -> dict[str, Any]:
     names = ("created", "num_prompts", "pays", "speedup", "winner", "busy", "notes", "rounds", "total_s")
-    own = {name: run[name] for name in ("busy_process", "wall_s")}
+    own = {"wall_s": run["wall_s"]}
     winner = next(entry for entry in demo["schedules"] if entry["name"] == demo["winner"])
     return {name: demo[name] for name in names} | {"winner_speedup": winner["speedup_measured"]} | own
 
@@ -186,7 +183,6 @@ def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--torch", action="store_true", help="on lanes of torch")
-    parser.add_argument("--busy", action="store_true", help="run a process that computes all the time next to them")
     return parser.parse_args()
 
 

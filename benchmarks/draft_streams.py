@@ -3,18 +3,16 @@
     python benchmarks/draft_streams.py --drafter FOLDER                          the shipped prompts
     python benchmarks/draft_streams.py --drafter FOLDER --prompts question.jsonl --every 4     Spec-Bench's questions
     python benchmarks/draft_streams.py --drafter FOLDER --cost                   what a step costs, on a quiet core
-    python benchmarks/draft_streams.py --page                                    writes the tables of docs/training.md
 
 Target and draft are recorded at every position of the target's greedy text, and rounds are replayed from there, with
 exit features where the draft reads them (`mirrorsd record`; counts do not depend on time). Costs are ratios of steps
-that take turns (A B A B): streams make drafting faster if a step brings more tokens than it costs plain steps. With
-the shipped prompts schedules are predicted too, see `_stream_costs`. Figures of other drafters and prompts are kept.
+that take turns (A B A B): streams make drafting faster if a step brings more tokens than it costs plain steps. Figures
+of other drafters and prompts are kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,15 +25,13 @@ from _common import (
     EMBEDDED,
     RESULTS,
     chosen_prompts,
+    markdown_table,
     measured,
     prompt_arguments,
     quartiles,
     read_result,
-    rewrite_page,
     write_result,
 )
-from _stream_costs import on_platforms, on_this_machine
-from _stream_tables import with_tables
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -58,11 +54,8 @@ CONTEXT, TURNS = 200, 200
 
 
 def main() -> None:
-    """Measure one drafter on one set of prompts, or only what its steps cost, or write the page."""
+    """Measure one drafter on one set of prompts, or only what its steps cost."""
     options = _options()
-    if options.page:
-        rewrite_page(lambda page: with_tables(page, read_result(RESULT)))
-        return
     torch.set_num_threads(1)
     folder = find_drafter(options.drafter)
     drafter = Path(options.drafter).name
@@ -78,9 +71,6 @@ def main() -> None:
     result = read_result(RESULT)
     drafters = result.get("drafters", {})
     own = drafters.get(drafter, {}) | trained(read_card(folder)) | {name: figures(found)}
-    if name == "shipped":
-        own["this_machine"] = on_this_machine(found, result["step_cost"]["median"])
-        own["platforms"] = on_platforms(found, json.loads((folder / "config.json").read_bytes()))
     weights = {file.replace(f"{folder.name}/", f"{drafter}/"): digest for file, digest in measured(folder).items()}
     weights = result.get("measured", {}) | measured(embedded_folder()) | weights
     kept = {"step_cost": result["step_cost"], "measured": weights, "max_new_tokens": options.max_new_tokens}
@@ -150,6 +140,47 @@ def _schedule(found: AcceptanceRecord, window: int) -> Schedule:
     )
 
 
+def sections() -> dict[str, str]:
+    """Return the tables of docs/training.md, by marker."""
+    result = read_result(RESULT)
+    found = result["drafters"].values()
+    prompts = dict.fromkeys(name for one in found for name, value in one.items() if _is_prompts(value))
+    parts = [_tokens(result), *(_brought(result, name) for name in prompts), _price(result)]
+    return {"streams": "\n".join(parts)}
+
+
+def _is_prompts(value: object) -> bool:
+    return isinstance(value, dict) and "right_guesses" in value
+
+
+def _tokens(result: Mapping[str, Any]) -> str:
+    said = (f"{one['num_training_tokens']:,} {one['trained']}" for one in result["drafters"].values())
+    return f"Answer tokens that streams were trained on: {', '.join(said)}.\n"
+
+
+def _brought(result: Mapping[str, Any], prompts: str) -> str:
+    """What became of guesses on one set of prompts."""
+    own = {one["trained"]: one[prompts] for one in result["drafters"].values() if prompts in one}
+    first, rows = next(iter(own.values())), []
+    for trained, one in own.items():
+        rights = " ".join(f"{share:.2f}" for share in one["right_guesses"])
+        for windows, by_task in one["tokens_per_draft_step"].items():
+            figures = (one["mean_acceptance_length"][windows], *by_task.values())
+            shown = [f"{figure:.2f}" for figure in figures]
+            rows.append([trained, windows, rights, *shown])
+    tasks = list(next(iter(first["tokens_per_draft_step"].values())))
+    header = ["streams trained", "", "right guesses", "tokens per round", "tokens per step", *tasks[1:]]
+    count = f"`{prompts}`, {first['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each:"
+    return f"{count}\n\n{markdown_table(header, rows)}"
+
+
+def _price(result: Mapping[str, Any]) -> str:
+    cost = result["step_cost"]
+    quartiles = f"{cost['lower_quartile']:.2f} to {cost['upper_quartile']:.2f}"
+    price = f"{cost['median']:.2f} plain ones (quartiles {quartiles})"
+    return f"A step that verifies guesses and makes new ones, of streams of these sizes, costs {price} on one core.\n"
+
+
 def _flat(own: Mapping[str, Any]) -> dict[str, float]:
     """Figures as a card has them."""
     flat = {f"right guesses of stream {stream}": share for stream, share in enumerate(own["right_guesses"], 1)}
@@ -194,15 +225,11 @@ def _show(step: str, share: float) -> None:
 
 def _options() -> argparse.Namespace:
     parser = prompt_arguments(__doc__)
-    parser.add_argument("--drafter", help="name or folder of a draft with streams")
+    parser.add_argument("--drafter", required=True, help="name or folder of a draft with streams")
     parser.add_argument("--records", type=Path, default=Path("out/records"), help="where records are kept")
     parser.add_argument("--card", action="store_true", help="put the figures on the drafter's card")
     parser.add_argument("--cost", action="store_true", help="only measure what a step costs, on quiet cores")
-    parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
-    options = parser.parse_args()
-    if not options.page and options.drafter is None:
-        parser.error("--drafter is needed to measure")
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
     python benchmarks/exit_coverage.py                                the shipped prompts
     python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
-    python benchmarks/exit_coverage.py --page                         puts the results into docs/training.md
 
 The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
 the engine reads it, and covers a position if the text's next token is among its best ids. Writes
-benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem, and prints what an adapter
-costs. Nothing here depends on time: it may run next to other work.
+benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem. Nothing here depends on
+time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -48,11 +47,8 @@ class Covered(NamedTuple):
 
 
 def main() -> None:
-    """Measure every prompt and write the result file, or write the page."""
+    """Measure every prompt and write the result file."""
     options = _options()
-    if options.page:
-        _common.rewrite_page(with_results)
-        return
     torch.set_num_threads(options.threads)
     name, prompts = _common.chosen_prompts(options)
     pair = find_pair(_common.EMBEDDED, dtype=options.dtype)
@@ -80,8 +76,7 @@ def main() -> None:
     }
     path = _common.RESULTS / f"exit-coverage-{name}.json"
     _common.write_result(path, result)
-    print("\n".join(in_words(result)))
-    print(path)
+    print(section(result))
 
 
 def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
@@ -137,24 +132,10 @@ def adapter_costs(exits: ExitHeads, folder: Path) -> dict[str, dict[str, int]]:
     }
 
 
-def in_words(result: dict[str, Any]) -> list[str]:
-    """The result as lines of text."""
-    lines = [
-        f"adapter after layer {layer}: {cost['num_parameters']:,} parameters, {cost['num_bytes']:,} bytes to read, "
-        f"{cost['num_bytes_on_disk']:,} on disk"
-        for layer, cost in result["adapters"].items()
-    ]
-    for category, figures in {"all": result, **result["by_category"]}.items():
-        for layer, states in figures["coverage"].items():
-            shown = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
-            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(shown)}")
-    return lines
-
-
-def with_results(page: str) -> str:
-    """The page with the committed results between its markers."""
+def sections() -> dict[str, str]:
+    """Return the tables of docs/training.md, by marker."""
     files = sorted(_common.RESULTS.glob("exit-coverage-*.json"))
-    return _common.with_section(page, "coverage", "\n".join(section(_common.read_result(path)) for path in files))
+    return {"coverage": "\n".join(section(_common.read_result(path)) for path in files)}
 
 
 def section(result: dict[str, Any]) -> str:
@@ -179,8 +160,6 @@ def _cell(states: dict[str, dict[str, float]]) -> str:
 def _options() -> argparse.Namespace:
     parser = _common.prompt_arguments(__doc__)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
-    parser.add_argument("--threads", type=int, default=1, help="torch's")
     return parser.parse_args()
 
 

@@ -1,11 +1,10 @@
 """What exit features are worth: the same draft with and without them, by method, exit layer and window, in both worlds.
 
-    python benchmarks/exit_features.py --profile out/demo/profile.yaml     measures, and writes the page's table
-    python benchmarks/exit_features.py --table                             writes the table from the committed result
+    python benchmarks/exit_features.py --profile out/demo/profile.yaml
 
 Records the first prompts of every kind of task, then runs every schedule on each of them in turn (A B C A B C) and
 simulates the same. Tokens per round and hits do not depend on time; milliseconds do: nothing else should run. Writes
-benchmarks/results/exit-features.json, and a table of it into docs/training.md, which a test compares with the file.
+benchmarks/results/exit-features.json.
 """
 
 from __future__ import annotations
@@ -16,23 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from _common import (
-    EMBEDDED,
-    RESULTS,
-    arguments,
-    markdown_table,
-    measured_pair,
-    read_result,
-    rewrite_page,
-    with_section,
-)
+from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair, read_result, write_result
 
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
-from decoding.yaml_file import write_atomically
 from mirrorsd.compare.outcome import schedule_entries
 from mirrorsd.compare.validate_pair import MeasuredBasis, validate
-from mirrorsd.json_text import json_text
 from mirrorsd.model_pair import find_pair
 from mirrorsd.record_pair import Reach, record
 
@@ -45,16 +33,14 @@ DEEPEST_TAP = 20
 
 
 def main() -> None:
-    """Measure unless only the table is wanted, then write the table."""
+    """Measure and write the result file."""
     options = _options()
-    if not options.table:
-        write_atomically(RESULT, json_text(_measured(options)))
-    rewrite_page(lambda page: with_table(page, read_result(RESULT)))
+    write_result(options.out, _measured(options))
 
 
-def with_table(page: str, result: Mapping[str, Any]) -> str:
-    """The page with the result's table between its markers."""
-    return with_section(page, "features", table(result))
+def sections() -> dict[str, str]:
+    """Return the table of docs/training.md, by marker."""
+    return {"features": table(read_result(RESULT))}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -115,10 +101,9 @@ def _show(step: str, share: float) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, out=RESULT)
     parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
     parser.add_argument("--max-new-tokens", type=int, default=32)
-    parser.add_argument("--table", action="store_true", help="only write the table again")
     return parser.parse_args()
 
 

@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import _common
 
 from decoding.schedule import Schedule
-from hwprofiles.host import describe_host
 from mirrorsd.model_pair import ModelPair, find_pair
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.operations import (
@@ -56,18 +55,14 @@ KINDS: Final = tuple(
 
 def main() -> None:
     """Measure and write the result file."""
-    parser = _common.arguments(__doc__)
-    parser.add_argument("--rounds", type=_common.at_least_two, default=7)
-    parser.add_argument("--out", type=Path, default=_common.RESULTS / "lane-start.json")
-    options = parser.parse_args()
+    options = _common.arguments(__doc__, out=_common.RESULTS / "lane-start.json", rounds=7).parse_args()
     pair = find_pair(_common.EMBEDDED, heads=(), dtype="bfloat16")
-    for kind in KINDS:
-        start(kind, pair)  # what is kept on disk is made, and read once
     found: dict[str, list[dict[str, float]]] = {str(kind): [] for kind in KINDS}
-    for number in range(options.rounds):
-        for kind in KINDS:
-            found[str(kind)].append(start(kind, pair))
-        print(f"round {number + 1} of {options.rounds}", flush=True)
+    for index, counts in _common.rounds_of(options.rounds, warm_up=1):  # fills the cache on disk
+        for kind in _common.in_turn(KINDS, index):
+            took = start(kind, pair)
+            if counts:
+                found[str(kind)].append(took)
     _common.write_result(options.out, result(found, pair))
     print(options.out.read_text(encoding="utf-8"))
 
@@ -144,8 +139,7 @@ def private_bytes(process: int | None) -> float:
 def result(found: Mapping[str, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
     """All rounds, and their quartiles."""
     return {
-        "platform": describe_host(),
-        "measured": _common.measured_pair(pair),
+        **_common.facts(pair),
         "sequence": f"{PROMPT} tokens and {NEW_TOKENS} after them, windows of 3",
         "lanes": {
             name: {part: _common.quartiles([one[part] for one in rounds], 3) for part in rounds[0]} | {"rounds": rounds}

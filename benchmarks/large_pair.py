@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
 from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
+from _replaying_engine import ReplayingEngine
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -40,7 +41,6 @@ from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
-from mirrorsd.replayed_run import ReplayingEngine
 from mirrorsd.simulation import in_words, make_plan
 from planner.plan import Plan
 from planner.platform_plan.default_acceptance import ALTERNATIVES, COVERAGE, default_rates, mean_rate

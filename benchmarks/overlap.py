@@ -1,7 +1,7 @@
 """Whether two lanes work at the same time, and what mirror gains from it over the synchronous method.
 
     python benchmarks/overlap.py
-    python benchmarks/overlap.py --lanes cpu0 cpu1 --out benchmarks/results/overlap-torch.json
+    python benchmarks/overlap.py --folder FOLDER --out benchmarks/results/overlap-int8.json
 
 First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
 `overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft); next to it stands that of cores that
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, cast
 
-from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, quartiles, write_result
 from _readers import readers
 
 from calibrate.profiling.anchors import Anchors
@@ -29,7 +29,6 @@ from calibrate.prompts import bundled_prompts
 from decoding.metrics import overlap_efficiency, tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.trace import Trace
-from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
@@ -66,10 +65,8 @@ def main() -> None:
         methods = _methods(engine, anchors, schedules, prompts, record.max_new_tokens)
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
     content = {
-        "platform": describe_host(),
+        **facts(pair, with_formats=True),
         "dtype": profile.dtype,
-        "measured": measured_pair(pair),
-        "formats": formats(),
         "lanes": list(options.lanes),
         "overlap": overlap,
         "methods": methods,
@@ -144,10 +141,9 @@ def _ratio(speculative: Trace | list[Trace], mirror: Trace | list[Trace]) -> flo
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, out=RESULT)
     parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
     parser.add_argument("--lanes", nargs=2, default=("openvino:CPU@0", "openvino:CPU@1"), metavar=("TARGET", "DRAFT"))
-    parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5)
     return parser.parse_args()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,13 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, in_turn, quartiles, rounds_of, write_result
 from _peers import Peer
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule, load_schedule
-from hwprofiles.host import available_cores, describe_host
+from hwprofiles.host import available_cores
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair, find_scheduled_pair
 from mirrorsd.prompt_tokens import encode
@@ -50,8 +49,6 @@ PLAIN: Final[tuple[tuple[str, Dtype], ...]] = (
     ("openvino:CPU", "int4"),
 )
 """Lanes of all cores, and forms of weights, for plain decoding; the first is what other texts are compared with."""
-_WARM_UP: Final = 2
-"""Rounds before the first that counts: models are read and graphs compiled in them."""
 
 Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
 """The text after a prompt, and seconds per token."""
@@ -67,8 +64,7 @@ def main() -> None:
         contenders = _contenders(stack, pair, schedule, options)
         seconds, texts = _in_turns(contenders, prompts, options.rounds)
     content = {
-        "platform": describe_host(),
-        "measured": measured_pair(pair),
+        **facts(pair),
         "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
         "max_new_tokens": options.max_new_tokens,
         "num_rounds": options.rounds,
@@ -130,16 +126,12 @@ def _in_turns(
 ) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, ...]]]]:
     """Seconds per token and texts of every contender, a prompt a round; every other round goes backwards."""
     seconds, texts = defaultdict[str, list[float]](list), defaultdict[str, list[tuple[int, ...]]](list)
-    for index in range(_WARM_UP + rounds):
-        if index == _WARM_UP:
-            seconds.clear()
-            texts.clear()
-        start_s, prompt = time.monotonic(), prompts[index % len(prompts)]
-        for name in list(contenders)[:: -1 if index % 2 else 1]:
-            text, tpot = contenders[name](prompt)
-            seconds[name].append(tpot)
-            texts[name].append(text)
-        print(f"round {index + 1} of {_WARM_UP + rounds}: {time.monotonic() - start_s:.0f} s", flush=True)
+    for index, counts in rounds_of(rounds):
+        for name in in_turn(contenders, index):
+            text, tpot = contenders[name](prompts[index % len(prompts)])
+            if counts:
+                seconds[name].append(tpot)
+                texts[name].append(text)
     return seconds, texts
 
 
@@ -171,15 +163,13 @@ def _version(name: str) -> str | None:
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, out=RESULT, rounds=20)
     parser.add_argument("--gguf", type=Path, help="of the embedded model, for llama.cpp")
     parser.add_argument("--schedule", type=Path, help="to run as well, on the lanes that it names")
     parser.add_argument(
         "--dtype", choices=get_args(Dtype), default="bfloat16", help="form of the weights for --schedule"
     )
-    parser.add_argument("--rounds", type=at_least_two, default=20, help="that count, after two that do not")
     parser.add_argument("--max-new-tokens", type=int, default=32)
-    parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()
 
 

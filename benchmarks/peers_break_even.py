@@ -96,10 +96,9 @@ def _gain(profile: Profile, record: AcceptanceRecord) -> tuple[float, Candidate]
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, out=RESULT)
     parser.add_argument("--profile", type=Path, required=True)
     parser.add_argument("--record", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()
 
 

@@ -18,12 +18,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from hwprofiles.host import describe_host
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
@@ -58,9 +57,7 @@ def main() -> None:
         seed=_RECORDED_SEED,
     )
     content: dict[str, Any] = {
-        "platform": describe_host(),
-        "measured": measured_pair(pair),
-        "formats": formats(),
+        **facts(pair, with_formats=True),
         "prompts": [prompt.prompt_id for prompt in prompts],
         "runs_of_each_prompt": options.runs,
         "max_new_tokens": options.tokens,
@@ -80,7 +77,7 @@ def main() -> None:
                 "hits_per_round": compared(*([one[1] for one in side] for side in (real, replayed))),
             }
             print(name, content["schedules"][name], flush=True)
-            write_result(RESULT, content)
+            write_result(options.out, content)
 
 
 def compared(real: Sequence[float], replayed: Sequence[float]) -> dict[str, float]:
@@ -143,7 +140,7 @@ def _say(step: str, share: float) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, out=RESULT)
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--runs", type=int, default=250, help="of every prompt")
     parser.add_argument("--tokens", type=int, default=24)

@@ -1,7 +1,6 @@
 """What distinct text, layers, exit features and adapter width buy: small training runs that differ in one thing each.
 
     python benchmarks/training_curves.py --data answers.jsonl.gz --out out/curves --states out/states
-    python benchmarks/training_curves.py --page          writes the tables of docs/training.md from the result
 
 Trains drafts on shares of the data, of several depths and with several features, and exit adapters of several widths,
 all drafts and all adapters on as many tokens. A run that is finished is not done again, one that was cut off goes on.
@@ -17,16 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from _common import (
-    RESULTS,
-    arguments,
-    markdown_table,
-    measured,
-    read_result,
-    rewrite_page,
-    with_section,
-    write_result,
-)
+from _common import RESULTS, arguments, markdown_table, measured, read_result, write_result
 
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
@@ -89,18 +79,11 @@ def runs() -> list[Run]:
 
 
 def main() -> None:
-    """Train what is missing and write the result; or the page alone."""
+    """Train the runs that are missing and write the result."""
     options = _options()
-    if not options.page:
-        found = {run.name: _figures(run, _trained(run, options), options.data) for run in runs()}
-        content = {
-            "data": options.data.name,
-            "num_held_out": NUM_HELD_OUT,
-            "measured": measured(embedded_folder()),
-            "runs": found,
-        }
-        write_result(RESULT, content)
-    rewrite_page(lambda page: with_tables(page, read_result(RESULT)))
+    found = {run.name: _figures(run, _trained(run, options), options.data) for run in runs()}
+    weights = measured(embedded_folder())
+    write_result(RESULT, {"data": options.data.name, "num_held_out": NUM_HELD_OUT, "measured": weights, "runs": found})
 
 
 def shortened(conversations: Sequence[T], share: int) -> list[T]:
@@ -142,12 +125,10 @@ def _figures(run: Run, card: Card, data: Path) -> dict[str, Any]:
     return figures | card.held_out | {"mean_acceptance_length": lengths}
 
 
-def with_tables(page: str, result: Mapping[str, Any]) -> str:
-    """The page with a table between every pair of markers."""
-    tables = {"distinct": _distinct, "ladder": _ladder, "taps": _taps, "widths": _widths}
-    for name, table in tables.items():
-        page = with_section(page, name, table(result["runs"]))
-    return page
+def sections() -> dict[str, str]:
+    """Return the tables of docs/training.md, by marker."""
+    found = read_result(RESULT)["runs"]
+    return {"distinct": _distinct(found), "ladder": _ladder(found), "taps": _taps(found), "widths": _widths(found)}
 
 
 def _distinct(found: Mapping[str, Any]) -> str:
@@ -217,14 +198,10 @@ def _printed(name: str) -> Callable[[RunProgress], None]:
 
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
-    parser.add_argument("--data", type=Path, help="conversations of the target, as `mirrorsd train generate` writes")
-    parser.add_argument("--out", type=Path, help="folder of the runs")
+    parser.add_argument("--data", type=Path, required=True, help="conversations of `mirrorsd train generate`")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--states", type=Path, help="the target's states of all the data, if they are there")
-    parser.add_argument("--page", action="store_true", help="train nothing, write docs/training.md anew")
-    options = parser.parse_args()
-    if not options.page and (options.data is None or options.out is None):
-        parser.error("--data and --out are needed to train")
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python benchmarks/vocabulary.py                                   the shipped prompts
     python benchmarks/vocabulary.py --prompts question.jsonl          Spec-Bench's questions, first turns
-    python benchmarks/vocabulary.py --page                            writes the table of docs/training.md
 
 A token that a draft cannot name is never accepted. The vocabulary is that of the shipped draft; the text is greedy.
 Writes benchmarks/results/vocabulary-NAME.json, where NAME is `shipped` or the file's stem. It does not depend on
@@ -11,7 +10,6 @@ time: it may run next to other work.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -38,11 +36,8 @@ class Text(NamedTuple):
 
 
 def main() -> None:
-    """Decode, count, write the result file; or the page alone."""
-    options = _options()
-    if options.page:
-        _common.rewrite_page(with_results)
-        return
+    """Decode, count, write the result file."""
+    options = _common.prompt_arguments(__doc__).parse_args()
     torch.set_num_threads(options.threads)
     pair = find_pair(_common.EMBEDDED, heads=())
     assert pair.drafter is not None
@@ -85,8 +80,8 @@ def shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]:
     }
 
 
-def with_results(page: str) -> str:
-    """The page with a row for every committed result between its markers."""
+def sections() -> dict[str, str]:
+    """Return the table of docs/training.md, with a row for every committed result, by marker."""
     rows = []
     for path in sorted(_common.RESULTS.glob("vocabulary-*.json")):
         result = _common.read_result(path)
@@ -95,19 +90,12 @@ def with_results(page: str) -> str:
         shown = (f"{found[share]:.1%}" for share in ("kept", "kept_or_in_prompt"))
         rows.append([name, *shown, str(found["rows_added_per_prompt"])])
     header = ["prompts", "kept ids", "kept, or in the prompt", "rows added per prompt"]
-    return _common.with_section(page, "vocabulary", _common.markdown_table(header, rows))
+    return {"vocabulary": _common.markdown_table(header, rows)}
 
 
 def _answered(prompt: EncodedPrompt, target: Decoder, max_new_tokens: int) -> Text:
     text = target_text(EagerBackend(target), prompt.ids, max_new_tokens=max_new_tokens, layers=())
     return Text(prompt.category, prompt.ids, text.tokens)
-
-
-def _options() -> argparse.Namespace:
-    parser = _common.prompt_arguments(__doc__)
-    parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
-    parser.add_argument("--threads", type=int, default=1, help="torch's")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

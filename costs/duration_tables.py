@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from costs.contention import PairContention, Slowdown
-from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.crossings import Messages
 from costs.durations import Durations
-from costs.group_cost import Collectives, GroupCost
+from costs.group_cost import Collectives
 from costs.paces import paced
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
@@ -18,7 +18,6 @@ from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, Ro
 from costs.ticks import one_in_ticks, work_in_ticks
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
-from decoding.trace import Work
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 
@@ -32,15 +31,10 @@ class DurationTables:
     def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
         """`costs` replaces the measured cost of the lanes that it names."""
         self.profile = profile
-        self.prices = Prices(profile)
+        self.prices = Prices(profile, costs)
         self._contexts = np.arange(contexts.start, contexts.stop, dtype=np.float64)
         self._first_context = contexts.start
-        self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
-        self._costs |= costs or {}
-        self._groups = {
-            lane.name: GroupCost(self._costs[lane.name], lane.group) for lane in profile.lanes if lane.group
-        }
-        self._costs |= self._groups
+        self._costs = self.prices.costs
         self.prefill = PrefillTimes(profile, self._costs)
         self._calls: dict[tuple[str, Part, int], Floats] = {}
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
@@ -88,18 +82,17 @@ class DurationTables:
             self._work_s(target, operation.calls, operation.rows) + more
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
-        if more_s := self.prices.pass_more_s(schedule):
-            segments_s = [
-                seconds if operation.work is Work.SUFFIX else work_in_ticks(seconds + more_s)
-                for operation, seconds in zip(plan.segments, segments_s, strict=True)
-            ]
+        more_s = [self.prices.pass_more_s(schedule, operation.work) for operation in plan.segments]
+        segments_s = [
+            work_in_ticks(seconds + more) if more else seconds for seconds, more in zip(segments_s, more_s, strict=True)
+        ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
                 self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
         step_s = {kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()}
-        catch_up_s, later_s, rollout_s = self._rollout_s(plan)
+        catch_up_s, later_s, rollout_s = self._rollout_s(schedule, plan)
         durations = Durations(
             plan=plan,
             first_context=self._first_context,
@@ -108,7 +101,6 @@ class DurationTables:
             step_s=step_s,
             catch_up_s=catch_up_s,
             later_s=later_s,
-            finish_more_s=self.prices.finish_more_s(plan),
             rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
@@ -118,13 +110,13 @@ class DurationTables:
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.prices.round_overhead_s(schedule)),
             messages=self._messages_of(schedule),
-            collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
+            collectives=Collectives.of(plan, self._costs),
             target_relative_error=self._spread(target, plan.segments),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
-            features_relative_error=(
-                self.profile.features_error(target, schedule.drafter) if schedule.reads_features else 0.0
+            features_relative_error=self.prices.features(schedule).relative_error,
+            branch_relative_error=(
+                self.profile.lane(draft).overhead("branch_step").relative_error if schedule.traits.overlaps else 0.0
             ),
-            branch_relative_error=self.profile.lane(draft).branch_error if schedule.traits.overlaps else 0.0,
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
         )
         spread = self.profile.lane(draft).pace_spread if schedule.traits.overlaps else 0.0
@@ -135,17 +127,12 @@ class DurationTables:
         assert plan.step is not None, "a step of a draft that is not there"
         return self._work_s(plan.draft_lane, {plan.step: 1}, rows)
 
-    def _rollout_s(self, plan: RoundPlan) -> tuple[Floats, tuple[Floats, ...], Floats]:
+    def _rollout_s(self, schedule: Schedule, plan: RoundPlan) -> tuple[Floats, tuple[Floats, ...], Floats]:
         """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
         key = plan.draft_lane, plan.step, plan.first_rows, plan.later_rows
         if key not in self._rollouts:
-            wake_s = self.prices.waking_s(plan)
-            first_s = np.array(
-                [
-                    work_in_ticks(self._step_s(plan, count) + wake_s + self.prices.resized_s(plan, count))
-                    for count in plan.first_rows
-                ]
-            )
+            start_s = self.prices.rollout_start_s(schedule)
+            first_s = np.array([work_in_ticks(self._step_s(plan, count) + start_s) for count in plan.first_rows])
             later_s = tuple(self._step_s(plan, count) for count in plan.later_rows)
             self._rollouts[key] = first_s, later_s, first_s + sum(later_s)
         return self._rollouts[key]
@@ -154,7 +141,7 @@ class DurationTables:
         """A step of branches, or one that drafts a token for one."""
         first, *others = (self._work_s(plan.draft_lane, {part: 1}, count) for part, count in plan.calls_of(kind, rows))
         seconds = sum(others, start=first)
-        return seconds if kind == "one_row" else work_in_ticks(seconds + self.prices.branch_waking_s(plan, kind))
+        return seconds if kind == "one_row" else work_in_ticks(seconds + self.prices.branch_step_s(plan.draft_lane))
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""

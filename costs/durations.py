@@ -30,7 +30,6 @@ class Durations:
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one, [most
             tokens, contexts].
         later_s: the steps of a rollout after its first one.
-        finish_more_s: what the first step takes more that finishes a branch, after one of other rows.
         rollout_s: whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts].
         guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
             none without streams.
@@ -55,7 +54,6 @@ class Durations:
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
     later_s: tuple[Floats, ...]
-    finish_more_s: float
     rollout_s: Floats
     guessing_s: Floats
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]

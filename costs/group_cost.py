@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -53,6 +54,14 @@ class Collectives(NamedTuple):
     of_target: GroupCost | None
     of_draft: GroupCost | None
 
+    @classmethod
+    def of(cls, plan: RoundPlan, costs: Mapping[str, LaneCost]) -> Collectives:
+        """Return those of a plan on lanes of these costs."""
+        target, draft = (
+            cost if isinstance(cost, GroupCost) else None for cost in (costs[plan.target_lane], costs[plan.draft_lane])
+        )
+        return cls(plan, target, draft)
+
     def of_segment_s(self, segment: int) -> tuple[float, ...]:
         """How long each one of a segment of the target takes, in order."""
         if self.of_target is None:
@@ -68,7 +77,7 @@ class Collectives(NamedTuple):
         return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
-def cost_of(lane: LaneProfile) -> LaneCost:
-    """The cost of a lane of a profile, be it one device or several."""
-    share = MeasuredCost(lane)
+def cost_of(lane: LaneProfile, share: LaneCost | None = None) -> LaneCost:
+    """Return the cost of a lane, be it one device or several; `share` replaces what a member is measured to cost."""
+    share = MeasuredCost(lane) if share is None else share
     return share if lane.group is None else GroupCost(share, lane.group)

@@ -1,53 +1,83 @@
-"""What operations and rounds take beyond their calls: what runs showed, as calibration has priced it."""
+"""The price of an operation on its lane while nothing else runs: calls of parts by the lane's cost, and overheads.
+
+Simulation and calibration both price by these rules. Which parts an operation calls is `costs.round_plan`'s, and what a
+call costs the lane's (`costs.cost_model`).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from costs.round_plan import RoundPlan, StepKind
-from costs.ticks import one_in_ticks
+import numpy as np
+
+from costs.cost_model import LaneCost, Part
+from costs.group_cost import cost_of
+from costs.round_plan import DRAFT_WORK, operation_calls
 from decoding.schedule import Schedule
+from decoding.trace import Work
+from hwprofiles.overheads import NO_OVERHEAD, Overhead
 from hwprofiles.profile import Profile
 
 
-class Prices(NamedTuple):
-    """The prices of one profile, see `LaneProfile`."""
+class Prices:
+    """Prices on one profile."""
 
-    profile: Profile
+    def __init__(self, profile: Profile, costs: Mapping[str, LaneCost] | None = None) -> None:
+        """`costs` replaces the measured cost of the lanes that it names."""
+        self.profile = profile
+        self.costs = {lane.name: cost_of(lane, (costs or {}).get(lane.name)) for lane in profile.lanes}
 
-    def pass_more_s(self, schedule: Schedule) -> float:
-        """What a pass of the target takes more: after it has waited for another lane, and with states to be replied."""
-        lane, has_waited = schedule.target_lane, schedule.draft_lane not in (None, schedule.target_lane)
-        wake_s = self.profile.lane(lane).wake_s if has_waited else 0.0
-        return wake_s + (self.profile.features_s(lane, schedule.drafter) if schedule.reads_features else 0.0)
+    def operation_s(
+        self, schedule: Schedule, work: Work, rows: int, context: float, *, starts_rollout: bool = False
+    ) -> float:
+        """Return the seconds of one operation of a schedule, alone on its lane.
 
-    def resized_s(self, plan: RoundPlan, first_rows: int) -> float:
-        """What the step after a rollout's first one takes more, if that had other rows."""
-        return 0.0 if not plan.later_rows or plan.later_rows[0] == first_rows else self.resize_s(plan)
+        Raises:
+            ProfileError: a part was not measured on the lane.
+            OutOfRangeError: its rows or the context were not.
+        """
+        calls = operation_calls(schedule, work, rows, self.profile.num_layers)
+        if work not in DRAFT_WORK:
+            return self.calls_s(schedule.target_lane, calls, rows, context) + self.pass_more_s(schedule, work)
+        lane = schedule.draft_lane or schedule.target_lane
+        seconds = self.calls_s(lane, calls, rows, context)
+        if work is Work.BRANCH_STEP:
+            return seconds + self.branch_step_s(lane)
+        return seconds + (self.rollout_start_s(schedule) if starts_rollout else 0.0)
 
-    def resize_s(self, plan: RoundPlan) -> float:
-        """What a step of a rollout takes more after one of other rows; of heads and of streams nobody knows."""
-        is_known = plan.step is not None and plan.step.kind != "head_step" and not plan.num_streams
-        return self.profile.lane(plan.draft_lane).resize_s if is_known else 0.0
+    def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
+        """Return the seconds of so many calls of each part; errors as in `operation_s`."""
+        at, cost = np.array([context], dtype=np.float64), self.costs[self.profile.lane(lane).name]
+        return sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())
 
-    def finish_more_s(self, plan: RoundPlan) -> float:
-        """What the first step takes more that finishes a branch, whose steps had a row of every other one too."""
-        is_alike = max(plan.step_rows.values(), default=1) == 1
-        return 0.0 if is_alike else one_in_ticks(self.resize_s(plan))
+    def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
+        """Return what a pass of the target takes more that replies its states; its suffix takes nothing more."""
+        return 0.0 if work is Work.SUFFIX else self.features(schedule).seconds
 
-    def waking_s(self, plan: RoundPlan) -> float:
-        """What the first step of a rollout takes more than later ones of as many rows."""
-        if plan.step is None:
+    def features(self, schedule: Schedule) -> Overhead:
+        """Return the overhead of a pass that replies its states to the schedule's drafter; none where it does not."""
+        if not schedule.reads_features:
+            return NO_OVERHEAD
+        return self.profile.lane(schedule.target_lane).overhead("features", _head(schedule))
+
+    def rollout_start_s(self, schedule: Schedule) -> float:
+        """Return what the first step of a rollout takes more than later ones of as many rows."""
+        if not schedule.traits.has_draft_lane:
             return 0.0
-        head = plan.step.drafter if plan.step.kind == "head_step" else None
-        return self.profile.lane(plan.draft_lane).rollout_wake_s(head)
+        lane = self.profile.lane(schedule.draft_lane or schedule.target_lane)
+        return lane.overhead("rollout_start", _head(schedule)).seconds
 
-    def branch_waking_s(self, plan: RoundPlan, kind: StepKind) -> float:
-        """What a step of branches takes more than one of a rollout of as many rows."""
-        lane = self.profile.lane(plan.draft_lane)
-        return lane.branch_wake_s + (lane.start_wake_s if kind == "window_and_roots" else 0.0)
+    def branch_step_s(self, lane: str) -> float:
+        """Return what a step of branches takes more than one of a rollout of as many rows."""
+        return self.profile.lane(lane).overhead("branch_step").seconds
 
     def round_overhead_s(self, schedule: Schedule) -> float:
-        """What a round takes outside of lanes beyond dispatching."""
+        """Return what a round takes outside of lanes beyond dispatching."""
         drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
-        return self.profile.round_overhead_s + (self.profile.lane(schedule.draft_lane or "").turn_s if drafts else 0.0)
+        draft_round = self.profile.lane(schedule.draft_lane or "").overhead("draft_round").seconds if drafts else 0.0
+        return self.profile.round_overhead_s + draft_round
+
+
+def _head(schedule: Schedule) -> str | None:
+    """Return the drafter's name; None for a draft model, whose overheads have no name."""
+    return None if schedule.traits.has_draft_model else schedule.drafter

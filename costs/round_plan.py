@@ -52,6 +52,9 @@ _WITH_GUESSES: dict[StepKind, StepKind] = {
     "exit_roots": "exit_guesses",
 }
 
+TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
+DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
 DRAFT_START = Part("draft_start")
@@ -126,7 +129,7 @@ class RoundPlan:
             ConfigError: the exit does not lie below the target's last layer.
         """
         widths = window_widths(schedule, shape)
-        part = _drafting_part(schedule)
+        part = drafting_part(schedule)
         return cls(
             target_lane=schedule.target_lane,
             draft_lane=schedule.draft_lane or schedule.target_lane,
@@ -202,17 +205,41 @@ def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> t
     exit_layer = schedule.exit_layer
     if exit_layer is None:
         work = Work.STREAM if schedule.traits.drafts_itself else Work.VERIFY
-        return tuple(Operation(work, {LAYER: num_layers, LM_HEAD: 1}, width + 1) for width in widths)
+        return tuple(Operation(work, target_calls(schedule, work, num_layers), width + 1) for width in widths)
     if exit_layer >= num_layers:
         msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
         raise ConfigError(msg)
-    rows = widths[-1] + 1
-    prefix = Operation(Work.PREFIX, {LAYER: exit_layer, Part("exit", exit_layer): 1}, rows)
-    return prefix, Operation(Work.SUFFIX, {LAYER: num_layers - exit_layer, LM_HEAD: 1}, rows)
+    works = (Work.PREFIX, Work.SUFFIX)
+    return tuple(Operation(work, target_calls(schedule, work, num_layers), widths[-1] + 1) for work in works)
 
 
-def _drafting_part(schedule: Schedule) -> Part | None:
-    """The part that is called to draft; None where nobody drafts."""
+def operation_calls(schedule: Schedule, work: Work, rows: int, num_layers: int) -> Mapping[Part, int]:
+    """Return the calls of every part in one operation of a schedule, all of which have its rows."""
+    if work not in DRAFT_WORK:
+        streams = {Part("streams", drafter=schedule.drafter): 1} if work is Work.STREAM else {}
+        return target_calls(schedule, work, num_layers) | streams
+    if work is Work.BRANCH_STEP:
+        return {DRAFT_START if starts_branches(schedule, rows) else DRAFT_STEP: 1}
+    step = drafting_part(schedule)
+    assert step is not None, "a step of a draft that is not there"
+    return {step: 1}
+
+
+def target_calls(schedule: Schedule, work: Work, num_layers: int) -> dict[Part, int]:
+    """Return the calls of every part in an operation of the target, without those of its streams."""
+    exit_layer = schedule.exit_layer or 0
+    if work is Work.PREFIX:
+        return {LAYER: exit_layer, Part("exit", exit_layer): 1}
+    return {LAYER: num_layers - (exit_layer if work is Work.SUFFIX else 0), LM_HEAD: 1}
+
+
+def starts_branches(schedule: Schedule, rows: int) -> bool:
+    """Return whether a step of branches reads the window with features too: it has more rows than there are roots."""
+    return schedule.exit_features and rows > sum(schedule.exit_roots_per_row)
+
+
+def drafting_part(schedule: Schedule) -> Part | None:
+    """Return the part that is called to draft; None where nobody drafts."""
     traits = schedule.traits
     if traits.drafts == "nobody":
         return None

@@ -92,6 +92,10 @@ class Trace:
     label: str = ""
     _round_start_s: float = field(default=0.0, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """One line: the spans would fill pages."""
+        return f"<{self.world} Trace: {len(self.rounds)} rounds, {len(self.spans)} spans, {self.decode_s:.3f} s>"
+
     def begin_round(self, now_s: float) -> None:
         """A window was handed to the target at `now_s` (the start of the first operation of the round)."""
         self._round_start_s = now_s

@@ -1,9 +1,9 @@
-"""One lane of a profile: what each model part costs on it, what runs take beyond that, what its devices exchange."""
+"""One lane of a profile: what each model part costs on it, its overheads, and what its devices exchange."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.overheads import NO_OVERHEAD, Event, Overhead, Overheads, event_of, overhead_key
 
 LanePart = Literal[
     "layer",
@@ -64,35 +65,32 @@ class DeviceGroup(StrictModel):
 class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
-    Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
-    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several
-    branches and as many more as they have guesses), `draft_step_features` (the next rows of a text, with exit
-    features), `draft_start` (the window's rows with exit features and the first row of every branch, in one step),
-    `draft_streams` (the streams of one row of the draft, or of one of each branch, if it has any; their rows are
-    guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the target's streams add to a
-    verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a whole prompt of so many
-    rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost of one operation:
-    half of it before it starts, half after it ends. `wake_s` is what the target's first operation takes more after
-    the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft takes more
-    than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the same of
-    heads, by the drafter's name. `resize_s` is what a step of a rollout or of finishing takes more after one of
-    other rows. `branch_wake_s` is what every step of branches takes more, whatever its rows, and `start_wake_s`
-    what one takes beyond that that reads the window too. `turn_s` is what a round takes more outside of lanes where
-    this one drafts. `pace_spread` is how much the pace of its steps differs from round to round, next to that of a
-    target's pass at the same time (standard deviation, relative). `features_s` is what a pass of the target takes
-    more that replies its states, by the name of the drafter that reads them (a draft model's as the profile has
-    it); `branch_error` is what steps of branches may be off by on their own (half-width, 90 %), and
-    `features_error` passes that reply states. `group` is what its devices exchange where it is several.
-
-    `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
-    Acceptance holds for the lanes of the back end that it was recorded on.
-
-    `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
-    is a part of this machine.
-
-    `anchor` is what times were compared with, and `step_anchor` what those of the draft model in runs were: a step of
-    one row; None in a profile that nobody measured. `relative_error` is what all
-    times of this lane may be off by together (half-width, 90 %), beyond what all lanes share.
+    Attributes:
+        device: what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
+            Acceptance holds for the lanes of the back end that it was recorded on.
+        devices: those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
+            is a part of this machine.
+        dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
+        overheads: what events take beyond the tables, see `hwprofiles.overheads`.
+        pace_spread: how much the pace of steps of branches differs from round to round, next to that of the target's
+            pass at the same time (standard deviation, relative).
+        layer: one target layer.
+        lm_head: all that follows the last layer of a verification.
+        exit: all that follows an exit layer, by that layer.
+        draft_step: a whole step of the draft, selection included: one row, or one row of each of several branches and
+            as many more as they have guesses.
+        draft_step_features: a step that reads the next tokens of a sequence with their exit features.
+        draft_start: one step that reads the window's rows with exit features and the first row of every branch.
+        draft_streams: the draft's streams of one row or of one row of each branch; their rows are guesses.
+        heads: a whole step of a draft head, by the drafter's name.
+        streams: what the target's streams add to a verification, by the drafter's name.
+        prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by the target, the draft, or the head of
+            that name.
+        group: what its devices exchange, where it is several.
+        anchor: the pass that all times were compared with; None in a profile that nobody measured.
+        step_anchor: the draft's step of one row that its times in runs were compared with.
+        relative_error: what all times of this lane may be off by together (half-width, 90 %), beyond what all lanes
+            share.
     """
 
     name: str
@@ -101,17 +99,8 @@ class LaneProfile(StrictModel):
     cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
     num_threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     dispatch_s: Seconds
-    wake_s: Seconds = 0.0
-    draft_wake_s: Seconds = 0.0
-    resize_s: Seconds = 0.0
-    branch_wake_s: Seconds = 0.0
-    start_wake_s: Seconds = 0.0
-    turn_s: Seconds = 0.0
+    overheads: Overheads = Field(default={})
     pace_spread: Annotated[float, Field(ge=0, le=MOST_PACE_SPREAD, allow_inf_nan=False)] = 0.0
-    branch_error: RelativeError = 0.0
-    features_s: dict[str, Seconds] = Field(default={})
-    features_error: dict[str, RelativeError] = Field(default={})
-    head_wake_s: dict[str, Seconds] = Field(default={})
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
     exit: dict[IntKey, LatencyTable] = Field(default={})
@@ -128,6 +117,22 @@ class LaneProfile(StrictModel):
     anchor: Anchor | None = None
     step_anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
+
+    def overhead(self, event: Event, drafter: str | None = None) -> Overhead:
+        """Return the overhead of an event of a drafter (None: of the draft model); none where it has no entry."""
+        return self.overheads.get(overhead_key(event, drafter), NO_OVERHEAD)
+
+    def with_overhead(self, event: Event, overhead: Overhead, drafter: str | None = None) -> Self:
+        """Return a copy with one overhead added, or another one in its place."""
+        return self.model_copy(update={"overheads": self.overheads | {overhead_key(event, drafter): overhead}})
+
+    def with_overheads_scaled(self, factors: Mapping[Event, float]) -> Self:
+        """Return a copy with the seconds of these events multiplied, whoever drafts."""
+        scaled = {
+            key: one.model_copy(update={"seconds": one.seconds * factors.get(cast("Event", event_of(key)), 1.0)})
+            for key, one in self.overheads.items()
+        }
+        return self.model_copy(update={"overheads": scaled})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
@@ -155,25 +160,9 @@ class LaneProfile(StrictModel):
         """Seconds of the step that reads the window with its features and starts branches; errors as in `verify_s`."""
         return self._part_s("draft_start", rows, context)
 
-    def rollout_wake_s(self, head: str | None = None) -> float:
-        """What the first step of a rollout takes more than later ones: of a head of that name, or of the draft."""
-        return self.draft_wake_s if head is None else self.head_wake_s.get(head, 0.0)
-
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
-        """The same lane with all times of some parts multiplied, see `LatencyTable.scaled`."""
+        """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""
         return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
-
-    def with_wakes_scaled(self, factor: float) -> Self:
-        """The same lane with what the first steps of rollouts, and those of branches, take more multiplied."""
-        heads = {name: seconds * factor for name, seconds in self.head_wake_s.items()}
-        names = ("draft_wake_s", "resize_s", "branch_wake_s", "start_wake_s")
-        own = {name: getattr(self, name) * factor for name in names}
-        return self.model_copy(update={**own, "head_wake_s": heads})
-
-    def with_features_scaled(self, factor: float) -> Self:
-        """The same lane with what passes take more that reply their states multiplied."""
-        features_s = {drafter: seconds * factor for drafter, seconds in self.features_s.items()}
-        return self.model_copy(update={"features_s": features_s})
 
     def _part_s(self, part: LanePart, rows: float, context: float) -> float:
         return self._seconds_of(getattr(self, part), part, rows, context)

@@ -81,7 +81,7 @@ class Profile(StrictModel):
         notes: remarks on how it was measured, for people.
     """
 
-    format: Literal["mirrorsd-profile-3"] = "mirrorsd-profile-3"
+    format: Literal["mirrorsd-profile-4"] = "mirrorsd-profile-4"
     host: dict[str, Any]
     target: str
     drafter: str | None
@@ -152,14 +152,6 @@ class Profile(StrictModel):
         if entry is None or entry.anchor_slowdown is None:
             return None
         return _by_role(entry, entry.anchor_slowdown, target_lane)
-
-    def features_s(self, lane: str, drafter: str | None) -> float:
-        """What a pass on a lane takes more that replies its states to a drafter; None is the draft model."""
-        return self.lane(lane).features_s.get(drafter or self.drafter or "", 0.0)
-
-    def features_error(self, lane: str, drafter: str | None) -> float:
-        """What such passes may be off by on their own (half-width, 90 %)."""
-        return self.lane(lane).features_error.get(drafter or self.drafter or "", 0.0)
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
         """What was measured of two lanes at once, the other way round only where that is all there is."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hwprofiles.profile import load_profile as load_profile
     from mirrorsd.calibrate_pair import calibrate as calibrate
     from mirrorsd.calibrate_pair import contexts_of as contexts_of
-    from mirrorsd.carried_lane_profile import carry as carry
     from mirrorsd.model_pair import ModelPair as ModelPair
     from mirrorsd.model_pair import find_pair as find_pair
     from mirrorsd.pair_on_platform import plan_pair as plan_pair
@@ -63,7 +62,6 @@ _HOMES = {
     "decoding.trace": ("Trace",),
     "hwprofiles.profile": ("Profile", "load_profile"),
     "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
-    "mirrorsd.carried_lane_profile": ("carry",),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
     "mirrorsd.pair_on_platform": ("plan_pair",),
     "mirrorsd.prompt_tokens": ("encode",),

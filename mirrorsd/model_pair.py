@@ -29,7 +29,6 @@ class _Role(NamedTuple):
     kinds: Collection[str]
 
 
-_DRAFTER: Final = _Role("a draft model", ("mirrorsd_draft", "causal_lm"))
 _EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
 
 
@@ -177,9 +176,12 @@ def _head() -> _Role:
 
 
 def _drafter(name: str | Path | None, shipped: Sequence[NamedFolder]) -> NamedFolder | None:
+    from runtime.drafters.registry import KINDS
+
+    role = _Role("a draft model", [kind for kind, loader in KINDS.items() if loader.method is None])
     if name is None:
-        return _first(_DRAFTER, shipped)
-    return None if str(name) == NO_DRAFTER else _named(_DRAFTER, name)
+        return _first(role, shipped)
+    return None if str(name) == NO_DRAFTER else _named(role, name)
 
 
 def _fitting(role: _Role, models: Sequence[NamedFolder]) -> tuple[NamedFolder, ...]:

@@ -9,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from calibrate.prompts import EncodedPrompt, Prompt
+from calibrate.prompts import Prompt
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from mirrorsd.model_pair import folder_of
 from mirrorsd.text_engine import Answer, Decoding, OnText, new_engine
-from runtime.engine import Engine, Generation
-from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.models.config import ModelConfig
 from runtime.verification.replayed_text import ReplayedText
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, NO_TOKEN, DrawnAcceptance
 from sim.acceptance.replay import as_acceptance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from mirrorsd.model_pair import ModelPair
     from runtime.lanes.lane import LaneSpec
     from sim.acceptance.acceptance_model import Acceptance, Answers
 
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
-_DRAFT_DEADLINE_S: Final = 20.0
-"""A lane of a large pair takes minutes to load again: it is not given up for a pause of the machine."""
 _PROMPT_LENGTH: Final = 128
 """Tokens of a prompt that nobody wrote."""
 
@@ -69,9 +62,9 @@ class ReplayEngine:
             RecordError: the record does not cover the schedule.
             ModelError: the target's folder lacks something.
         """
-        self._vocab_size = _vocab_size(pair)
+        self._vocab_size = vocab_size_of(pair)
         texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
-        self.prompts = _prompts(acceptance, len(texts))
+        self.prompts = prompts_of(acceptance, len(texts))
         self._texts = {prompt.prompt_id: text for prompt, text in zip(self.prompts, texts, strict=True)}
         self._engine = new_engine(pair, lanes)
 
@@ -97,78 +90,6 @@ class ReplayEngine:
         text = self._texts[prompt.prompt_id]
         made = self._engine.replay(schedule, arbitrary_prompt(text.prompt_length, self._vocab_size), text)
         return Answer(text="", tokens=made.tokens, trace=made.trace)
-
-
-class ReplayingEngine(Engine):
-    """An engine that knows the acceptance of some prompts: it replays these, by any schedule, and decodes all others.
-
-    So whatever runs an engine's schedules runs them with an acceptance known before, and its lanes can be calibrated
-    as any others. A context manager.
-
-    Attributes:
-        prompts: those that are replayed: ids that nobody wrote, no two alike.
-    """
-
-    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance | AcceptanceRecord) -> None:
-        """Prepare; models are loaded when they are needed.
-
-        Args:
-            pair: the models, whose weights may be random.
-            lanes: where to run.
-            acceptance: whose acceptance; a record may be of another pair.
-
-        Raises:
-            ConfigError: two lanes share a name.
-            ModelError: the target's folder is not that of a supported model.
-        """
-        super().__init__(
-            pair.target_folder,
-            lanes=lanes,
-            drafter_folder=folder_of(pair.drafter),
-            exits_folder=folder_of(pair.exits),
-            dtype=pair.dtype,
-            draft_deadline_s=_DRAFT_DEADLINE_S,
-        )
-        self._acceptance, self._vocab_size = acceptance, _vocab_size(pair)
-        self._texts: dict[Schedule, list[ReplayedText]] = {}
-        plain = Schedule(method="autoregressive", target_lane=lanes[0].name)
-        lengths = [text.prompt_length for text in self._texts_of(plain)]
-        self.prompts = tuple(
-            EncodedPrompt(one.prompt_id, one.category, arbitrary_prompt(length, self._vocab_size, number=number))
-            for number, (one, length) in enumerate(zip(_prompts(acceptance, len(lengths)), lengths, strict=True), 1)
-        )
-        self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
-
-    def generate(
-        self,
-        schedule: Schedule,
-        prompt: Sequence[int],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        seed: int = 0,
-        eos_token_ids: Collection[int] | None = None,
-        listener: Listener = NOBODY,
-    ) -> Generation:
-        """Replay one of `prompts`, at most `max_new_tokens` of it, or decode another one as `Engine.generate` does."""
-        place = self._places.get(tuple(prompt))
-        if place is not None:
-            text = self._texts_of(schedule)[place].cut(max_new_tokens)
-            return self.replay(schedule, prompt, text, listener=listener)
-        return super().generate(
-            schedule,
-            prompt,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            seed=seed,
-            eos_token_ids=eos_token_ids,
-            listener=listener,
-        )
-
-    def _texts_of(self, schedule: Schedule) -> list[ReplayedText]:
-        if schedule not in self._texts:
-            self._texts[schedule] = replayed_texts(self._acceptance, schedule, vocab_size=self._vocab_size)
-        return self._texts[schedule]
 
 
 def drawn(rates: str, *, num_tokens: int) -> DrawnAcceptance:
@@ -212,14 +133,15 @@ def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[
     return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
 
 
-def _prompts(acceptance: Acceptance | AcceptanceRecord, count: int) -> tuple[Prompt, ...]:
+def prompts_of(acceptance: Acceptance | AcceptanceRecord, count: int) -> tuple[Prompt, ...]:
+    """The prompts of a record, or as many without a text as were drawn."""
     known = [(one.name, one.category) for one in acceptance.prompts] if isinstance(acceptance, AcceptanceRecord) else []
     named = known or [(f"drawn-{number}", "") for number in range(1, count + 1)]
     return tuple(Prompt(prompt_id=name, category=category, turns=("",)) for name, category in named)
 
 
-def _vocab_size(pair: ModelPair) -> int:
-    """Ids that both models have."""
+def vocab_size_of(pair: ModelPair) -> int:
+    """Number of token ids that both models have."""
     from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 
     folders = [pair.target_folder]

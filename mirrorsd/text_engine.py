@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +36,12 @@ class Answer:
     text: str
     tokens: tuple[int, ...] = field(repr=False)
     trace: Trace = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """Return the text, with what it took below, for notebooks."""
+        rounds, seconds = len(self.trace.rounds), self.trace.decode_s
+        took = f"{len(self.tokens)} tokens in {rounds} rounds, {seconds:.2f} s"
+        return f"<p style='white-space: pre-wrap'>{escape(self.text)}</p><p><small>{took}</small></p>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,6 +40,10 @@ class Plan:
         """Return one line: tables and records would fill pages."""
         return f"<Plan of {len(self.search.candidates)} schedules: {self.verdict.headline}>"
 
+    def _repr_html_(self) -> str:
+        """Return the ranking as a table, for notebooks."""
+        return self.search._repr_html_()
+
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Plan:
     """Search `space` on `profile` and `record`, and judge what comes out.

@@ -105,6 +105,14 @@ class Prediction:
     bottlenecks: Bottlenecks
     source: str
 
+    def __repr__(self) -> str:
+        """One line: the times of all prompts would fill pages."""
+        low, high = 1e3 * self.tpot_s_low, 1e3 * self.tpot_s_high
+        return (
+            f"<Prediction: {1e3 * self.tpot_s:.1f} ms per token ({low:.1f} to {high:.1f}), {self.num_tokens} tokens in "
+            f"{self.num_rounds} rounds>"
+        )
+
     @property
     def relative_error(self) -> float:
         """Half-width of the interval of `tpot_s` that holds 90 %, relative."""

@@ -1,16 +1,20 @@
 """The house is one in which every room is found in one guess: small folders, one meaning a name, facts for names.
 
-What counts: modules of a folder, base names of modules, and comparisons of a method's name outside of `decoding`.
+What counts: modules of a folder, base names of modules and of classes, comparisons of a method's name outside of
+`decoding`, and words that docs/glossary.md calls gone.
 """
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from decoding.methods import METHODS
+from mirrorsd.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("calibrate", "costs", "decoding", "hwprofiles", "mirrorsd", "planner", "runtime", "sim", "training")
@@ -19,6 +23,37 @@ MOST_LINES = 350
 
 SLICES = {"model", "drafter", "folder", "published"}
 """Every kind of drafter is one folder with the same four rooms, as far as it needs them: one meaning each."""
+SEVERAL_MEANINGS = {
+    "Acceptance",
+    "Answer",
+    "Block",
+    "BranchRows",
+    "Branches",
+    "Device",
+    "Evidence",
+    "Linear",
+    "Matrix",
+    "MeasuredVerdict",
+    "MemoryPool",
+    "Operation",
+    "Passes",
+    "Piece",
+    "Plan",
+    "Question",
+    "Ratio",
+    "Reply",
+    "Rounds",
+    "RowInputs",
+    "Run",
+    "SegmentCall",
+    "SegmentShape",
+    "StaticBranches",
+    "StaticText",
+    "Strict",
+    "TextMemory",
+    "WindowThenBranches",
+}
+"""Class names that still mean several things. The list only shrinks: whoever renames a class takes it off."""
 VERBS = ROOT / "mirrorsd" / "cli" / "verbs"
 """A verb's module bears the verb's name, whatever does the work."""
 
@@ -63,6 +98,41 @@ def test_a_name_of_a_module_means_one_thing() -> None:
         if path.parent != VERBS and not is_slice:
             homes[path.stem].add(path.relative_to(ROOT))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_a_name_of_a_class_means_one_thing() -> None:
+    homes: dict[str, set[str]] = defaultdict(set)
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(str(path.relative_to(ROOT)))
+    several = {name: paths for name, paths in homes.items() if len(paths) > 1}
+    assert {name: paths for name, paths in several.items() if name not in SEVERAL_MEANINGS} == {}
+    assert set(several) >= SEVERAL_MEANINGS, "these mean one thing now: take them off the list"
+
+
+def gone_words() -> list[str]:
+    """The words of the glossary's second table."""
+    _, table = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("## Words that are gone")
+    return re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
+
+
+def helps(command: object, path: str = "mirrorsd") -> Iterator[tuple[str, str]]:
+    """What the help of every verb says, by the words that call it."""
+    told = [getattr(command, "help", ""), *(getattr(one, "help", "") for one in getattr(command, "params", ()))]
+    yield path, "\n".join(filter(None, told))
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from helps(inner, f"{path} {name}")
+
+
+def test_words_that_are_gone_do_not_come_back() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in pages if path.name != "glossary.md"}
+    texts |= dict(helps(typer.main.get_command(app)))
+    found = {(name, word) for name, text in texts.items() for word in gone_words() if word in " ".join(text.split())}
+    assert gone_words()
+    assert found == set()
 
 
 def test_no_module_is_longer_than_one_concept_needs() -> None:

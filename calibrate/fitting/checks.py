@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
 from calibrate.fitting.ratios import NORMAL_90, Ratio
+from costs.prices import Prices
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import LaneProfile, Profile
@@ -104,10 +105,10 @@ def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, floa
     for name, share in shares.items():
         role, _, lane = name.partition(" ")
         yield share * _table_error(profile.lane(lane), role, schedule)
-        if role == "target" and schedule.reads_features:
-            yield share * profile.features_error(lane, schedule.drafter)
+        if role == "target":
+            yield share * Prices(profile).features(schedule).relative_error
         if role == "draft" and schedule.traits.overlaps:
-            yield share * profile.lane(lane).branch_error
+            yield share * profile.lane(lane).overhead("branch_step").relative_error
             yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from calibrate.fitting.rising import between, cliffs, rising
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.profile import LatencyTable
 
 Size = tuple[int, int]
 """(rows, context)."""
@@ -49,38 +49,6 @@ class TargetTables:
     layer: LatencyTable
     lm_head: LatencyTable
     exits: dict[int, LatencyTable]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkLevels:
-    """What parts take in a real run, over what they take in a loop.
-
-    Attributes:
-        target: all of the target's parts.
-        step: steps of a rollout.
-        features_step: steps of a rollout with exit features.
-    """
-
-    target: float = 1.0
-    step: float = 1.0
-    features_step: float = 1.0
-
-
-def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
-    """The lane with all times multiplied by the factors that belong to them; steps of heads stay."""
-    lane = lane.model_copy(update={"draft_wake_s": lane.draft_wake_s * level.step})
-    return lane.scaled(
-        {
-            "layer": level.target,
-            "lm_head": level.target,
-            "exit": level.target,
-            "streams": level.target,
-            "draft_step": level.step,
-            "draft_step_features": level.features_step,
-            "draft_start": level.step,
-            "draft_streams": level.step,
-        }
-    )
 
 
 def fit_target(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import hypot
 from typing import overload
 
 from calibrate.fitting.levels import Level
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.overheads import Overhead
+from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 _SINGLE = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start", "draft_streams")
 _SEVERAL = ("exit", "heads", "streams")
@@ -25,23 +27,20 @@ def less_certain(table: LatencyTable | None, half_width: float) -> LatencyTable 
     return table.model_copy(update={"relative_error": hypot(table.relative_error, half_width)})
 
 
-def with_step_errors(lane: LaneProfile, step: Level, features_step: Level) -> LaneProfile:
-    """Steps of the draft may be off by what their levels may; that of the target is no table's own."""
-    return lane.model_copy(
-        update={
-            "draft_step": less_certain(lane.draft_step, step.half_width),
-            "draft_step_features": less_certain(lane.draft_step_features, features_step.half_width),
-            "draft_start": less_certain(lane.draft_start, step.half_width),
-            "draft_streams": less_certain(lane.draft_streams, step.half_width),
-        }
-    )
+def at_level(lane: LaneProfile, parts: Sequence[LanePart], level: Level) -> LaneProfile:
+    """Return the lane with some parts at their level in runs, each as uncertain as that is."""
+    lane = lane.scaled(dict.fromkeys(parts, level.factor))
+    return lane.model_copy(update={part: less_certain(getattr(lane, part), level.half_width) for part in parts})
 
 
-def with_head_level(lane: LaneProfile, drafter: str, found: Level) -> LaneProfile:
-    """The lane with a head's steps at their level."""
-    table = less_certain(lane.heads[drafter].scaled(found.factor), found.half_width)
-    wakes = {name: wake_s * (found.factor if name == drafter else 1.0) for name, wake_s in lane.head_wake_s.items()}
-    return lane.model_copy(update={"heads": {**lane.heads, drafter: table}, "head_wake_s": wakes})
+def with_head_level(lane: LaneProfile, drafter: str, level: Level) -> LaneProfile:
+    """Return the lane with a head's steps, and the first ones of its rollouts, at their level in runs."""
+    table = less_certain(lane.heads[drafter].scaled(level.factor), level.half_width)
+    lane = lane.model_copy(update={"heads": {**lane.heads, drafter: table}})
+    start = lane.overhead("rollout_start", drafter)
+    if not start.seconds:
+        return lane
+    return lane.with_overhead("rollout_start", Overhead(seconds=start.seconds * level.factor), drafter)
 
 
 def with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:

@@ -11,69 +11,53 @@ from typing import Final
 
 from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
-from calibrate.fitting.fit import WorkLevels, levelled
-from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
+from calibrate.fitting.levels import Level, Prior, grouped_levels, not_understood, shared_levels
 from calibrate.fitting.links import link_of
 from calibrate.fitting.plausible_times import require_times
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
-from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
-from calibrate.profiling.decodings import compare, gaps_s, level
-from calibrate.profiling.extra_seconds import (
-    with_branch_waking,
-    with_draft_waking,
-    with_features,
-    with_pace_spread,
-    with_resizing,
-    with_start_waking,
-    with_turns,
-)
+from calibrate.fitting.table_errors import at_level, with_check_errors, with_head_level
 from calibrate.profiling.lane_pairs import contention_of
+from calibrate.profiling.overhead_fits import OVERHEAD_FITS, with_pace_spread, with_rollout_starts
+from calibrate.profiling.run_times import compare_runs, gaps_s, level
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
+from hwprofiles.overheads import Event
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
 from runtime.backends.devices import device_of
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.01)
 """An anchor is a pass of the target: in ten demos passes of whole runs took 0.97 to 1.015 of their anchors."""
-_WAKING: Final = Prior(spread=0.03)
 _STEP: Final = Prior(spread=0.15)
 """A draft's steps are short: what the target left of the caches tells."""
 _STALLS: Final = 0.25
 """Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
 
 
-def fitted_profile(task: CalibrationTask, samples: Samples) -> Profile:
-    """The profile that the samples amount to.
+def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Event] = ()) -> Profile:
+    """Return the profile that the samples amount to; `without` are overheads to be left out, to see what they buy.
 
     Raises:
         ProfileError: a part that every schedule needs came out as costing nothing.
     """
-    return _Fit(task, samples).profile()
+    return _Fit(task, samples, without).profile()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Levels:
-    """Levels of every lane by kind of work, see `WorkLevels`."""
+    """What work takes in runs over what it takes in a loop, by lane: the target's, and steps of the draft model."""
 
     target: Mapping[str, Level]
     step: Mapping[str, Level]
     features_step: Mapping[str, Level]
 
-    def of(self, lane: str) -> WorkLevels:
-        return WorkLevels(
-            target=self.target[lane].factor,
-            step=self.step[lane].factor,
-            features_step=self.features_step[lane].factor,
-        )
-
 
 class _Fit:
-    def __init__(self, task: CalibrationTask, samples: Samples) -> None:
-        self._task, self._samples = task, samples
+    def __init__(self, task: CalibrationTask, samples: Samples, without: Collection[Event]) -> None:
+        self._task, self._samples, self._without = task, samples, without
         self._names = [lane.name for lane in task.lanes]
         self._threads = {lane.name: lane.num_threads for lane in task.lanes}
         self._ratios = _by_lane(samples.ratios())
@@ -83,8 +67,6 @@ class _Fit:
             for name in self._names
         }
         self._anchor_errors = anchor_errors(taken)
-        waking = {name: self._ratios[name, None].get(task.lane_parts.waking, []) for name in self._names}
-        self._waking = shared_levels(waking, _WAKING)
         self._anchors = {
             name: Anchor(
                 context=task.lane_parts.anchor_context,
@@ -109,19 +91,13 @@ class _Fit:
 
     def profile(self) -> Profile:
         left_out: list[str] = []
-        profile = self._in_a_loop(left_out)
-        runs = list(self._samples.runs_of(None, is_check=False))
-        profile = with_resizing(profile, runs, self._threads)
-        profile = with_draft_waking(profile, runs, None, self._threads)
+        profile = self._with_rollout_starts(self._in_a_loop(left_out), None)
         levels = self._levels(profile)
-        profile = self._at_level(profile, levels)
-        profile = with_branch_waking(profile, runs, self._threads)
-        profile = with_start_waking(profile, runs, self._threads)
-        profile = with_turns(profile, self._samples.runs, self._threads)
-        if self._task.drafter is not None:
-            profile = with_features(profile, runs, self._task.drafter)
+        profile = self._with_heads_at_level(self._at_level(profile, levels))
+        for event, fit in OVERHEAD_FITS.items():
+            if event not in self._without:
+                profile = fit(profile, self._samples.runs, self._threads)
         profile = with_pace_spread(profile, self._samples.runs, self._threads)
-        profile = self._with_heads_at_level(profile)
         require_times(profile)
         return self._with_errors(profile, levels, left_out)
 
@@ -143,7 +119,6 @@ class _Fit:
             ),
             contention=tuple(contention_of(pair, self._samples, Level(), task.source) for pair in task.pairs),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
-            notes=tuple(not_understood(self._waking, _WAKING, "Passes after a rest")),
         )
 
     def _lane(self, name: str, left_out: list[str]) -> LaneProfile:
@@ -167,13 +142,11 @@ class _Fit:
             prefill = head.prefill_table(found, anchor.seconds)
             if prefill is not None:
                 prefills[head.drafter] = prefill
-        wake_s = more(self._waking[name], _WAKING) * anchor.seconds
         return lane.model_copy(
             update={
                 "heads": heads,
                 "streams": streams,
                 "head_prefill": prefills,
-                "wake_s": wake_s,
                 "step_anchor": self._step_anchors.get(name),
             }
         )
@@ -184,26 +157,21 @@ class _Fit:
         plain = [run for run in runs if not run.schedule.exit_features]
         featured = [run for run in runs if run.schedule.exit_features]
         alone = [run for run in fits if not run.schedule.reads_features]
-        step = self._draft_levels(plain, Work.ROLLOUT_STEP, profile)
+        step = self._draft_levels(plain, profile)
         # slowdowns are relative to what steps take in runs: known once these are
         profile = profile.model_copy(update={"contention": self._contention(step)})
         target_work = (Work.VERIFY, Work.PREFIX, Work.SUFFIX)
         return _Levels(
             target=shared_levels(self._levels_by_lane(alone, target_work, profile), _TARGET),
             step=step,
-            features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, around=step),
+            features_step=self._draft_levels(featured, profile, around=step),
         )
 
     def _draft_levels(
-        self,
-        runs: Sequence[Run],
-        work: Work,
-        profile: Profile,
-        *,
-        around: Mapping[str, Level] | None = None,
+        self, runs: Sequence[Run], profile: Profile, *, around: Mapping[str, Level] | None = None
     ) -> dict[str, Level]:
-        """Levels of a kind of step, taken to be `around` others before any run."""
-        found = self._levels_by_lane(runs, (work,), profile)
+        """Return levels of steps of rollouts, taken to be `around` others before any run."""
+        found = self._levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile)
         priors = {name: _STEP._replace(around=around[name]) if around else _STEP for name in self._names}
         return grouped_levels(found, self._threads, priors)
 
@@ -221,27 +189,29 @@ class _Fit:
     def _contention(self, step: Mapping[str, Level]) -> tuple[object, ...]:
         return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)
 
+    def _with_rollout_starts(self, profile: Profile, head: str | None) -> Profile:
+        if "rollout_start" in self._without:
+            return profile
+        return with_rollout_starts(profile, list(self._samples.runs_of(head, is_check=False)), head, self._threads)
+
     def _at_level(self, profile: Profile, levels: _Levels) -> Profile:
-        lanes = tuple(
-            with_step_errors(
-                levelled(lane, levels.of(lane.name)),
-                levels.step[lane.name],
-                levels.features_step[lane.name],
-            )
-            for lane in profile.lanes
-        )
+        def levelled(lane: LaneProfile) -> LaneProfile:
+            target, step, features_step = (one[lane.name] for one in (levels.target, levels.step, levels.features_step))
+            lane = lane.scaled(dict.fromkeys(("layer", "lm_head", "exit", "streams"), target.factor))
+            lane = at_level(lane, ("draft_step", "draft_start", "draft_streams"), step)
+            lane = at_level(lane, ("draft_step_features",), features_step)
+            return lane.with_overheads_scaled({"rollout_start": step.factor})
+
+        lanes = tuple(map(levelled, profile.lanes))
         profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(levels.step)})
         return profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})
 
     def _with_heads_at_level(self, profile: Profile) -> Profile:
-        for head in self._task.head_parts:
-            if head.has_streams:
-                continue
-            runs = list(self._samples.runs_of(head.drafter, is_check=False))
-            profile = with_features(profile, runs, head.drafter)
-            profile = with_draft_waking(profile, runs, head.drafter, self._threads)
-            found = self._draft_levels(runs, Work.ROLLOUT_STEP, profile)
-            lanes = tuple(with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)
+        for drafter in (head.drafter for head in self._task.head_parts if not head.has_streams):
+            profile = self._with_rollout_starts(profile, drafter)
+            runs = list(self._samples.runs_of(drafter, is_check=False))
+            found = self._draft_levels(runs, profile)
+            lanes = tuple(with_head_level(lane, drafter, found[lane.name]) for lane in profile.lanes)
             profile = profile.model_copy(update={"lanes": lanes})
         return profile
 
@@ -273,7 +243,7 @@ class _Fit:
     def _checks(self, profile: Profile, level_error: float) -> dict[Schedule, Check]:
         """What the held-back runs of every schedule come to; where there is no other run, those that were fitted."""
         runs = [run for run in self._samples.runs if run.is_check] or self._samples.runs
-        compared = compare(runs, profile)
+        compared = compare_runs(runs, profile)
         return {schedule: check_of(schedule, found, profile, level_error) for schedule, found in compared.items()}
 
     def _notes(self, checks: Mapping[Schedule, Check], levels: _Levels, left_out: Sequence[str]) -> Iterator[str]:

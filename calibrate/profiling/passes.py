@@ -12,13 +12,15 @@ from typing import Final
 from calibrate.fitting.checks import check_of
 from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import TARGET_WORK, compare, decode
+from calibrate.profiling.decodings import decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
+from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, second_looks, visit_in_turn
 from calibrate.time_budget import Passes
+from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
@@ -223,7 +225,7 @@ def _within(progress: Callable[[float], None], start: float, stop: float, share:
 
 def _furthest_off(runs: Sequence[Run], profile: Profile) -> Run | None:
     """A run of the check that is furthest off, if it is doubtful."""
-    compared = compare((run for run in runs if run.is_check), profile)
+    compared = compare_runs((run for run in runs if run.is_check), profile)
     checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
     worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)
     if worst is None or not checks[worst].is_doubtful:

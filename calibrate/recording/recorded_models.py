@@ -19,10 +19,9 @@ from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.prompt_lookup.folder import PROMPT_LOOKUP_KIND, load_prompt_lookup
-from runtime.drafters.registry import DrafterContext, kind_of, load_drafter
+from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND, load_prompt_lookup
+from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
 from runtime.drafters.streams.folder import load_streams
-from runtime.drafters.streams.stream_sizes import STREAM_KIND
 from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
+from mirrorsd.cli.extras import missing_package
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.options import example
 from mirrorsd.cli.verbs import (
@@ -31,7 +32,7 @@ from mirrorsd.cli.verbs.train import train
 
 
 class Verbs(TyperGroup):
-    """Turns what a user can cause into one message and an exit status; anything else is a defect and shows."""
+    """Turn an error that a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Allow `--json` without a value."""
@@ -43,6 +44,9 @@ class Verbs(TyperGroup):
             return super().invoke(ctx)
         except MirrorsdError as error:
             say(f"[bold red]Error:[/] {escaped(error)}")
+            raise typer.Exit(WRONG_INPUT) from error
+        except ModuleNotFoundError as error:
+            say(f"[bold red]Error:[/] {escaped(missing_package(error))}")
             raise typer.Exit(WRONG_INPUT) from error
         except OSError as error:  # names too long, a folder that is gone, an output that is full
             if error.errno == errno.EPIPE:
@@ -61,6 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog="Start here: [bold]mirrorsd demo[/]",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models, name="models")
 app.add_typer(profiles, name="profiles")
@@ -90,7 +95,7 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+        typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
     """Does speculative decoding pay on your models, prompts and devices? Simulate, search, run, compare."""

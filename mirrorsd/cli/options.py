@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from mirrorsd.cli import completion
+
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
     from decoding.progress import ReportProgress
@@ -39,38 +41,43 @@ def example(command: str) -> str:
 TargetOption = Annotated[
     str,
     typer.Option(
-        help="The target: an embedded model's name, a Hugging Face folder, a hub id (owner/model), or shape: "
-        "and a config.json or a shape that ships (shape:qwen3-8b), for random weights."
+        help="Target model: the embedded model's name, a Hugging Face folder or hub id (owner/model), or shape:NAME "
+        "for random weights, where NAME is a shipped shape or a config.json.",
+        autocompletion=completion.targets,
     ),
 ]
 DrafterOption = Annotated[
     str | None,
     typer.Option(
-        help="The draft model: a shipped one's name, a training run's folder, any model with the target's tokenizer "
-        "(folder or hub id), or none; without it the one shipped for the target, if any.",
+        help="Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
+        "(folder or hub id), or none. Default: the one that ships for the target.",
         show_default=False,
+        autocompletion=completion.drafters,
     ),
 ]
 ExitsOption = Annotated[
     str | None,
     typer.Option(
-        help="Shipped exit adapters' name or a folder; without it those shipped for the target.", show_default=False
+        help="Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
+        show_default=False,
+        autocompletion=completion.drafters,
     ),
 ]
 HeadsOption = Annotated[
     str | None,
     typer.Option(
-        help="Heads and streams of the target, and prompt lookup: shipped names or folders, separated by commas, or "
-        "none; without it all that ship for the target.",
+        help="Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
+        "Default: all that ship for the target.",
         show_default=False,
+        autocompletion=completion.drafters,
     ),
 ]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
-        help="What computes, by its name in `mirrorsd devices`, such as openvino:NPU or cpu, which is torch; without "
-        "it openvino:CPU, compiled graphs, where these know the models.",
+        help="Device that computes, as `mirrorsd devices` names it, such as openvino:NPU, or cpu for torch. Default: "
+        "openvino:CPU where it knows the models' architectures.",
         show_default=False,
     ),
 ]
@@ -78,37 +85,52 @@ PromptsOption = Annotated[
     Path | None,
     typer.Option(
         help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
-        "1,500 tokens. Without it the short ones that ship.",
+        "1,500 tokens. Default: the short ones that ship.",
         show_default=False,
     ),
 ]
 PerCategoryOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Take only the first so many prompts of every kind of task.", show_default=False),
+    typer.Option(min=1, help="Take only so many prompts of every kind of task.", show_default=False),
 ]
-MaxNewTokensOption = Annotated[int, typer.Option(min=1, max=1 << 20, help="Longest text, in new tokens.")]
-MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")]
+MaxNewTokensOption = Annotated[int, typer.Option(min=1, max=1 << 20, help="Most new tokens per prompt.")]
+MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Longest draft, in tokens per round.")]
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
 RecordOrNoneOption = Annotated[
     Path | None,
     typer.Option(
-        help="Acceptance record that `mirrorsd record` wrote; or assume acceptance (--acceptance).", show_default=False
+        help="Acceptance record that `mirrorsd record` wrote; --acceptance assumes rates instead.", show_default=False
     ),
 ]
 AcceptanceOption = Annotated[
     str | None,
     typer.Option(
-        help="Acceptance to assume in place of a record: a rate for every drafted token (0.8), rates by place "
-        "(0.8,0.7,0.6), or a YAML file that also says what branches, trees and streams need.",
+        help="Acceptance to assume instead of a record: one rate for every drafted token (0.8), rates by position "
+        "(0.8,0.7,0.6), or a YAML file that also covers branches, trees and streams.",
         show_default=False,
     ),
+]
+ShapeOption = Annotated[
+    str,
+    typer.Option(
+        help="Target model: a shipped shape, or a Hugging Face config.json or its folder.",
+        autocompletion=completion.shapes,
+    ),
+]
+DraftShapeOption = Annotated[
+    str,
+    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=completion.shapes),
+]
+PlatformOption = Annotated[
+    str,
+    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=completion.platforms),
 ]
 ReplayedOption = Annotated[
     bool,
     typer.Option(
         "--replayed-acceptance",
-        help="Replay a record of other models than the profile's, such as a smaller pair's; the result says so.",
+        help="Accept a record of other models than the profile's, such as a smaller pair's; the result says so.",
     ),
 ]
 ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Final
 
+from decoding.html_table import html_table
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.paired_ratio import Ratio
@@ -46,6 +47,19 @@ class PlatformPlan:
     left_out: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
     seconds: float
+
+    def __repr__(self) -> str:
+        """One line: the ranking would fill pages."""
+        speedup = "" if self.comparison is None else f", {self.comparison.value:.2f} times plain decoding"
+        return f"<PlatformPlan of {len(self.ranking)} schedules: pays {self.pays}{speedup}>"
+
+    def _repr_html_(self) -> str:
+        """Return the best of every method and placement as a table, for notebooks."""
+        rows = [
+            (one.schedule.method, one.schedule.num_speculative_tokens or "-", one.place, f"{1e3 * one.tpot_s:.1f}")
+            for one in best_of_each(self.ranking)
+        ]
+        return html_table(repr(self).strip("<>"), ("method", "draft length", "place", "ms per token"), rows)
 
     @property
     def pays(self) -> Pays:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from decoding.errors import PlanError
+from decoding.html_table import html_table
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
@@ -51,6 +52,20 @@ class SearchResult:
     candidates: tuple[Candidate, ...]
     halves: Halves | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: the candidates would fill pages."""
+        best, count = self.candidates[0], len(self.candidates)
+        return f"<SearchResult of {count} schedules: {best.schedule.method} first, {_ms(best)} ms per token>"
+
+    def _repr_html_(self) -> str:
+        """Return the ten fastest schedules as a table, for notebooks."""
+        rows = [
+            (one.schedule.method, one.schedule.num_speculative_tokens or "-", one.placement, _ms(one))
+            for one in self.candidates[:10]
+        ]
+        header = ("method", "draft length", "placement", "ms per token")
+        return html_table(f"Fastest of {len(self.candidates)} schedules, predicted", header, rows)
 
     @property
     def winner(self) -> Candidate:
@@ -169,3 +184,7 @@ def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
         order |= dict.fromkeys(part * (len(candidates) - 1) // num_parts for part in range(num_parts + 1))
         num_parts *= 2
     return [candidates[index] for index in order]
+
+
+def _ms(one: Candidate) -> str:
+    return f"{1e3 * one.tpot_s:.1f}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from hwprofiles.profile import LanePart, LaneProfile, Profile
+from hwprofiles.overheads import Event
+from hwprofiles.profile import LanePart, Profile
 
 Part = Literal["target", "draft", "link"]
 
@@ -19,6 +20,8 @@ _DRAFT: Final[tuple[LanePart, ...]] = (
     "draft_prefill",
     "head_prefill",
 )
+_TARGET_EVENTS: Final[tuple[Event, ...]] = ("features",)
+_DRAFT_EVENTS: Final[tuple[Event, ...]] = ("rollout_start", "branch_step")
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
@@ -35,7 +38,6 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
         )
         return profile.model_copy(update={"links": links})
     factors = dict.fromkeys(_TARGET if part == "target" else _DRAFT, 1 / factor)
-    lanes = [lane.scaled(factors) for lane in profile.lanes]
-    scaled = LaneProfile.with_features_scaled if part == "target" else LaneProfile.with_wakes_scaled
-    lanes = [scaled(lane, 1 / factor) for lane in lanes]
-    return profile.model_copy(update={"lanes": tuple(lanes)})
+    events = dict.fromkeys(_TARGET_EVENTS if part == "target" else _DRAFT_EVENTS, 1 / factor)
+    lanes = tuple(lane.scaled(factors).with_overheads_scaled(events) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})

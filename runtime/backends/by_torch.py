@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from runtime.backends.backend import Head
-from runtime.drafters.language_model.features import normalise_features
+from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.config import ModelConfig
 from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block

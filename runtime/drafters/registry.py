@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
-from runtime.drafters.streams.stream_sizes import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.storage.weight_folder import CONFIG_FILE
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from runtime.drafters.language_model.stored_draft import StoredDraft
+    from runtime.drafters.language_model.draft_passes import StoredDraft
     from runtime.models.decoder import Decoder
     from runtime.parallel.group import Group
     from runtime.storage.stored_decoder import StoredDecoder
@@ -57,6 +56,8 @@ class StoredContext:
     load_target: Callable[[], StoredDecoder]
 
 
+STREAM_KIND: Final = "mirrorsd_streams"
+"""A folder with streams of a target."""
 CAUSAL_LM_KIND: Final = "causal_lm"
 """A whole model, which says nothing of drafting itself."""
 
@@ -185,7 +186,7 @@ KINDS: Final[dict[str, Kind]] = {
     "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
-        _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
+        _without_weights("runtime.drafters.prompt_lookup.drafter:load_prompt_lookup"),
         "prompt_lookup",
         has_weights=False,
     ),

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from runtime.arrays import as_tensor
 from runtime.models.attention import LayerKeys, Sight, WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.rotary import rotary_tables
 from runtime.models.row_invariance import Linear
 from runtime.storage.decoder_names import LEARNED_OFFSET
+from runtime.storage.stored_decoder import rotary_tables
 
 Rotation = tuple[Tensor, Tensor]
 

@@ -1,9 +1,8 @@
-"""Read a Hugging Face folder's safetensors into a `Decoder` of torch; the files are mapped (`runtime.storage`)."""
+"""A `Decoder` of torch over the arrays of a Hugging Face folder (`runtime.storage.stored_decoder`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from runtime.arrays import as_tensors, numpy_type
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.random_weights import fill_at_random
-from runtime.storage.decoder_names import decoder_tensors
-from runtime.storage.joined_arrays import joined_parameters
-from runtime.storage.safetensors_files import read_arrays
+from runtime.storage.safetensors_files import joined_parameters
+from runtime.storage.stored_decoder import load_parameters
 
 
 def load_decoder(
@@ -27,15 +25,9 @@ def load_decoder(
     max_position: int | None = None,
     with_layers: bool = True,
 ) -> Decoder:
-    """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
+    """Return the decoder of a Hugging Face folder, in evaluation mode without gradients.
 
-    Of a folder that asks for random weights they are made here (`runtime.models.random_weights`).
-
-    `with_layers=False` reads the embedding, the final norm and the output head only: what a draft shares with it.
-
-    Raises:
-        ModelError: a file is missing or truncated, a tensor is missing, has the wrong shape, or numbers that are not
-            finite.
+    Arguments and errors are those of `load_parameters`; random weights have memory of their own each.
     """
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
@@ -43,9 +35,8 @@ def load_decoder(
     if not with_layers:
         decoder.layers = nn.ModuleList()
     if config.random_seed is None:
-        wanted = decoder_tensors(config if with_layers else replace(config, num_layers=0))
-        found = read_arrays(folder, {name for names in wanted.values() for name in names})
-        fill(decoder, wanted, found, dtype, folder=folder)
+        weights = as_tensors(load_parameters(folder, config, numpy_type(dtype), with_layers=with_layers))
+        decoder.load_state_dict(weights, strict=False, assign=True)
     else:
         fill_at_random(decoder, config.random_seed, dtype)
     if config.tie_embeddings:
@@ -61,16 +52,16 @@ def fill(
     dtype: torch.dtype,
     *,
     folder: Path,
-    device: str = "cpu",
+    device: str,
 ) -> None:
-    """Give a decoder on the meta device its weights.
+    """Give one rank's share of a decoder, on the meta device, its weights.
 
     Args:
-        decoder: whole, or one rank's share.
+        decoder: the share.
         wanted: for each of its parameters the tensors that go into it, in their order.
         found: those tensors, by name.
-        dtype: of the weights.
-        folder: where they are from.
+        dtype: type of the weights.
+        folder: source of the tensors.
         device: where the weights are wanted.
 
     Raises:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from decoding.errors import ModelFormatError
 from runtime.arrays import BFLOAT16, Array, as_array, is_floating, is_tensor
-from runtime.storage.joined_arrays import finite
+from runtime.storage.safetensors_files import finite
 
 QUANTIZATION_FORMAT: Final = "int8-symmetric-per-row"
 _SCALE = ".scale"
@@ -24,7 +24,7 @@ A = TypeVar("A")
 
 
 def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """(int8 values [O, I], float32 scales [O]): symmetric, a row's largest magnitude becomes 127.
+    """Return int8 values [O, I] and float32 scales [O]: symmetric, a row's largest magnitude becomes 127.
 
     The error of an element is at most half its row's scale.
     """
@@ -36,13 +36,13 @@ def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np
 
 
 def dequantize_rows(values_OI: NDArray[np.int8], scales_O: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The matrix [O, I] that `quantize_rows` approximated."""
-    with np.errstate(over="ignore", invalid="ignore"):  # who reads a file looks at the numbers that come out
+    """Return the matrix [O, I] that `quantize_rows` approximated."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the reader checks the numbers that come out
         return (values_OI.astype(np.float32) * scales_O.astype(np.float32)[:, None]).astype(dtype)
 
 
 def pack(weights: Mapping[str, Array], *, unquantized: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-    """What to store: `name` and `name.scale` of every matrix, bfloat16 for vectors and `unquantized` names."""
+    """Return the arrays to store: `name` and `name.scale` of matrices, bfloat16 of vectors and `unquantized` names."""
     packed: dict[str, NDArray[Any]] = {}
     for name, weight in weights.items():
         own = as_array(weight) if is_tensor(weight) else weight
@@ -56,7 +56,7 @@ def pack(weights: Mapping[str, Array], *, unquantized: Collection[str] = ()) -> 
 def unpack(
     packed: Arrays, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any], *, source: str
 ) -> dict[str, NDArray[Any]]:
-    """The weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
+    """Return the weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
 
     Raises:
         ModelFormatError: a tensor is missing, unknown, of a wrong shape or type, or has numbers that are not finite;
@@ -88,7 +88,7 @@ def unpack(
 
 
 def take(tensors: dict[str, A], name: str, source: str) -> A:
-    """One of the tensors, taken out of them; raises `ModelFormatError` if it is not there."""
+    """Remove and return one of the tensors; raises `ModelFormatError` if it is not there."""
     try:
         return tensors.pop(name)
     except KeyError as error:

@@ -1,24 +1,31 @@
-"""Safetensors files as numpy arrays.
+"""Safetensors files as numpy arrays: read once for every library, checked, and put together as a model has them.
 
-They are mapped: what is used as it is takes no memory of the process, and processes that read the same file share it.
+Files are mapped: an array that is used as it is takes no memory of the process, and processes that read the same file
+share it. That holds for arrays of the type asked for, and for several that follow each other on disk as they do in one
+matrix of ours, such as gate and up of an MLP mostly; queries, keys and values seldom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize, safe_open
+from safetensors import SafetensorError, safe_open
 
-from decoding.errors import ModelError, shown
+from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from runtime.arrays import BFLOAT16, as_tensor
+from runtime.arrays import BFLOAT16, aligned_empty, as_tensor, is_floating
 from runtime.storage.shape_folder import PREFIX
 
+_EXPONENT: Final = np.uint16(0x7F80)
+"""Bits of a bfloat16 that are all ones where it is not finite: numpy has no fast way to ask."""
+_AT_ONCE: Final = 1 << 22
+"""Numbers checked together: the mask of a check takes memory."""
 _TYPES: Final = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -32,7 +39,7 @@ _TYPES: Final = {
 
 
 def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The named arrays (all of them without `names`) of every safetensors file of a folder.
+    """Return the named arrays (all of them without `names`) of every safetensors file of a folder.
 
     Raises:
         ModelError: no safetensors file, or one that is damaged.
@@ -40,33 +47,46 @@ def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArra
     arrays: dict[str, NDArray[Any]] = {}
     for path in weight_files(folder):
         try:
-            arrays |= _mapped(path, names)
+            arrays |= arrays_of(path, names)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: damaged or truncated ({error}); fetch or copy it again") from error
     return arrays
 
 
-def arrays_in(content: bytes) -> dict[str, NDArray[Any]]:
-    """All arrays of a file's content.
+def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Path, dict[str, NDArray[Any]]]:
+    """Return the path and the arrays of the first of these files in a folder of published heads.
+
+    Args:
+        folder: as its authors publish it.
+        names: of safetensors files, the preferred first.
+        pickled: name under which the weights are published in a form that is not read.
 
     Raises:
-        SafetensorError: it is no safetensors file, or has a type of numbers that is not known here.
+        ModelFormatError: there is no such file, or it is damaged.
     """
-    return {
-        name: _shaped(np.frombuffer(bytearray(view["data"]), _type_of(view["dtype"])), view["shape"])
-        for name, view in deserialize(content)  # type: ignore[no-untyped-call]
-    }
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None and (folder / pickled).is_file():
+        raise ModelFormatError(
+            f"{folder / pickled}: pickled weights can run code and are not read; convert them, if you trust them: "
+            f'safetensors.torch.save_file(torch.load("{pickled}", weights_only=True), "{names[0]}")'
+        )
+    if path is None:
+        raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(names)}")
+    try:
+        return path, arrays_of(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error
 
 
 def content_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The file of some arrays."""
+    """Return the content of a file of these arrays."""
     from safetensors.torch import save  # numpy's knows no bfloat16
 
     return save({name: as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
-def _mapped(path: Path, names: set[str] | None) -> dict[str, NDArray[Any]]:
-    """Arrays of a file as parts of one mapping of it, so that those that follow each other can be joined.
+def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Return the arrays of one file as parts of one mapping of it, so that those that follow each other can be joined.
 
     Raises:
         SafetensorError: the file is damaged, or has a type of numbers that is not known here.
@@ -100,7 +120,7 @@ def _type_of(name: str) -> np.dtype[Any]:
 
 
 def weight_files(folder: Path) -> Iterator[Path]:
-    """The safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
+    """Yield the safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         yield from (folder / shard for shard in _shards(index))
@@ -115,7 +135,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    """The names of all files that an index spreads the tensors over."""
+    """Return the names of the files that an index spreads the tensors over."""
     try:
         names = sorted(set(parse_json(read_bytes(index))["weight_map"].values()))
         if strange := [name for name in names if Path(name).name != name]:
@@ -124,3 +144,100 @@ def _shards(index: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index}: damaged or truncated ({error!r}); fetch or copy it again") from error
     return names
+
+
+def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dtype[Any], *, source: str) -> Any:
+    """Return arrays put together row by row, in `dtype`.
+
+    Raises:
+        ModelError: together they do not have `shape`, or one holds no numbers, or not finite ones; `source` names
+            where they are from.
+    """
+    name, arrays = " + ".join(parts), list(parts.values())
+    wrong = next((part for part in arrays if part.shape[1:] != tuple(shape[1:]) or not part.ndim), None)
+    found = (sum(map(len, arrays)), *shape[1:]) if wrong is None else wrong.shape
+    if found != tuple(shape):
+        raise ModelError(f"{source}: {name} has shape {list(found)}; config.json and the target ask for {list(shape)}")
+    if strange := [part for part in arrays if not is_floating(part)]:
+        raise ModelFormatError(f"{source}: {name} is stored as {strange[0].dtype}; expected a floating-point type")
+    whole = _as_they_lie(arrays)
+    if whole is None or whole.dtype != dtype:
+        whole = aligned_empty(shape, dtype)
+        stops = accumulate(map(len, arrays))
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes out is looked at
+            for part, stop in zip(arrays, stops, strict=True):
+                whole[stop - len(part) : stop] = part
+    return finite(whole, name, source=source)
+
+
+def joined_parameters(
+    wanted: Mapping[str, Sequence[str]],
+    shapes: Mapping[str, Sequence[int]],
+    found: Mapping[str, NDArray[Any]],
+    dtype: np.dtype[Any],
+    *,
+    folder: Path,
+) -> dict[str, NDArray[Any]]:
+    """Return the parameters of a model, each put together from its arrays.
+
+    Args:
+        wanted: for each parameter the names of its arrays, in their order.
+        shapes: of the parameters.
+        found: arrays by name.
+        dtype: of the parameters.
+        folder: where the arrays are from.
+
+    Raises:
+        ModelError: one is missing, or as in `joined`.
+    """
+    parameters = {}
+    for ours, theirs in wanted.items():
+        missing = [name for name in theirs if name not in found]
+        if missing:
+            raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
+        parts = {name: found[name] for name in theirs}
+        parameters[ours] = joined(parts, shapes[ours], dtype, source=str(folder))
+    return parameters
+
+
+def _as_they_lie(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    """Return arrays row by row if they follow each other in the same memory already, else None."""
+    first = parts[0]
+    starts = accumulate((part.nbytes for part in parts[:-1]), initial=_address(first))
+    for part, start in zip(parts, starts, strict=True):
+        is_next = _owner(part) is _owner(first) and _address(part) == start
+        if not (is_next and part.dtype == first.dtype and part.flags.c_contiguous):
+            return None
+    return np.lib.stride_tricks.as_strided(first, (sum(map(len, parts)), *first.shape[1:]), first.strides)
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _owner(array: NDArray[Any]) -> Any:
+    """Return the object that holds the memory of an array."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
+def finite(array: NDArray[Any], name: str, *, source: str) -> NDArray[Any]:
+    """Return the array itself after a check of every number in it.
+
+    Raises:
+        ModelFormatError: a number in it is not finite: whatever is computed with it would be nonsense.
+    """
+    at_once = max(1, _AT_ONCE // max(1, array[0].size)) if array.size else 1
+    for start in range(0, len(array) if array.size else 0, at_once):
+        if not _is_finite(array[start : start + at_once]):
+            msg = f"{source}: {name} holds numbers that are not finite; fetch, copy or train it again"
+            raise ModelFormatError(msg)
+    return array
+
+
+def _is_finite(part: NDArray[Any]) -> bool:
+    if part.dtype == BFLOAT16:
+        return not bool(((part.view(np.uint16) & _EXPONENT) == _EXPONENT).any())
+    return bool(np.isfinite(part).all())

@@ -1,10 +1,11 @@
-"""A decoder as numpy arrays: what a compiled lane makes its graphs of, and what drafts, heads and exits share with it.
+"""A decoder as numpy arrays: the one loader of its weights. Compiled lanes make graphs of them, torch a `Decoder`.
 
 Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P positions.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,19 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import as_array, rms_norm
-from runtime.models.config import ModelConfig
+from runtime.models.config import Llama3Rope, ModelConfig
 from runtime.models.random_weights import random_arrays
-from runtime.models.rotary import Tables, rotary_tables
 from runtime.storage.decoder_names import decoder_shapes, decoder_tensors
-from runtime.storage.joined_arrays import joined_parameters
-from runtime.storage.safetensors_files import read_arrays
+from runtime.storage.safetensors_files import joined_parameters, read_arrays
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
 
 
+Tables = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Cosines and sines [P, H] of every position."""
+
+
 class Matrix(NamedTuple):
-    """Rows of an embedding or a head."""
+    """Rows of an embedding or of `lm_head`."""
 
     weight: NDArray[Any]
 
@@ -35,12 +38,12 @@ class StoredDecoder:
     """The weights of a decoder, of a family whose norms are root mean squares.
 
     Attributes:
-        config: its sizes.
-        embedding: of every token [V, D].
-        lm_head: of every token too; where the two are tied, the same.
-        final_norm: scales before the head, float32 [D].
+        config: sizes.
+        embedding: rows of all tokens [V, D].
+        lm_head: rows of all tokens; where the two are tied, those of the embedding.
+        final_norm: scales before `lm_head`, float32 [D].
         rotary: cosines and sines.
-        layers: parameters by layer and name; who has taken them to make a graph of may take them away.
+        layers: parameters by layer and name; a lane that has made graphs of them removes them.
     """
 
     config: ModelConfig
@@ -51,16 +54,16 @@ class StoredDecoder:
     layers: list[dict[str, NDArray[Any]]] = field(default_factory=list)
 
     def embedded(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """Hidden states that enter the first layer, [..., D]."""
+        """Return the hidden states that enter the first layer, [..., D]."""
         return self.embedding.weight[ids].astype(np.float32)  # type: ignore[no-any-return]
 
     def normalise(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The final norm: what heads read."""
+        """Return what `lm_head` reads: hidden states after the final norm."""
         return rms_norm(x, self.final_norm, self.config.norm_eps)
 
 
 def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_position: int) -> StoredDecoder:
-    """The decoder of parameters by their names."""
+    """Return the decoder of parameters by their names."""
     embedding = Matrix(arrays["embedding.weight"])
     return StoredDecoder(
         config=config,
@@ -73,7 +76,7 @@ def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_
 
 
 def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
-    """Parameters of layers, `layers.0.qkv.weight` and so on, as those of each by their own names."""
+    """Return the parameters of every layer (`layers.0.qkv.weight`) by their names in the layer (`qkv.weight`)."""
     layers: dict[int, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
         if name.startswith("layers."):
@@ -85,29 +88,58 @@ def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
 def load_stored_decoder(
     folder: Path, dtype: np.dtype[Any], *, max_position: int | None = None, with_layers: bool = True
 ) -> StoredDecoder:
-    """The decoder of a Hugging Face folder, weights in `dtype`; random ones share one block of memory.
+    """Return the decoder of a Hugging Face folder as arrays; arguments and errors are those of `load_parameters`."""
+    config = ModelConfig.from_folder(folder)
+    arrays = load_parameters(folder, config, dtype, with_layers=with_layers)
+    return stored_decoder(config, arrays, max_position=max_position or config.max_position)
 
-    `with_layers=False` reads the embedding, the final norm and the output head only: what a draft shares with it.
+
+def load_parameters(
+    folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True
+) -> dict[str, NDArray[Any]]:
+    """Return the parameters of a Hugging Face folder's decoder by our names.
+
+    Args:
+        folder: one that asks for random weights (`runtime.storage.shape_folder`) gets them, in one block of memory.
+        config: of the folder.
+        dtype: type of the weights; what has it on disk already stays there.
+        with_layers: False reads embedding, final norm and `lm_head` alone: what a draft shares with its target.
 
     Raises:
         ModelError: a file is missing or truncated, a tensor is missing, has the wrong shape, or numbers that are not
             finite.
     """
-    config = ModelConfig.from_folder(folder)
-    read = config if with_layers else replace(config, num_layers=0)
-    wanted, shapes = decoder_tensors(read), decoder_shapes(read)
-    if config.random_seed is None:
-        found = read_arrays(folder, {name for names in wanted.values() for name in names})
-        arrays = joined_parameters(wanted, shapes, found, dtype, folder=folder)
-    else:
-        arrays = random_arrays(shapes, config.random_seed, dtype)
-    return stored_decoder(config, arrays, max_position=max_position or config.max_position)
+    config = config if with_layers else replace(config, num_layers=0)
+    wanted, shapes = decoder_tensors(config), decoder_shapes(config)
+    if config.random_seed is not None:
+        return random_arrays(shapes, config.random_seed, dtype)
+    found = read_arrays(folder, {name for names in wanted.values() for name in names})
+    return joined_parameters(wanted, shapes, found, dtype, folder=folder)
 
 
 def stored_form(decoder: Decoder) -> StoredDecoder:
-    """The same weights in the same memory."""
+    """Return the weights of a decoder of torch, in the same memory."""
     parameters = dict(decoder.named_parameters())
     arrays = {name: as_array(weight) for name, weight in parameters.items() if not weight.is_meta}
     stored = stored_decoder(decoder.config, arrays, max_position=1)
     cos_PH, sin_PH = as_array(decoder.rotary.cos_PH), as_array(decoder.rotary.sin_PH)
     return replace(stored, rotary=(cos_PH, sin_PH))
+
+
+def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
+    """Return the rotary tables of so many positions, computed in float64; learned positions are not rotated."""
+    half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
+    is_learned = config.positions == "learned"
+    frequencies = half * 0 if is_learned else _scaled(config.rope_theta**-half, config.rope_scaling)
+    angles = np.arange(max_position, dtype=np.float64)[:, None] * frequencies
+    angles = np.concatenate([angles, angles], axis=-1)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _scaled(frequencies: NDArray[Any], scaling: Llama3Rope | None) -> NDArray[Any]:
+    if scaling is None:
+        return frequencies
+    rotations = scaling.original_max_position / (2 * math.pi / frequencies)
+    smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    smooth = smooth.clip(0.0, 1.0)
+    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies  # type: ignore[no-any-return]

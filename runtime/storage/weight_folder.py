@@ -1,18 +1,18 @@
-"""A folder of trained weights that lean on a target: `config.json` and `model.safetensors`.
+"""A folder of weights that were trained for a target: `config.json` and `model.safetensors`.
 
 The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and
-`d2t`, tie the reduced vocabulary to the target's. Embedding and head rows are the target's own and are not
+`d2t`, tie the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the target's own and are not
 stored; a few embedding rows (`target_probe`) show whether a target is the right one.
-What the weights are is the business of `runtime.drafters.language_model.folder` and `runtime.target.exit_folder`.
+Every kind of weights has a module of its own: `runtime.drafters.*.folder` and `runtime.target.exit_folder`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from decoding.files import replace_file
 from decoding.validation import Many, described
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
-from runtime.storage.quantization import QUANTIZATION_FORMAT, take
-from runtime.storage.safetensors_files import arrays_in, content_of
+from runtime.storage.quantization import QUANTIZATION_FORMAT, pack, take, unpack
+from runtime.storage.safetensors_files import arrays_of, content_of
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -33,11 +33,11 @@ _PROBE_ROWS = 16
 _INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 _LEAST_LENGTH = 1e-8
 _LEAST_SIMILARITY = 0.9
-"""Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
+"""Cosine of stored and present probe rows: roundings of one model stay above it, other models far below."""
 
 
 class Strict(BaseModel):
-    """A part of a config that holds the fields it has and no others."""
+    """A part of a config; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -49,14 +49,14 @@ class Verifier(Strict):
 
 
 class SpeculatorsConfig(Strict):
-    """The part of the config that vLLM's speculators calls by this name."""
+    """The part of the config that has this name in vLLM's speculators."""
 
     algorithm: str
     verifier: Verifier
 
 
 class TargetShape(Strict):
-    """What a target must have in common with the one that was trained for."""
+    """Sizes that a target must share with the one that the weights were trained for."""
 
     vocab_size: int
     hidden_size: int
@@ -69,21 +69,24 @@ class TargetShape(Strict):
 
     @classmethod
     def of(cls, config: ModelConfig) -> TargetShape:
-        """The shape of a target, or of a draft made for it; raises `ModelError` for one that none can be made for."""
+        """Return the shape of a target; raises `ModelError` for a family that nothing can be trained for."""
         config.require_rotary("trained drafts, heads and exits")
         return cls(**{name: getattr(config, name) for name in cls.model_fields})
 
 
 Width = Annotated[int, Field(ge=1, le=1 << 24)]
-"""Of a matrix."""
+"""Rows or columns of a matrix."""
 Count = Annotated[int, Field(ge=1, le=64)]
-"""Of heads, blocks or streams."""
+"""Number of heads, blocks or streams."""
 Layers = Annotated[Many[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=4096)]
-"""Of the target, counted from 1."""
+"""Layers of the target, counted from 1."""
 
 
 class FolderConfig(Strict):
-    """What every `config.json` of this layout has; kinds add their own fields."""
+    """Fields of every `config.json` of this layout; kinds add their own."""
+
+    layer_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that name layers of the target."""
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
@@ -95,13 +98,13 @@ class FolderConfig(Strict):
 
     @classmethod
     def of(cls, target: ModelConfig, target_name: str, metadata: Mapping[str, Any], **fields: Any) -> Self:
-        """The config of weights trained for a target.
+        """Return the config of weights trained for a target.
 
         Args:
-            target: its shape.
-            target_name: what a user calls it.
-            metadata: anything JSON can hold: how they were trained.
-            fields: those of the kind, and the size of the vocabulary.
+            target: sizes of the target.
+            target_name: the user's name for it.
+            metadata: how the weights were trained, in anything JSON can hold.
+            fields: fields of the kind, and the size of the vocabulary.
         """
         verifier = Verifier(name_or_path=target_name)
         algorithm = cls.model_fields["speculators_model_type"].default
@@ -113,7 +116,7 @@ class FolderConfig(Strict):
         )
 
     def sizes(self, kind: type[S], **known: Any) -> S:
-        """The dataclass that a model is built from: of what is known, and of the fields of the same names."""
+        """Return the dataclass that a model is built from: its fields are `known`, or fields of this config."""
         own = self.model_dump() | {"vocab_size": self.draft_vocab_size} | known
         return kind(**{field.name: own[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
@@ -124,17 +127,64 @@ S = TypeVar("S")
 
 
 class EmbeddedTarget(Protocol):
-    """What ties weights to a target: its sizes and its embedding, of either library."""
+    """A target whose embedding is loaded, of either library."""
 
     @property
     def config(self) -> ModelConfig:
-        """Its sizes."""
+        """Sizes of the target."""
         ...
 
     @property
     def embedding(self) -> Any:
-        """Has its rows as `weight`."""
+        """Embedding of the target; its rows are `weight`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedWeights(Generic[C]):
+    """The content of a folder, found to fit its target.
+
+    Attributes:
+        config: its config.
+        arrays: the stored weights.
+        kept_ids: target ids of the reduced vocabulary, ascending [draft_vocab_size].
+        path: the weights file, which errors name.
+    """
+
+    config: C
+    arrays: dict[str, NDArray[Any]]
+    kept_ids: NDArray[np.int64]
+    path: Path
+
+    def unpacked(self, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+        """Return the weights in `dtype` (`quantization.unpack`)."""
+        return unpack(self.arrays, shapes, dtype, source=str(self.path))
+
+
+def save_trained(
+    folder: Path,
+    config: FolderConfig,
+    weights: Mapping[str, Array],
+    *,
+    embedding_VD: Array,
+    kept_ids: Array,
+    unquantized: Collection[str] = (),
+) -> None:
+    """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`)."""
+    save_folder(folder, config, pack(weights, unquantized=unquantized) | target_tensors(embedding_VD, kept_ids))
+
+
+def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> TrainedWeights[C]:
+    """Return the weights of a folder that were trained for this target.
+
+    Raises:
+        ModelError: they were trained for another target.
+        ModelFormatError: a file is missing, damaged or of another kind.
+    """
+    config, arrays = load_folder(folder, kind)
+    for name in config.layer_fields:
+        _require_layers(getattr(config, name), target, name, folder)
+    return TrainedWeights(config, arrays, _take_kept_ids(arrays, config, target, folder), folder / WEIGHTS_FILE)
 
 
 def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -155,7 +205,7 @@ def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]]:
-    """Config and arrays of a folder.
+    """Return the config and the arrays of a folder.
 
     Raises:
         ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
@@ -163,18 +213,17 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
     holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
     config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
-    content = _read(path, holds)
-    if hashlib.sha256(content).hexdigest() != config.weights_sha256:
+    if hashlib.sha256(_read(path, holds)).hexdigest() != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
     try:
-        return config, arrays_in(content)
+        return config, arrays_of(path)
     except SafetensorError as error:
         raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
 
 
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
-    """The config of a folder; `holds` is what an error about a missing file goes on with.
+    """Return the config of a folder; `holds` ends the error about a missing file.
 
     Raises:
         ModelFormatError: it is missing, or not of this kind.
@@ -187,24 +236,17 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
 
 
 def target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
-    """The arrays that tie the weights to a target: `t2d`, `d2t` and `target_probe`."""
+    """Return the arrays that tie weights to a target: `t2d`, `d2t` and `target_probe`."""
     kept = as_array(kept_ids) if is_tensor(kept_ids) else kept_ids
     t2d = np.zeros(len(embedding_VD), bool)
     t2d[kept] = True
     return {"t2d": t2d, "d2t": kept - np.arange(len(kept)), "target_probe": _probe(embedding_VD).astype(BFLOAT16)}
 
 
-def take_kept_ids(
+def _take_kept_ids(
     tensors: dict[str, NDArray[Any]], config: FolderConfig, target: EmbeddedTarget, folder: Path
 ) -> NDArray[np.int64]:
-    """The kept target ids [draft_vocab_size], once the target has proven to be the right one.
-
-    The three tensors of `target_tensors` are removed from `tensors`.
-
-    Raises:
-        ModelError: the target is not the one that was trained for.
-        ModelFormatError: one of the three is missing, or the maps contradict each other.
-    """
+    """Remove the arrays of `target_tensors`, and return the kept target ids [draft_vocab_size] if the target fits."""
     path = folder / WEIGHTS_FILE
     _require_shape(config, target, folder)
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
@@ -221,7 +263,7 @@ def take_kept_ids(
 def mapped_ids(
     t2d: NDArray[Any], d2t: NDArray[Any], num_kept: int, target: EmbeddedTarget, *, source: str
 ) -> NDArray[np.int64]:
-    """The kept target ids [num_kept] of the two maps; raises `ModelFormatError` where they contradict each other."""
+    """Return the kept target ids [num_kept] of two maps; raises `ModelFormatError` where these are contradictory."""
     if d2t.shape == (num_kept,) and t2d.shape == (target.config.vocab_size,) and d2t.dtype in _INTEGERS:
         kept_ids = d2t.astype(np.int64) + np.arange(num_kept)
         if np.array_equal(np.flatnonzero(t2d), kept_ids):
@@ -229,12 +271,7 @@ def mapped_ids(
     raise ModelFormatError(f"{source}: t2d and d2t do not map {num_kept} draft ids to target ids and back")
 
 
-def require_layers(layers: Sequence[int], target: EmbeddedTarget, what: str, folder: Path) -> None:
-    """Refuse layers that the target does not have.
-
-    Raises:
-        ModelError: a layer is outside 1..num_layers.
-    """
+def _require_layers(layers: Sequence[int], target: EmbeddedTarget, what: str, folder: Path) -> None:
     num_layers = target.config.num_layers
     wrong = [layer for layer in layers if not 1 <= layer <= num_layers]
     if wrong:
@@ -252,15 +289,15 @@ def _require_shape(config: FolderConfig, target: EmbeddedTarget, folder: Path) -
 
 
 def _probe(embedding_VD: Array) -> NDArray[np.float32]:
-    """Evenly spread rows of the embedding."""
+    """Return evenly spread rows of the embedding."""
     rows = np.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS, dtype=np.float32).astype(np.int64).tolist()
     found = embedding_VD[rows]
     return (as_array(found) if is_tensor(found) else found).astype(np.float32)
 
 
 def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
-    """Mean cosine of rows."""
-    with np.errstate(over="ignore", invalid="ignore"):  # rows that are no numbers are like nothing
+    """Return the mean cosine of rows."""
+    with np.errstate(over="ignore", invalid="ignore"):  # rows that are not finite resemble nothing
         theirs = theirs.astype(np.float32)
         lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
         return float(np.mean((ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)))

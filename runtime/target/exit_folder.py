@@ -11,18 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
-    WEIGHTS_FILE,
     EmbeddedTarget,
     FolderConfig,
     Layers,
     Width,
-    load_folder,
-    require_layers,
-    save_folder,
-    take_kept_ids,
-    target_tensors,
+    load_trained,
+    save_trained,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +41,7 @@ class ExitHeads:
 
 
 class StoredExits(NamedTuple):
-    """The same as arrays: every adapter's by their names in `ExitAdapter`."""
+    """Trained early exits of one target as arrays, by their names in `ExitAdapter`."""
 
     adapters: dict[int, dict[str, NDArray[Any]]]
     kept_ids: NDArray[np.int64]
@@ -54,6 +49,8 @@ class StoredExits(NamedTuple):
 
 class ExitFolderConfig(FolderConfig):
     """`config.json` of exit adapters."""
+
+    layer_fields = ("exit_layers",)
 
     speculators_model_type: Literal["mirrorsd_exits"] = "mirrorsd_exits"
     exit_layers: Layers
@@ -63,7 +60,7 @@ class ExitFolderConfig(FolderConfig):
 def save_exits(
     exits: ExitHeads, folder: Path, *, target: Decoder, target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write exit adapters of one width, trained for this target; see `FolderConfig.of`, `save_folder`."""
+    """Write exit adapters of one width, trained for this target; see `FolderConfig.of`, `save_trained`."""
     layers = tuple(sorted(exits.adapters))
     config = ExitFolderConfig.of(
         target.config,
@@ -77,21 +74,26 @@ def save_exits(
         f"{layer}.{name}": weight for layer in layers for name, weight in exits.adapters[layer].named_parameters()
     }
     # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
-    packed = pack(weights, unquantized={f"{layer}.affine.weight" for layer in layers})
-    save_folder(folder, config, packed | target_tensors(target.embedding.weight, exits.kept_ids))
+    affine = {f"{layer}.affine.weight" for layer in layers}
+    save_trained(
+        folder,
+        config,
+        weights,
+        embedding_VD=target.embedding.weight,
+        kept_ids=exits.kept_ids,
+        unquantized=affine,
+    )
 
 
 def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> StoredExits:
-    """The exit adapters of a folder in `dtype`.
+    """Return the exit adapters of a folder as arrays in `dtype`.
 
     Raises:
         ModelError: they were trained for another target.
         ModelFormatError: a file is missing or damaged.
     """
-    config, arrays = load_folder(folder, ExitFolderConfig)
-    require_layers(config.exit_layers, target, "exit_layers", folder)
-    kept_ids = take_kept_ids(arrays, config, target, folder)
-    size, width = target.config.hidden_size, config.width
+    stored = load_trained(folder, ExitFolderConfig, target)
+    size, width, layers = target.config.hidden_size, stored.config.width, stored.config.exit_layers
     shapes = {
         "affine.weight": (size, size),
         "affine.bias": (size,),
@@ -99,15 +101,14 @@ def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]
         "up.weight": (width, size),
         "down.weight": (size, width),
     }
-    all_shapes = {f"{layer}.{name}": shape for layer in config.exit_layers for name, shape in shapes.items()}
-    found = unpack(arrays, all_shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    return StoredExits(
-        {layer: {name: found[f"{layer}.{name}"] for name in shapes} for layer in config.exit_layers}, kept_ids
-    )
+    all_shapes = {f"{layer}.{name}": shape for layer in layers for name, shape in shapes.items()}
+    found = stored.unpacked(all_shapes, dtype)
+    adapters = {layer: {name: found[f"{layer}.{name}"] for name in shapes} for layer in layers}
+    return StoredExits(adapters, stored.kept_ids)
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """The exit adapters of a folder in `dtype` on the target's device; raises what `load_stored_exits` does."""
+    """Return the exit adapters of a folder in `dtype` on the target's device; raises what `load_stored_exits` does."""
     import torch
 
     from runtime.target.exit_adapter import ExitAdapter

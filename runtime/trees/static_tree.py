@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decoding.errors import ModelFormatError
 from decoding.messages import Window
 from decoding.tree_shape import Path, parents_of
 
@@ -53,22 +52,13 @@ def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Pa
     return tuple(tree)
 
 
-def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
-    """Refuse paths that are not the nodes of a tree of at most `depth` levels.
-
-    Raises:
-        ModelFormatError: the message has what is wrong; `source` names the file.
-    """
-    try:
-        parents_of(paths)
-    except ValueError as error:
-        raise ModelFormatError(f"{source}: {error}") from error
+def require_tree(paths: Sequence[Path], depth: int) -> None:
+    """Raise a `ValueError` for paths that are not the nodes of a tree of at most `depth` levels."""
+    parents_of(paths)
     wrong = [path for path in paths if len(path) > depth or not 0 <= min(path) <= max(path) < MOST_RANKS]
     if wrong or not paths:
-        raise ModelFormatError(
-            f"{source}: paths has {list(wrong[0]) if wrong else 'no entry'}; "
-            f"expected at most {depth} ranks of 0..{MOST_RANKS - 1}"
-        )
+        found = list(wrong[0]) if wrong else "no entry"
+        raise ValueError(f"paths has {found}; expected at most {depth} ranks of 0..{MOST_RANKS - 1}")
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:

@@ -1,11 +1,15 @@
-"""Distributions over tokens: those of logits at a temperature, what a draft leaves over, and drawing from either.
+"""Distributions over tokens, what a draft leaves over of them, and draws by place instead of by order.
+
+A schedule decides how often and in which order positions are verified; draws that depended on that order would
+make the text depend on the schedule. Each use has its own stream, so no draw is used for two decisions.
 
 Probabilities are float64. Shapes: V vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from hashlib import blake2b
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,12 @@ from decoding.errors import ConfigError
 from decoding.messages import Candidates
 from runtime.arrays import Array, as_array, is_tensor
 from runtime.models.ranking import ranked_ids
+
+Stream = Literal["target", "accept", "draft"]
+"""What is decided: the target's own token, whether a drafted token is accepted, the draft's token."""
+
+_BITS = 53
+"""A float64 holds this many bits of a number below one."""
 
 Probabilities = NDArray[np.float64]
 
@@ -64,3 +74,13 @@ def draw_from(candidates: Candidates, draw: float) -> int:
 def _softmax(scores: Probabilities) -> Probabilities:
     weights = np.exp(scores - scores.max())
     return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+def uniform(seed: int, stream: Stream, *place: int) -> float:
+    """The draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
+
+    A place is a text position and, where several drafted tokens compete for the position, the rank of
+    one among them.
+    """
+    digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> (64 - _BITS)) * 2.0**-_BITS

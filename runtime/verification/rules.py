@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
 from runtime.arrays import Array, wide
-from runtime.verification.distributions import Probabilities, probabilities, residual, sample
-from runtime.verification.draws import uniform
+from runtime.verification.distributions import Probabilities, probabilities, residual, sample, uniform
 from runtime.verification.replayed_text import ReplayedText
 
 ROOT: Final = -1

@@ -276,8 +276,7 @@ class ArrayLanes:
         waking_s = np.where(is_rollout, durations.catch_up_s[0][place] - one_row_s, 0.0)
         if guesses is None:
             num_left = self._schedule.num_speculative_tokens - num_done
-            finishes = (num_done > 0) & (num_left > 0)
-            return num_left * one_row_s + waking_s + np.where(finishes, durations.finish_more_s, 0.0)
+            return num_left * one_row_s + waking_s
         steps_s = self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
         return np.where(num_done > 0, 0.0, one_row_s + waking_s) + steps_s
 

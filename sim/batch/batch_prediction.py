@@ -86,9 +86,8 @@ def predict_batch(
     first, pass_of, num_passes = _passes(batch, rounds.number)
     passes = Passes(pass_of, rounds.context, num_passes)
     plan = RoundPlan.of(schedule, replay.shape(schedule), profile.num_layers)
-    lane = tables.profile.lane(plan.draft_lane)
-    more_s = lane.branch_wake_s, lane.start_wake_s, tables.prices.finish_more_s(plan), tables.prices.resize_s(plan)
-    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), *more_s)
+    branch_step_s = tables.prices.branch_step_s(plan.draft_lane)
+    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), branch_step_s)
     if schedule.traits.overlaps:
         seconds = mirror_seconds(schedule, tables, drafting, replay, rounds, passes)
     else:

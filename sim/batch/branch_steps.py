@@ -63,8 +63,7 @@ class BranchSteps(NamedTuple):
                 (passes.seconds(drafting.cost, {part: 1}, rows * roots) for part, rows in calls),
                 start=np.zeros(passes.num_passes),
             )
-            more_s = drafting.branch_wake_s + (drafting.start_wake_s if kind == "window_and_roots" else 0.0)
-            return np.where(seconds > 0, seconds + more_s, 0.0)
+            return np.where(seconds > 0, seconds + drafting.branch_step_s, 0.0)
 
         known = [kind for kind in _ALL_ROOTS.values() if kind in plan.step_rows]
         seconds = {kind: seconds_of(kind, 1) for kind in known}

@@ -50,7 +50,7 @@ def mirror_seconds(
     segments_s[0] = segments_s[0] + one_in_ticks(tables.prices.pass_more_s(schedule))
     to_read = _unread(schedule, rounds)
     read_s = drafting.step_s(passes, to_read, np.zeros_like(to_read))
-    ready_s = half_d + in_ticks(slow.draft * np.where(read_s > 0, read_s + drafting.branch_wake_s, 0.0))
+    ready_s = half_d + in_ticks(slow.draft * np.where(read_s > 0, read_s + drafting.branch_step_s, 0.0))
     commit_s = 2 * half_t + np.sum(segments_s, axis=0) + one_in_ticks(tables.prices.round_overhead_s(schedule))
     told_bytes = passes.sums(np.where(rounds.is_last, 0.0, np.array(messages.verdict_bytes)[rounds.num_accepted]))
     arrival_s, told_s = None, commit_s + crossing_s(messages.to_draft, told_bytes)
@@ -115,6 +115,4 @@ def _finishing_s(
     windows = drafting.windows(unread, rounds.sequence, position)
     done = progress.done[rounds.branch, passes.of_each(np.arange(passes.num_passes))]
     after_commit = passes.with_contexts(rounds.context + rounds.num_committed)
-    finishes = rounds.is_hit & (done > 0) & (done < len(windows.rows))
-    more_s = np.where(passes.sums(finishes) > 0, drafting.finish_more_s, 0.0)
-    return windows.only(rounds.is_hit).seconds(drafting, after_commit, done) + more_s
+    return windows.only(rounds.is_hit).seconds(drafting, after_commit, done)

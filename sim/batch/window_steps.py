@@ -24,19 +24,12 @@ from sim.batch.sequences import BatchRounds
 
 
 class Drafting(NamedTuple):
-    """What drafts: how much each step takes and what it costs, and what it does more.
-
-    `branch_wake_s` is that of a step of branches, `start_wake_s` of one that reads the window too beyond that,
-    `finish_more_s` of the first one that finishes branches, and `resize_s` of later ones after steps of other rows.
-    """
+    """What drafts: how much each step takes and what it costs; `branch_step_s` is the overhead of one of branches."""
 
     plan: RoundPlan
     cost: LaneCost
     guessing: Guessing | None
-    branch_wake_s: float = 0.0
-    start_wake_s: float = 0.0
-    finish_more_s: float = 0.0
-    resize_s: float = 0.0
+    branch_step_s: float = 0.0
 
     def windows(self, unread_S: Ints, prompt_S: Ints, position_S: Ints) -> WindowSteps:
         """The steps of windows from positions of prompts; the first one reads so many tokens before the last one."""
@@ -70,15 +63,12 @@ class WindowSteps(NamedTuple):
 
     def seconds(self, drafting: Drafting, passes: Passes, done_S: Ints) -> Floats:
         """What is left of the windows after so many steps of each, [N]."""
-        seconds, sequences, before = np.zeros(passes.num_passes), np.arange(len(done_S)), np.zeros(passes.num_passes)
+        seconds, sequences = np.zeros(passes.num_passes), np.arange(len(done_S))
         for number in range(len(self.rows)):
             step = np.minimum(done_S + number, len(self.rows) - 1)
             is_left = done_S + number < len(self.rows)
             rows_S, guesses_S = (np.where(is_left, of[step, sequences], 0) for of in (self.rows, self.guesses))
-            num_rows = passes.sums(rows_S)
-            is_resized = (num_rows > 0) & (before > 0) & (num_rows != before)
-            seconds = seconds + drafting.step_s(passes, rows_S, guesses_S) + drafting.resize_s * is_resized
-            before = num_rows
+            seconds = seconds + drafting.step_s(passes, rows_S, guesses_S)
         return seconds
 
 
@@ -90,7 +80,7 @@ def rollout_seconds(
     before = np.roll(rounds.num_accepted, 1)
     unread = np.where(is_later, np.array(drafting.plan.unread)[before], 0)
     windows = drafting.windows(unread, rounds.sequence, rounds.position)
-    seconds = windows.seconds(drafting, passes, np.zeros_like(unread)) + tables.prices.waking_s(drafting.plan)
+    seconds = windows.seconds(drafting, passes, np.zeros_like(unread)) + tables.prices.rollout_start_s(schedule)
     verdict_bytes = np.where(is_later, np.array(messages.verdict_bytes)[before], 0.0)
     crosses = passes.sums(is_later) > 0
     seconds = seconds + np.where(crosses, crossing_s(messages.to_draft, passes.sums(verdict_bytes)), 0.0)

@@ -1,1 +1,1 @@
-"""Times of machines that nobody measured: by data sheets and rooflines, or carried from one that was."""
+"""Times of machines that nobody measured: by data sheets and rooflines."""

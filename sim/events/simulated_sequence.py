@@ -40,7 +40,6 @@ class RoundCosts:
         self.step_s: dict[int | str, list[float]] = {kind: step.tolist() for kind, step in durations.step_s.items()}
         self.catch_up_s: list[list[float]] = durations.catch_up_s.tolist()
         self.later_s: list[list[float]] = [step.tolist() for step in durations.later_s]
-        self.finish_more_s = durations.finish_more_s
         self.rollout_s: list[list[float]] = durations.rollout_s.tolist()
         self.guessing_s: list[list[float]] = durations.guessing_s.tolist()
         contexts = durations.segments_s[0].shape
@@ -79,12 +78,6 @@ class Steps(NamedTuple):
     steps_s: tuple[float, ...] = ()
     rows: tuple[int, ...] = ()
     guesses: tuple[int, ...] = ()
-
-    def longer(self, more_s: float) -> Steps:
-        """The first of them takes so much more."""
-        first_s, *others_s = self.steps_s or (0.0,)
-        steps_s = (first_s + more_s, *others_s) if self.steps_s else ()
-        return self._replace(seconds=self.seconds + more_s, steps_s=steps_s)
 
 
 class SimulatedSequence:
@@ -171,8 +164,7 @@ class SimulatedSequence:
             return self._guessed(FINISH_STEP, self.costs.plan.branch_steps - num_steps)
         if not num_steps:
             return None
-        steps = self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
-        return steps if num_steps == self.costs.plan.branch_steps else steps.longer(self.costs.finish_more_s)
+        return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
 
     def equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
         """Steps of one kind, in the context at `place`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile, save_profile
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import RESULTS, load_script
 
 WEIGHTS = {"smollm2-135m-instruct": "abc"}
 
@@ -15,6 +15,7 @@ WEIGHTS = {"smollm2-135m-instruct": "abc"}
 def script(tmp_path, monkeypatch):
     script = load_script("demos")
     monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "find_pair", lambda _name: None)
     monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
     monkeypatch.setattr(script, "machine", lambda folders: {"of": [folder.name for folder in folders]})
@@ -154,7 +155,6 @@ def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(scrip
     assert result["all"]["error_at_anchor"]["worst"] == pytest.approx(1 - 1 / 1.3)
     assert result["demos"]["2"]["wall_s"] == 312.5
     assert result["demos"]["2"]["winner_speedup"] == {"value": 1.3, "low": 1.2, "high": 1.4}
-    assert result["demos"]["2"]["busy_process"] is False
     folder = tmp_path / "results" / "demos" / "2"
     assert result["demos"]["2"]["num_bytes"] == sum(path.stat().st_size for path in folder.iterdir())
     assert result["measured"] == WEIGHTS
@@ -164,15 +164,6 @@ def test_the_tenth_demo_comes_after_the_second(script, tmp_path) -> None:
     for number in ("10", "2", "1"):
         (tmp_path / number).mkdir()
     assert [path.name for path in script.numbered(tmp_path)] == ["1", "2", "10"]
-
-
-def test_demos_next_to_a_busy_process_are_kept_apart(script, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(script, "_demo", lambda out: (write_demo(tmp_path / out, demo(entry(1.0, 1.0))), 1.0))
-    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1", "--busy"])
-    script.main()
-    result = json.loads((tmp_path / "results" / "demos-busy.json").read_bytes())
-    assert result["demos"]["1"]["busy_process"] is True
-    assert not (tmp_path / "results" / "demos.json").exists()
 
 
 def test_demos_on_lanes_of_torch_are_kept_apart(script, tmp_path, monkeypatch) -> None:
@@ -194,7 +185,7 @@ def test_demos_on_lanes_of_torch_are_kept_apart(script, tmp_path, monkeypatch) -
 def older(script, tmp_path):
     """A demo that was kept when the target had other weights."""
     out = write_demo(tmp_path / "older", demo(entry(1.0, 1.0)))
-    facts = {"measured": {"smollm2-135m-instruct": "older"}, "formats": {}, "busy_process": False, "wall_s": 1.0}
+    facts = {"measured": {"smollm2-135m-instruct": "older"}, "formats": {}, "wall_s": 1.0}
     script.keep(out, tmp_path / "results" / "demos" / "1", facts)
     return facts
 
@@ -216,12 +207,7 @@ def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, m
     assert result["measured"] == older["measured"]
 
 
-def test_the_committed_summaries_are_those_of_what_was_kept() -> None:
+def test_the_committed_summary_is_that_of_what_was_kept() -> None:
     script = load_script("demos")
-    results = Path(script.__file__).parent / "results"
-    for name in ("demos", "demos-torch", "demos-busy"):
-        path, folders = results / f"{name}.json", script.numbered(results / name)
-        assert path.exists() == bool(folders)
-        if folders:
-            committed = json.loads(path.read_bytes())
-            assert committed == json.loads(json.dumps(script.summary(folders)))
+    committed = json.loads((RESULTS / "demos.json").read_bytes())
+    assert committed == json.loads(json.dumps(script.summary(script.numbered(RESULTS / "demos"))))

@@ -4,21 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hwprofiles.latency_table import LatencyTable
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import TaskRates, Texts
-from tests.benchmarks.scripts import PAGE, load_script
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
     return load_script("draft_streams")
-
-
-@pytest.fixture(scope="module")
-def costs():
-    return load_script("_stream_costs")
 
 
 def record(*stream_rates, num_texts=4):
@@ -70,46 +64,11 @@ def test_streams_leave_the_rounds_of_a_draft_alone(script) -> None:
     assert lengths[0] == lengths[1]
 
 
-def test_streams_are_priced_so_that_a_step_costs_what_was_measured(costs) -> None:
-    step = LatencyTable(rows=(1, 2, 4), contexts=(10, 90), seconds=((2.0, 4.0), (3.0, 6.0), (5.0, 10.0)), source="")
-    streams = costs.streams_of(step, 3.0, 2)
-    for context in (10, 50, 90):
-        assert step.at(3, context) + streams.at(2, context) == pytest.approx(3 * step.at(1, context))
-    assert np.allclose(np.divide(streams.seconds, step.seconds), streams.seconds[0][0] / step.seconds[0][0])
-
-
-def test_texts_beyond_the_contexts_of_a_profile_are_left_out(costs) -> None:
-    profile = costs.load_profile(costs.MACHINE)
-    found = record(0.5)
-    assert not costs.within(found, profile).prompts, "20 tokens are fewer than any that was measured"
-    longer = AssumedAcceptance({"qa": TaskRates(rates=(0.6,))}, Texts(num_texts=3, num_tokens=60, prompt_length=100))
-    assert len(costs.within(longer.record, profile).prompts) == 3
-    too_long = AssumedAcceptance({"qa": TaskRates(rates=(0.6,))}, Texts(num_texts=3, num_tokens=60, prompt_length=200))
-    assert not costs.within(too_long.record, profile).prompts
-
-
-def test_streams_pay_on_this_machine_once_a_step_costs_no_more_than_a_plain_one(costs) -> None:
-    rates = TaskRates(rates=(0.7,) * 8, alternative_rates=(0.2, 0.3), stream_rates=(0.6, 0.6))
-    found = AssumedAcceptance({"qa": rates}, Texts(num_texts=4, num_tokens=60, prompt_length=100)).record
-    cheap, dear = (costs.on_this_machine(found, cost)["tpot_s"]["speculative"] for cost in (1.3, 4.0))
-    assert cheap["with"] < cheap["without"] == dear["without"] < dear["with"]
-
-
-def test_a_step_costs_at_least_what_it_reads(costs) -> None:
-    folder = {"source_layers": [1, 2, 29, 30], "draft_vocab_size": 8192, "streams": {"start_layer": 2}}
-    draft, streams = costs._draft_shapes(folder)
-    assert (draft.num_layers, streams.num_layers, streams.vocab_size) == (4, 2, 8192)
-    cost = costs.least_step_cost(costs.load_platform("cpu-2core"), ["cpu0"], (draft, streams), 2)
-    weights = [shape.num_layers * shape.layer_parameters + shape.head_parameters for shape in (draft, streams)]
-    assert cost > 1 + weights[1] / weights[0]
-
-
 def test_no_streams_ship_as_long_as_a_step_costs_more_plain_ones_than_it_brings_tokens(script) -> None:
     result = json.loads(script.RESULT.read_bytes())
     own = result["drafters"].values()
-    prices = [result["step_cost"]["median"], *(one["step_cost"] for each in own for one in each["platforms"].values())]
     brought = [row["all"] for each in own for row in each["shipped"]["tokens_per_draft_step"].values()]
-    assert max(brought) < min(prices)
+    assert max(brought) < result["step_cost"]["median"]
     shipped = [json.loads(path.read_bytes()) for path in SHIPPED_FOLDER.glob("*/config.json")]
     assert not any(config.get("streams") for config in shipped)
 
@@ -123,8 +82,3 @@ def test_the_page_says_of_both_ways_to_train_what_was_measured(script) -> None:
         assert ours["right_guesses"][0] > theirs["right_guesses"][0]
         for windows, length in theirs["mean_acceptance_length"].items():
             assert 0.96 * length < ours["mean_acceptance_length"][windows] < length
-
-
-def test_the_page_has_the_committed_result(script) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert script.with_tables(page, json.loads(script.RESULT.read_bytes())) == page

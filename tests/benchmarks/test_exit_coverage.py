@@ -96,16 +96,6 @@ def test_an_adapter_costs_its_parameters_and_their_bytes(script, target, tmp_pat
     assert costs == {"2": one, "3": one}
 
 
-def test_the_result_reads_as_lines_by_kind_of_task_and_layer(script):
-    cost = {"num_parameters": 1500, "num_bytes": 3000, "num_bytes_on_disk": 1600}
-    text = script.Covered("qa", 4, Counter({(7, "trained", 1): 3, (7, "untrained", 1): 1}))
-    lines = script.in_words({"adapters": {"7": cost}, **script.by_category([text])})
-    assert lines[0] == "adapter after layer 7: 1,500 parameters, 3,000 bytes to read, 1,600 on disk"
-    assert lines[1:] == [
-        f"{name}, exit after layer 7, top-1/2/4/8/16: trained 0.75, untrained 0.25" for name in ("all", "qa")
-    ]
-
-
 def test_a_table_has_a_row_for_every_kind_of_task_and_a_column_for_every_exit(script):
     hits = {(layer, state, 4): 3 if state == "trained" else 1 for layer in (7, 9) for state in ("trained", "untrained")}
     text = script.Covered("qa", 4, Counter(hits))
@@ -120,9 +110,8 @@ def test_a_table_has_a_row_for_every_kind_of_task_and_a_column_for_every_exit(sc
     ]
 
 
-def test_the_page_shows_the_committed_results_and_nothing_else(script):
+def test_the_page_says_what_an_adapter_costs():
     page = PAGE.read_text(encoding="utf-8")
-    assert script.with_results(page) == page
     for layer, cost in json.loads((RESULTS / "exit-coverage-shipped.json").read_text())["adapters"].items():
         assert f"{cost['num_parameters']:,} parameters" in page, layer
         assert f"{cost['num_bytes']:,} bytes" in page, layer

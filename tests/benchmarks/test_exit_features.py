@@ -1,8 +1,6 @@
-import json
-
 import pytest
 
-from tests.benchmarks.scripts import PAGE, load_script
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +29,3 @@ def test_a_row_of_the_table_goes_from_without_to_with(script) -> None:
     result["schedules"].append(entry(True, 1.75, 0.25, 0.03))
     both = script.table(result).splitlines()[-1]
     assert both == "| 2 | mirror, exit after layer 20 | 1.50 → 1.75 | 50% → 25% | 40.0 → 30.0 | 36.0 → 27.0 |"
-
-
-def test_the_page_has_the_committed_result(script) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert script.with_table(page, json.loads(script.RESULT.read_bytes())) == page

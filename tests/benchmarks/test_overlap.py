@@ -3,17 +3,12 @@
 import pytest
 
 from tests.benchmarks.scripts import load_script
-
-
-@pytest.fixture(scope="module")
-def made_up():
-    return load_script("simulator_speed")
+from tests.planner.synthetic import acceptance_record, machine
 
 
 @pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
-def test_both_methods_have_the_lanes_that_were_asked_for(made_up, lanes) -> None:
-    machine = made_up.machine(contended=True)
-    found = load_script("overlap").best_on(lanes, machine, made_up.made_up_record())
+def test_both_methods_have_the_lanes_that_were_asked_for(lanes) -> None:
+    found = load_script("overlap").best_on(lanes, machine(), acceptance_record())
     assert {method: one.schedule.method for method, one in found.items()} == {
         "speculative": "speculative",
         "mirror": "mirror",
@@ -21,8 +16,6 @@ def test_both_methods_have_the_lanes_that_were_asked_for(made_up, lanes) -> None
     assert {(one.schedule.target_lane, one.schedule.draft_lane) for one in found.values()} == {lanes}
 
 
-def test_lanes_that_no_schedule_can_have_are_refused(made_up) -> None:
+def test_lanes_that_no_schedule_can_have_are_refused() -> None:
     with pytest.raises(SystemExit, match="lanes target and elsewhere"):
-        load_script("overlap").best_on(
-            ("target", "elsewhere"), made_up.machine(contended=False), made_up.made_up_record()
-        )
+        load_script("overlap").best_on(("target", "elsewhere"), machine(), acceptance_record())

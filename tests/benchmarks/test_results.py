@@ -1,4 +1,4 @@
-"""What holds for every committed result: no path of a machine, and weights that are today's, or known not to be."""
+"""What holds for every committed result: no path of a machine, the weights of today, and a command that makes it."""
 
 import json
 import re
@@ -12,17 +12,6 @@ from tests.benchmarks.scripts import RESULTS, load_script
 
 FILES = sorted(RESULTS.glob("*.json"))
 RAW = sorted(path for path in RESULTS.glob("*/*/*") if path.suffix in (".json", ".yaml"))
-
-KNOWN_STALE = {
-    "acceptance-shipped",
-    "acceptance-spec_bench_dev",
-    "exit-coverage-shipped",
-    "exit-coverage-spec_bench_dev",
-    "training-curves",
-    "vocabulary-shipped",
-    "vocabulary-spec_bench_dev",
-}
-"""Results from before they said what they had measured. They go when they are measured again; none may come."""
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +36,11 @@ def test_no_path_of_a_machine_is_in_a_committed_result(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_committed_result_is_about_the_weights_of_today(path, common, today):
     changed = common.out_of_date(common.read_result(path), today)
-    if path.stem in KNOWN_STALE:
-        assert changed, f"{path.name} was measured again: take it off KNOWN_STALE"
-    else:
-        assert changed == [], f"{path.name} is older than what it measured; benchmarks/README.md has the command"
+    assert changed == [], f"{path.name} is older than what it measured; benchmarks/README.md has the command"
 
 
 def test_a_result_has_the_hashes_of_all_models_that_it_names(common):
-    for result in (common.read_result(path) for path in FILES if path.stem not in KNOWN_STALE):
+    for result in (common.read_result(path) for path in FILES):
         assert models_named(result, common) <= models_measured(result)
 
 
@@ -65,13 +51,11 @@ def test_a_model_is_named_by_its_whole_name(common):
     assert models_measured(result) == {"smollm2-135m-instruct", "smollm2-135m-exits"}
 
 
-def test_nothing_is_known_to_be_stale_that_is_not_there():
-    assert {path.stem for path in FILES} >= KNOWN_STALE
-
-
-def test_every_result_has_the_command_that_makes_it():
+def test_every_result_has_the_command_that_makes_it_and_every_script_a_command():
     table = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in FILES if f"`{path.name}`" not in table] == []
+    scripts = {path.name for path in RESULTS.parent.glob("[a-z]*.py")}
+    assert scripts == set(re.findall(r"`benchmarks/([a-z]\w*\.py)", table))
 
 
 def test_a_result_goes_out_of_date_with_one_byte_of_what_it_measured(common, tmp_path, monkeypatch):

@@ -1,9 +1,7 @@
-import json
-
 import pytest
 
 from runtime.drafters.shipped import find_drafter
-from tests.benchmarks.scripts import PAGE, load_script
+from tests.benchmarks.scripts import load_script
 from training.judging.card import read_card
 
 
@@ -32,8 +30,3 @@ def test_a_folder_of_another_recipe_is_not_taken_for_the_run(script, tmp_path, m
     with pytest.raises(SystemExit, match="was trained by another recipe"):
         script.main()
     assert read_card(tmp_path / run.name / "drafter").kind == "draft"
-
-
-def test_the_page_has_the_committed_results(script) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert script.with_tables(page, json.loads(script.RESULT.read_bytes())) == page

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.benchmarks.scripts import PAGE, load_script
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
@@ -14,8 +14,3 @@ def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_t
     assert found["all"] == {"kept": 0.3333, "kept_or_in_prompt": 0.8333, "rows_added_per_prompt": 1.5, "num_tokens": 6}
     assert found["qa"] == {"kept": 0.5, "kept_or_in_prompt": 0.75, "rows_added_per_prompt": 1.0, "num_tokens": 4}
     assert found["rag"] == {"kept": 0.0, "kept_or_in_prompt": 1.0, "rows_added_per_prompt": 2.0, "num_tokens": 2}
-
-
-def test_the_page_has_the_committed_results(script) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert script.with_results(page) == page

@@ -16,7 +16,7 @@ from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import by_rows
-from tests.sim.worlds.machines import constant, lane, machine
+from tests.sim.worlds.machines import constant, lane, machine, with_overheads
 from tests.sim.worlds.records import TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
@@ -90,22 +90,8 @@ def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or
     assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
 
 
-def test_a_target_that_waits_for_a_window_wakes_up_for_each_whatever_its_width() -> None:
-    lookup = Schedule(
-        method="prompt_lookup", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="head"
-    )
-    woken = machine(lane("target").model_copy(update={"wake_s": 8.0}), lane("draft"))
-    for schedule, wakes_s in ((lookup, [8, 8, 8]), (speculative(3), [8]), (mirror("exit"), [8, 0])):
-        pairs = zip(*(durations(schedule, one, num_exit_roots=2).segments_s for one in (woken, machine())), strict=True)
-        assert [(more - less).tolist() for more, less in pairs] == [[wake_s] * 3 for wake_s in wakes_s]
-        pooled = schedule.model_copy(update={"draft_lane": "target"})
-        if not schedule.traits.overlaps:
-            alone = zip(*(durations(pooled, one).segments_s for one in (woken, machine())), strict=True)
-            assert all((more == less).all() for more, less in alone), "one lane waits for nobody"
-
-
-def test_a_rollout_wakes_up_once_by_the_drafters_own_time() -> None:
-    draft = lane("draft").model_copy(update={"draft_wake_s": 8.0, "head_wake_s": {"head": 16.0}})
+def test_the_start_of_a_rollout_has_an_overhead_of_its_drafter() -> None:
+    draft = with_overheads(lane("draft"), {"rollout_start": 8.0, "rollout_start:head": 16.0})
     woken, asleep = machine(lane("target"), draft), machine(lane("target"), lane("draft"))
     for schedule, wake_s in ((speculative(3), 8), (speculative(3, exit_features=True), 8), (tree(TREES[4], 4), 16)):
         more, less = (durations(schedule, profile) for profile in (woken, asleep))
@@ -131,9 +117,9 @@ def test_a_rollout_wakes_up_once_by_the_drafters_own_time() -> None:
         mirror("hybrid", num_tokens=4, draft_streams=2),
     ],
 )
-def test_every_step_of_branches_wakes_up_and_neither_rollouts_nor_finishing_do(schedule: Schedule) -> None:
-    draft = lane("draft").model_copy(update={"branch_wake_s": 8.0, "draft_start": constant(1.0)})
-    asleep = machine(lane("target"), draft.model_copy(update={"branch_wake_s": 0.0}))
+def test_steps_of_branches_have_an_overhead_and_neither_rollouts_nor_finishing_have(schedule: Schedule) -> None:
+    draft = lane("draft").model_copy(update={"draft_start": constant(1.0)})
+    asleep, draft = machine(lane("target"), draft), with_overheads(draft, {"branch_step": 8.0})
     more, less = (
         durations(schedule, profile, num_exit_roots=3) for profile in (machine(lane("target"), draft), asleep)
     )
@@ -143,40 +129,6 @@ def test_every_step_of_branches_wakes_up_and_neither_rollouts_nor_finishing_do(s
     assert set(map(frozenset, added.values())) == {frozenset({8.0})}
     assert (more.rollout_s == less.rollout_s).all()
     assert (more.guessing_s == less.guessing_s).all()
-
-
-@pytest.mark.parametrize(
-    ("schedule", "added", "finishing"),
-    [
-        (speculative(3), [0, 8], 0),
-        (speculative(3, exit_features=True), [0, 8, 8, 8], 0),
-        (speculative(3, draft_streams=1), [0, 0], 0),
-        (speculative(1, exit_features=True), [0, 0], 0),
-        (tree(TREES[4], 4), [0] * 3, 0),
-        (mirror("draft", num_tokens=3), [0], 8),
-        (mirror("draft", num_tokens=1, roots_per_row=(1, 0)), [0], 0),
-        (mirror("exit", exit_features=True), [0, 8, 8], 8),
-    ],
-)
-def test_a_step_after_one_of_other_rows_takes_more(schedule: Schedule, added: list[float], finishing: float) -> None:
-    """The second of a rollout, by the rows of its first one, and the first that finishes a branch."""
-    draft = lane("draft").model_copy(update={"draft_start": constant(1.0)})
-    resized = draft.model_copy(update={"resize_s": 8.0})
-    more, less = (durations(schedule, machine(lane("target"), one), num_exit_roots=3) for one in (resized, draft))
-    assert (more.rollout_s - less.rollout_s)[:, 0].tolist() == added[: len(less.rollout_s)]
-    assert len(added) == len(less.rollout_s)
-    assert (more.finish_more_s, less.finish_more_s) == (finishing, 0)
-    assert all((more.step_s[kind] == less.step_s[kind]).all() for kind in less.step_s)
-
-
-def test_a_step_that_starts_branches_and_reads_the_window_takes_more_than_others_of_branches() -> None:
-    draft = lane("draft").model_copy(update={"draft_start": constant(1.0), "start_wake_s": 8.0})
-    found = durations(mirror("exit", exit_features=True), machine(lane("target"), draft), num_exit_roots=3)
-    assert {kind: step_s[0] for kind, step_s in found.step_s.items()} == {
-        "one_row": 1,
-        "exit_roots": 1,
-        "window_and_roots": 1 + 8,
-    }
 
 
 @pytest.mark.parametrize(
@@ -190,7 +142,7 @@ def test_a_step_that_starts_branches_and_reads_the_window_takes_more_than_others
     ],
 )
 def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule: Schedule, seconds: float) -> None:
-    lanes = (lane("target").model_copy(update={"turn_s": 16.0}), lane("draft").model_copy(update={"turn_s": 8.0}))
+    lanes = with_overheads(lane("target"), {"draft_round": 16}), with_overheads(lane("draft"), {"draft_round": 8})
     assert durations(schedule, machine(*lanes, round_overhead_s=2)).round_overhead_s == seconds
 
 
@@ -216,10 +168,10 @@ HEADS = [tree(TREES[4], 4), tree(TREES[4], 4).model_copy(update={"drafter": "oth
 def test_a_pass_replies_its_states_once_a_round_at_the_price_of_who_reads_them(
     schedule: Schedule, added: list[int]
 ) -> None:
-    """The draft model is `d`; the lane that drafts has prices for its own passes, which nobody asks for."""
-    replying = lane("target").model_copy(update={"features_s": {"d": 8.0, "head": 16.0}})
+    """The lane that drafts has overheads of its own passes, which nobody asks for."""
+    replying = with_overheads(lane("target"), {"features": 8.0, "features:head": 16.0})
     draft = lane("draft").model_copy(update={"draft_start": constant(1.0)})
-    other = draft.model_copy(update={"features_s": {"d": 64.0, "head": 64.0, "other": 64.0}})
+    other = with_overheads(draft, dict.fromkeys(("features", "features:head", "features:other"), 64.0))
     more, less = (
         durations(schedule, machine(*lanes), num_exit_roots=2) for lanes in ((replying, other), (lane("target"), draft))
     )
@@ -231,8 +183,8 @@ def test_a_pass_replies_its_states_once_a_round_at_the_price_of_who_reads_them(
 
 
 def test_what_both_may_be_off_by_is_known_for_the_schedules_that_pay_them() -> None:
-    errors = {"features_error": {"d": 0.1, "head": 0.2}, "branch_error": 0.3}
-    profile = machine(*(lane(name).model_copy(update=errors) for name in ("target", "draft")))
+    errors = {"features": 0.1, "features:head": 0.2, "branch_step": 0.3}
+    profile = machine(*(with_overheads(lane(name), {}, errors) for name in ("target", "draft")))
 
     def errors_of(schedule: Schedule) -> tuple[float, float]:
         found = durations(schedule, profile, num_exit_roots=2)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.overheads import Overhead
 from hwprofiles.profile import (
     Contention,
     LaneProfile,
@@ -131,8 +132,7 @@ def test_a_profile_survives_its_file_unchanged(tmp_path: Path) -> None:
 
 
 def test_so_does_what_work_takes_beyond_its_tables(tmp_path: Path) -> None:
-    more = {"branch_wake_s": 2e-3, "branch_error": 0.2, "features_s": {"d": 3e-3}, "features_error": {"d": 0.1}}
-    lanes = tuple(lane.model_copy(update=more) for lane in profile().lanes)
+    lanes = tuple(lane.model_copy(update={"overheads": OVERHEADS}) for lane in profile().lanes)
     save_profile(profile(lanes=lanes), tmp_path / "profile.yaml")
     assert load_profile(tmp_path / "profile.yaml").lanes == lanes
 
@@ -209,23 +209,21 @@ def test_some_parts_of_a_lane_are_scaled_and_no_others() -> None:
     assert scaled.model_copy(update={"exit": LANE.exit, "draft_step": LANE.draft_step}) == LANE
 
 
-def test_what_the_draft_and_what_the_target_takes_beyond_its_tables_are_scaled_apart() -> None:
-    more = {"draft_wake_s": 1.0, "branch_wake_s": 2.0, "head_wake_s": {"h": 3.0}, "features_s": {"d": 4.0, "h": 5.0}}
-    lane = LANE.model_copy(update=more)
-    draft = {"draft_wake_s": 2.0, "branch_wake_s": 4.0, "head_wake_s": {"h": 6.0}}
-    assert lane.with_wakes_scaled(2) == lane.model_copy(update=draft)
-    assert lane.with_features_scaled(2) == lane.model_copy(update={"features_s": {"d": 8.0, "h": 10.0}})
+OVERHEADS = {
+    "branch_step": Overhead(seconds=2e-3, relative_error=0.2),
+    "features": Overhead(seconds=3e-3),
+    "features:h": Overhead(seconds=4e-3, relative_error=0.1),
+}
 
 
-def test_states_have_a_price_for_every_drafter_and_none_for_those_never_seen() -> None:
-    more = {"features_s": {"d": 2e-3, "h": 3e-3}, "features_error": {"d": 0.1, "h": 0.2}}
-    first, second = profile().lanes
-    known = profile(lanes=(first.model_copy(update=more), second))
-    assert [known.features_s("cpu0", name) for name in (None, "d", "h", "x")] == [2e-3, 2e-3, 3e-3, 0]
-    assert [known.features_error("cpu0", name) for name in (None, "d", "h", "x")] == [0.1, 0.1, 0.2, 0]
-    assert known.features_s("cpu1", None) == known.features_error("cpu1", None) == 0
-    without = known.model_copy(update={"drafter": None})
-    assert without.features_s("cpu0", None) == 0
+def test_an_overhead_is_that_of_its_event_and_drafter_and_none_for_those_never_seen() -> None:
+    lane = LANE.model_copy(update={"overheads": OVERHEADS})
+    assert [lane.overhead("features", name).seconds for name in (None, "h", "x")] == [3e-3, 4e-3, 0]
+    assert lane.overhead("features", "h").relative_error == 0.1
+    assert lane.overhead("draft_round") == Overhead(seconds=0.0)
+    scaled = lane.with_overheads_scaled({"features": 2.0})
+    assert [one.seconds for one in scaled.overheads.values()] == [2e-3, 6e-3, 8e-3]
+    assert [one.relative_error for one in scaled.overheads.values()] == [0.2, 0, 0.1]
 
 
 def test_a_part_that_was_not_measured_is_named() -> None:
@@ -303,11 +301,12 @@ def test_a_number_that_no_machine_has_is_refused(field: str, value: float) -> No
         (LatencyTable, "rows", (-1,)),
         (LatencyTable, "contexts", (10**400,)),
         (LaneProfile, "num_threads", 10**9),
-        (LaneProfile, "branch_wake_s", -1e-9),
-        (LaneProfile, "branch_error", float("nan")),
-        (LaneProfile, "wake_s", True),
-        (LaneProfile, "features_s", {"d": 3601.0}),
-        (LaneProfile, "features_error", {"d": -0.1}),
+        (LaneProfile, "overheads", {"branch_steps": Overhead(seconds=0.1)}),
+        (LaneProfile, "overheads", {"branch_step:head": Overhead(seconds=0.1)}),
+        (LaneProfile, "overheads", {"features:": Overhead(seconds=0.1)}),
+        (Overhead, "seconds", -1e-9),
+        (Overhead, "seconds", True),
+        (Overhead, "relative_error", float("nan")),
     ],
 )
 def test_nor_is_one_that_no_part_of_it_has(kind: type, field: str, value: object) -> None:
@@ -315,6 +314,7 @@ def test_nor_is_one_that_no_part_of_it_has(kind: type, field: str, value: object
         LinkProfile: {"lanes": ("cpu0", "cpu1"), "latency_s": 0.1, "bytes_per_s": 1.0, "source": "test"},
         Contention: {"lanes": ("cpu0", "cpu1"), "slowdown": (1.0, 1.0), "source": "test"},
         Anchor: {"context": 4, "seconds": 0.1},
+        Overhead: {"seconds": 0.1},
         LaneProfile: {"name": "cpu0", "device": "generic-cpu", "dispatch_s": 0.0},
         LatencyTable: {"rows": (1,), "contexts": (0,), "seconds": ((0.1,),), "source": "test"},
     }
@@ -338,5 +338,5 @@ def test_a_file_with_a_number_that_is_none_names_its_line(tmp_path: Path, value:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "profile.yaml"
     path.write_text("format: mirrorsd-profile-9\n")
-    with pytest.raises(ConfigError, match="mirrorsd-profile-3"):
+    with pytest.raises(ConfigError, match="mirrorsd-profile-4"):
         load_profile(path)

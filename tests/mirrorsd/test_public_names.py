@@ -4,10 +4,13 @@ import subprocess
 import sys
 from dataclasses import is_dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 import mirrorsd
+from mirrorsd.text_engine import Answer
+from tests.planner.synthetic import acceptance_record, machine
 
 
 def declared_for_type_checkers():
@@ -77,3 +80,37 @@ def test_importing_the_package_loads_nothing_else():
     script = "import sys; import mirrorsd; print(sorted({'numpy', 'pydantic', 'decoding', 'typer'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+@pytest.fixture(scope="module")
+def results():
+    """What users get in a notebook, from a made-up machine and a shipped platform."""
+    profile, record = machine(), acceptance_record()
+    plan = mirrorsd.make_plan(mirrorsd.SearchSpace(windows=(2,)), profile, record)
+    best = plan.search.winner.schedule
+    trace = mirrorsd.simulate(best, profile, record)[0]
+    return {
+        "Plan": plan,
+        "SearchResult": plan.search,
+        "Prediction": mirrorsd.predict(best, profile, record),
+        "Trace": trace,
+        "PlatformPlan": mirrorsd.plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake"),
+        "Answer": Answer(text="<b>\nyes", tokens=(1, 2), trace=trace),
+    }
+
+
+@pytest.mark.parametrize("name", ["Plan", "SearchResult", "Prediction", "Trace", "PlatformPlan", "Answer"])
+def test_a_result_is_one_short_line(results, name):
+    assert name in repr(results[name])
+    assert len(repr(results[name])) < 200
+    assert "\n" not in repr(results[name])
+
+
+@pytest.mark.parametrize("name", ["Plan", "SearchResult", "PlatformPlan", "Answer"])
+def test_a_result_has_well_formed_html(results, name):
+    shown = ET.fromstring(f"<div>{results[name]._repr_html_()}</div>")
+    assert "".join(shown.itertext()).strip()
+    if name == "Answer":
+        assert "<b>\nyes" in "".join(shown.itertext())
+    else:
+        assert 1 <= len(shown.findall(".//tbody/tr")) <= 30

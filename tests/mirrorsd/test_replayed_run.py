@@ -12,13 +12,14 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair
-from mirrorsd.replayed_run import ReplayingEngine, arbitrary_prompt, replayed_texts
+from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.shape_folder import save_shape
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.world import simulate
+from tests.benchmarks.scripts import load_script
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
 
@@ -178,7 +179,8 @@ def replaying(folders, monkeypatch):
     monkeypatch.setattr(lane_set, "Lane", ThreadLane)
     draft = NamedFolder("draft", folders[1])
     pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
-    with ReplayingEngine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
+    replaying_engine = load_script("_replaying_engine").ReplayingEngine
+    with replaying_engine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
         yield engine
 
 

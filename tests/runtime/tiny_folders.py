@@ -25,7 +25,7 @@ class TinyFolders:
     exits: Path
 
 
-def save_target(decoder, folder):
+def save_target(decoder, folder, dtype=torch.float32):
     """Write a decoder as a Hugging Face folder, fused matrices taken apart."""
     folder.mkdir(parents=True, exist_ok=True)
     config = decoder.config
@@ -37,7 +37,7 @@ def save_target(decoder, folder):
     for ours, theirs in decoder_tensors(config).items():
         sizes = next((rows[part] for part in ours.split(".") if part in rows), None)
         parts = state[ours].split(sizes) if sizes else [state[ours]]
-        tensors |= {name: part.clone() for name, part in zip(theirs, parts, strict=True)}
+        tensors |= {name: part.detach().to(dtype).clone() for name, part in zip(theirs, parts, strict=True)}
     save_file(tensors, folder / "model.safetensors")
     text = json.dumps(
         {

@@ -25,7 +25,7 @@ from sim.evaluator import Evaluator, predict
 from sim.world import simulate
 
 DEMOS = Path(__file__).parents[2] / "benchmarks" / "results"
-NAMES = sorted(f"{kind}/{path.name}" for kind in ("demos", "demos-torch") for path in (DEMOS / kind).iterdir())
+NAMES = sorted(f"{kind}/{path.name}" for kind in ("demos",) for path in (DEMOS / kind).iterdir())
 
 
 class Told(NamedTuple):

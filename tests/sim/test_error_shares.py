@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.overheads import Overhead
 from hwprofiles.profile import Contention, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
@@ -95,7 +96,13 @@ def test_a_table_that_one_alone_uses_does_not() -> None:
 
 def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_price() -> None:
     """So the error is left in the ratio to a schedule that reads none, and cancels where both read the same."""
-    profile = wrong(machine(), features_error={"d": 0.3, "head": 0.2})
+    profile = wrong(
+        machine(),
+        overheads={
+            "features": Overhead(seconds=0, relative_error=0.3),
+            "features:head": Overhead(seconds=0, relative_error=0.2),
+        },
+    )
     reads, plain = (predict(speculative(exit_features=has), profile, TEXTS) for has in (True, False))
     assert plain.relative_error == 0
     assert reads.relative_error == pytest.approx(0.3 * reads.target_busy_s / reads.decode_s)
@@ -111,7 +118,10 @@ def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_pr
 
 
 def test_branches_are_as_wrong_as_what_waits_for_them() -> None:
-    profile = wrong(machine(lane("target"), lane("draft", draft_step=8)), branch_error=0.3)
+    profile = wrong(
+        machine(lane("target"), lane("draft", draft_step=8)),
+        overheads={"branch_step": Overhead(seconds=0, relative_error=0.3)},
+    )
     found = predict(mirror("draft"), profile, TEXTS)
     waits = found.bottlenecks
     assert waits.draft + waits.fallback > 0

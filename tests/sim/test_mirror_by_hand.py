@@ -87,12 +87,6 @@ def test_a_request_waits_for_the_step_under_way() -> None:
 
 def test_after_a_hit_the_branch_goes_on_alone() -> None:
     trace = play(mirror("draft"), with_draft_step(8), HIT_MISS_END)
-    profile = with_draft_step(8)
-    resized = tuple(one.model_copy(update={"resize_s": 3.0}) for one in profile.lanes)
-    longer = play(mirror("draft"), profile.model_copy(update={"lanes": resized}), HIT_MISS_END)
-    assert drafting(longer)[4:6] == [("finish_step", 32, 43, 1), ("branch_step", 43, 51, 1)], (
-        "after steps of three rows"
-    )
     assert drafting(trace)[2:7] == [
         ("branch_step", 16, 24, 1),
         ("branch_step", 24, 32, 3),

@@ -10,7 +10,7 @@ from decoding.record import AcceptanceRecord, RecordedTree
 from hwprofiles.profile import Contention
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, by_rows, drafting, play, rounds, spans
-from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.machines import lane, machine, with_overheads
 from tests.sim.worlds.records import PATHS, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
@@ -80,7 +80,7 @@ def test_on_one_lane_both_models_share_its_dispatch() -> None:
 
 
 def test_the_first_step_of_a_rollout_takes_what_it_finds_cold() -> None:
-    draft = lane("draft").model_copy(update={"draft_wake_s": 4.0, "head_wake_s": {"head": 6.0}})
+    draft = with_overheads(lane("draft"), {"rollout_start": 4.0, "rollout_start:head": 6.0})
     trace = play(speculative(), machine(lane("target"), draft), record(prompt("1011")))
     assert drafting(trace) == [
         ("rollout_step", 0, 5, 1),

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import load_decoder
-from runtime.storage.decoder_names import decoder_tensors
+from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
@@ -31,38 +30,6 @@ class NumberTokenizer:
         return " ".join(str(token) for token in ids if token not in (1, EOS) or not skip_special_tokens)
 
 
-def write_hf_folder(target: Decoder, folder: Path) -> Path:
-    """Write a decoder the way Hugging Face lays it out, in bfloat16."""
-    config = target.config
-    folder.mkdir(parents=True)
-    raw = {
-        "architectures": [config.architecture],
-        "vocab_size": config.vocab_size,
-        "num_hidden_layers": config.num_layers,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "max_position_embeddings": config.max_position,
-        "rope_theta": config.rope_theta,
-        "rms_norm_eps": config.norm_eps,
-        "tie_word_embeddings": config.tie_embeddings,
-        "eos_token_id": EOS,
-    }
-    (folder / "config.json").write_text(json.dumps(raw))
-    weights = dict(target.named_parameters())
-    width = {"q": config.num_heads * config.head_dim, "kv": config.num_kv_heads * config.head_dim}
-    sizes = {"qkv": [width["q"], width["kv"], width["kv"]], "gate_up": [config.intermediate_size] * 2}
-    tensors = {}
-    for ours, theirs in decoder_tensors(config).items():
-        part = ours.split(".")[-2] if ours.endswith(".weight") else ours
-        pieces = weights[ours].split(sizes[part]) if len(theirs) > 1 else [weights[ours]]
-        for name, piece in zip(theirs, pieces, strict=True):
-            tensors[name] = piece.detach().to(torch.bfloat16).contiguous()
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
 def greedy_answer(target: Decoder, prompt: list[int], length: int) -> list[int]:
     ids = list(prompt)
     for _ in range(length):
@@ -79,7 +46,7 @@ def greedy_answer(target: Decoder, prompt: list[int], length: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_hf_folder(tiny_target(), tmp_path_factory.mktemp("models") / "tiny-target")
+    return save_target(tiny_target(), tmp_path_factory.mktemp("models") / "tiny-target", torch.bfloat16)
 
 
 @pytest.fixture(scope="session")
@@ -102,8 +69,10 @@ def data_path(target: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def states(target: Decoder, data_path: Path, tmp_path: Path) -> TargetStates:
-    """Last states of all conversations; a module that needs those of more layers has its own."""
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=VOCAB_SIZE), ())
+def states(request: pytest.FixtureRequest, target: Decoder, data_path: Path, tmp_path: Path) -> TargetStates:
+    """States of all conversations after the last layer, and after those that a module names as `STATE_LAYERS`."""
+    layers = getattr(request.module, "STATE_LAYERS", ())
+    conversations = read_conversations([data_path], vocab_size=VOCAB_SIZE)
+    states = TargetStates(tmp_path / "states", target, conversations, layers)
     states.fill()
     return states

@@ -12,8 +12,9 @@ from torch import nn
 
 from decoding.errors import TrainingError
 from training import trainer
+from training.judging.card import CurvePoint
 from training.recipe import Optimisation
-from training.trainer import CHECKPOINT_FILE, learning_rate, train
+from training.trainer import CHECKPOINT_FILE, CURVE_FILE, add_point, learning_rate, read_curve, train
 
 SETTINGS = Optimisation(num_tokens=200, conversations_per_step=3, warmup_steps=4, seed=3)
 
@@ -228,3 +229,22 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
     short, long = (Optimisation(num_tokens=count) for count in (1000, 3000))
     for step, num_tokens in ((0, 0), (50, 300), (200, 700)):
         assert learning_rate(short, step, num_tokens) == learning_rate(long, step, num_tokens)
+
+
+def test_points_of_a_curve_come_back_and_those_after_a_resumed_one_are_written_anew(tmp_path) -> None:
+    assert read_curve(tmp_path) == ()
+    for num_tokens in (100, 200, 300):
+        add_point(tmp_path, num_tokens, {"agreement": 0.123456})
+    add_point(tmp_path, 200, {"agreement": 0.2})
+    assert read_curve(tmp_path) == (
+        CurvePoint(num_tokens=100, scores={"agreement": 0.1235}),
+        CurvePoint(num_tokens=200, scores={"agreement": 0.2}),
+    )
+
+
+def test_a_curve_that_is_damaged_or_cannot_be_written_is_named(tmp_path) -> None:
+    (tmp_path / CURVE_FILE).write_text("[{")
+    with pytest.raises(TrainingError, match=r"curve\.json: not a readable training curve"):
+        add_point(tmp_path, 100, {})
+    with pytest.raises(TrainingError, match="cannot be written"):
+        add_point(tmp_path / CURVE_FILE, 100, {})

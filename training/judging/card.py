@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.judging.agreement import TopKShares
-from training.judging.drafter_acceptance import Acceptance
+from training.judging.drafter_acceptance import Acceptance, TopKShares
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"

@@ -25,9 +25,8 @@ from training.data.batch import Batch, make_batch, shifted_features
 from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.recipe import DraftStreamRecipe, StreamingDraftRecipe
-from training.tasks.chain_draft import random_presence
+from training.tasks.chain_draft import held_out_agreement, judge_folder, periodic_presence, random_presence
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
-from training.tasks.draft_on_answers import held_out_agreement, judge_folder, periodic_presence
 from training.tasks.states_task import Judgement, Metadata
 from training.tasks.streams import StreamsTask, StreamTexts, new_streams, stream_config
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from decoding.progress import ReportCount
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
-from runtime.drafters.language_model.features import normalise_features
+from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees

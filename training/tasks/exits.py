@@ -18,7 +18,7 @@ from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.agreement import AgreementCount
+from training.judging.drafter_acceptance import AgreementCount
 from training.recipe import ExitRecipe
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 

@@ -30,7 +30,7 @@ from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch
 from training.data.states import TargetStates
-from training.judging.agreement import AgreementCount
+from training.judging.drafter_acceptance import AgreementCount
 from training.recipe import HydraRecipe, MedusaRecipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.eagle import row_features

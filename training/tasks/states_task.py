@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
-from training.judging.agreement import TopKShares
-from training.judging.drafter_acceptance import Acceptance
+from training.judging.drafter_acceptance import Acceptance, TopKShares
 from training.recipe import TrainingRecipe
 
 _EVALUATION_BATCH = 8

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.outputs import file_that_can_be_written
@@ -35,9 +36,9 @@ class Weights(StrEnum):
 
 
 def plan(
-    target: Annotated[str, typer.Option(help="A shipped model shape, or a Hugging Face config.json or its folder.")],
-    draft: Annotated[str, typer.Option(help="The draft, likewise.")],
-    platform: Annotated[str, typer.Option(help="A shipped platform, or a platform YAML.")],
+    target: options.ShapeOption,
+    draft: options.DraftShapeOption,
+    platform: options.PlatformOption,
     acceptance: Annotated[
         str | None,
         typer.Option(

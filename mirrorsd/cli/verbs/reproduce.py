@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.outputs import file_that_can_be_written
@@ -26,12 +27,16 @@ def reproduce(
             "name of a shipped one.",
         ),
     ],
-    target: Annotated[str, typer.Option(help="A shipped model shape, or a Hugging Face config.json or its folder.")],
-    platform: Annotated[str, typer.Option(help="A shipped platform, or a platform YAML.")] = "m2-ultra-x8",
-    draft: Annotated[str, typer.Option(help="The draft, likewise a shape.")] = "mirror-track-0.6b",
+    target: options.ShapeOption,
+    platform: options.PlatformOption = "m2-ultra-x8",
+    draft: options.DraftShapeOption = "mirror-track-0.6b",
     weights: Annotated[Weights, typer.Option(help="Weights of both models.")] = Weights.BF16,
     fit: Annotated[
-        bool, typer.Option("--fit/--no-fit", help="Fit what nobody published of the machine to this table.")
+        bool,
+        typer.Option(
+            "--fit/--no-fit",
+            help="Fit the machine constants that nobody published to this table.",
+        ),
     ] = True,
     constants: Annotated[
         str | None,
@@ -59,7 +64,7 @@ def reproduce(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Predict Mirror-SD for every cell of a published table, from its vanilla speculation and the machine alone."""
+    """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
     from decoding.errors import ConfigError
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decoding.errors import ModelError
-from runtime.drafters.language_model.draft_passes import DraftConfig
+from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.stored_draft import StoredDraft
 from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.vocabulary import OutputRows

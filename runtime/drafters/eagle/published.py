@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, shown
@@ -25,9 +24,8 @@ from runtime.drafters.eagle.model import Eagle3
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.hf_config import HfModel, Size, read_object, validated
-from runtime.storage.joined_arrays import joined_parameters
 from runtime.storage.quantization import take
-from runtime.storage.safetensors_files import arrays_in
+from runtime.storage.safetensors_files import joined_parameters, read_published
 from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, mapped_ids
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
@@ -53,7 +51,7 @@ class _EagleFields(HfModel):
 
 
 class _PublishedConfig(HfModel):
-    """What `config.json` has about the head besides what a Llama of one layer has."""
+    """Fields of `config.json` besides those of a Llama of one layer."""
 
     draft_vocab_size: Size | None = None
     num_hidden_layers: int | None = None
@@ -62,7 +60,7 @@ class _PublishedConfig(HfModel):
 
 
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """The head of a published checkpoint; without an embedding of its own it shares the target's.
+    """Return the drafter of a published checkpoint; without an embedding of its own it shares the target's.
 
     Raises:
         ModelError: the head is for a target of another width, depth or vocabulary.
@@ -77,8 +75,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     layers = _feature_layers(own, target, path)
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
-    path = folder / WEIGHTS_FILE
-    tensors = _read_arrays(path)
+    path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
     kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
     own_VD = tensors.pop(_EMBEDDING) if _EMBEDDING in tensors else as_array(target.embedding.weight)
     wanted = {_EMBEDDING: (_EMBEDDING,), **_TENSORS}
@@ -120,7 +117,7 @@ def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decode
 
 
 def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
-    """Target layers, counted from 1, whose output the head reads."""
+    """Return the target layers, counted from 1, whose output the head reads."""
     num_layers = target.config.num_layers
     ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
@@ -131,20 +128,8 @@ def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple
     return layers
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file() and (path.parent / _PICKLED_FILE).is_file():
-        raise ModelFormatError(
-            f"{path.parent / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust "
-            f'them: safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHTS_FILE}")'
-        )
-    try:
-        return arrays_in(path.read_bytes())
-    except (SafetensorError, OSError) as error:
-        raise ModelFormatError(f"{path}: missing, truncated, damaged, or not a safetensors file ({error})") from error
-
-
 def _take_kept_ids(tensors: dict[str, NDArray[Any]], vocab_size: int, target: Decoder, path: Path) -> Tensor:
-    """The target id of every id of the head; without maps the two are the same."""
+    """Return the target id of every id of the head; without maps the two are the same."""
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
     d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))

@@ -1,4 +1,4 @@
-"""Trained Hydra++ heads and their tree on disk; the layout is that of `runtime.storage.tree_folder`."""
+"""Trained Hydra++ heads and their tree on disk; the layout is that of `runtime.storage.head_folder`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.models.decoder import Decoder
-from runtime.storage.tree_folder import TreeFolderConfig, load_tree, save_heads
+from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
 from runtime.storage.weight_folder import Count, Width
 
 
@@ -25,20 +25,23 @@ class HydraFolderConfig(TreeFolderConfig):
     head_width: Width
     shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
+    @property
+    def depth(self) -> int:
+        """Levels that the heads can draft."""
+        return self.num_heads
 
-save_hydra = partial(save_heads, HydraFolderConfig)
-"""Write trained heads (`save_heads`)."""
+
+save_hydra = partial(save_tree_heads, HydraFolderConfig)
+"""Write trained heads (`save_tree_heads`)."""
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
-    """What drafts with the heads of a folder, in `dtype` and on the target's device."""
+    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
 
     def build(config: HydraFolderConfig) -> HydraModel:
         return HydraModel(target.config, config.sizes(HydraConfig))
 
-    config, model, kept_ids = load_tree(
-        folder, HydraFolderConfig, target, build, depth=lambda config: config.num_heads, dtype=dtype
-    )
+    config, model, kept_ids = load_head(folder, HydraFolderConfig, target, build, dtype=dtype)
     model.share(target, kept_ids)
     model.to(device=kept_ids.device, dtype=dtype)
     return HydraDrafter(model, config.paths, num_layers=target.config.num_layers)

@@ -16,13 +16,34 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decoding.errors import ModelError
-from runtime.arrays import Array
-from runtime.backends.backend import Backend, Text
-from runtime.drafters.streams.stream_sizes import StreamConfig
+from runtime.arrays import Array, unit_scale
+from runtime.backends.backend import Backend, Head, Text
 from runtime.models.ranking import best_places
 from runtime.models.vocabulary import OutputRows
+from runtime.storage.stored_decoder import StoredDecoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamConfig:
+    """Sizes of a decoder's streams.
+
+    Attributes:
+        num_streams: tokens guessed after the one that a row itself predicts.
+        start_layer: layers of the decoder done before the streams begin.
+        rank: of the low-rank changes.
+    """
+
+    num_streams: int
+    start_layer: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        for name in ("num_streams", "start_layer", "rank"):
+            if getattr(self, name) < 1:
+                raise ModelError(f"{name} {getattr(self, name)} is not at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,3 +185,35 @@ class DraftPasses(ABC):
     @property
     def _runner(self) -> Any:
         return self.decoder if self.backend is None else self.backend
+
+
+class StoredDraft(DraftPasses):
+    """Passes over what `run_on` makes of the weights."""
+
+    streams = None
+
+    def __init__(
+        self, decoder: StoredDecoder, config: DraftConfig, output: OutputRows, *, fuse_DE: NDArray[Any] | None = None
+    ) -> None:
+        """Args: its weights; its sizes; what it proposes by; what fuses features, if it reads any."""
+        self.decoder, self.config, self.output, self._fuse_DE = decoder, config, output, fuse_DE
+        self.backend = None
+        self._product: Head | None = None
+
+    def fused(self, features_BTE: Array) -> Array:
+        """See `DraftPasses`."""
+        assert self._product is not None, "a draft that reads no features, or was not opened"
+        return self._product(features_BTE)
+
+    def run_on(self, backend: Backend) -> None:
+        """See `DraftPasses`."""
+        self.backend = backend
+        self.output.run_on(backend)
+        if self._fuse_DE is not None:
+            self._product = backend.product(self._fuse_DE)
+
+
+def normalise_features(hidden_TED: Array, eps: float) -> Array:
+    """Return hidden states of E target layers as a draft or a head reads them: each at unit scale, [..., T, E * D]."""
+    *rows, num_layers, size = hidden_TED.shape
+    return unit_scale(hidden_TED, eps).reshape(*rows, num_layers * size)

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.language_model.draft_passes import DraftConfig
+from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft, StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.stored_draft import StoredDraft
-from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.decoder_names import decoder_shapes
@@ -31,10 +29,9 @@ from runtime.storage.weight_folder import (
     Strict,
     Width,
     load_folder,
-    require_layers,
+    load_trained,
     save_folder,
-    take_kept_ids,
-    target_tensors,
+    save_trained,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +56,8 @@ class StreamFields(Strict):
 class DrafterFolderConfig(FolderConfig):
     """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
+    layer_fields = ("source_layers", "exit_features")
+
     speculators_model_type: Literal["mirrorsd_draft"] = "mirrorsd_draft"
     source_layers: Layers
     exit_features: Layers
@@ -67,7 +66,7 @@ class DrafterFolderConfig(FolderConfig):
 
 
 class DraftArrays(NamedTuple):
-    """A draft without what is its target's: sizes, parameters by their names in `DraftModel`, and kept target ids."""
+    """A draft without its target's rows: sizes, parameters by their names in `DraftModel`, and kept target ids."""
 
     config: DraftConfig
     parameters: dict[str, NDArray[Any]]
@@ -76,11 +75,11 @@ class DraftArrays(NamedTuple):
 
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
-    """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_folder`)."""
+    """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_trained`)."""
     sizes = asdict(replace(draft.config, streams=None))
     config = DrafterFolderConfig.of(draft.decoder.config, target_name, metadata, **sizes)
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
-    save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))
+    save_trained(folder, config, weights, embedding_VD=draft.decoder.embedding.weight, kept_ids=draft.kept_ids)
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
@@ -105,12 +104,12 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
 
 
 def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Drafter:
-    """What drafts with the draft of a folder (see `load_draft`)."""
+    """Return the drafter of a folder (`load_draft`)."""
     return Drafter(load_draft(folder, target, dtype=dtype))
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
-    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree)."""
+    """Return the draft of a folder, on the target's device; where dtypes agree it shares the embedding's memory."""
     import torch
     from torch import nn
 
@@ -136,7 +135,7 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
 
 
 def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any]) -> StoredDraft:
-    """The draft of a folder, to be computed by graphs, which know no streams; it shares its target's rows."""
+    """Return the draft of a folder as arrays for compiled lanes, without streams; it shares its target's rows."""
     found = read_draft(folder, target, dtype)
     arrays = {name.removeprefix("decoder."): array for name, array in found.parameters.items()}
     kept_VD = Matrix(target.lm_head.weight[found.kept_ids].astype(dtype, copy=False))
@@ -153,29 +152,26 @@ def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any])
 
 
 def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> DraftArrays:
-    """The draft of a folder, whatever is to compute it.
+    """Return the arrays of a draft's folder, for either library.
 
     Raises:
         ModelError: it was trained for another target.
         ModelFormatError: a file is missing or damaged.
     """
-    config, arrays = load_folder(folder, DrafterFolderConfig)
-    require_layers(config.source_layers, target, "source_layers", folder)
-    require_layers(config.exit_features, target, "exit_features", folder)
-    kept_ids = take_kept_ids(arrays, config, target, folder)
+    stored = load_trained(folder, DrafterFolderConfig, target)
+    config, arrays = stored.config, stored.arrays
     try:
         streams = StreamConfig(**config.streams.model_dump()) if config.streams else None
         own_config = config.sizes(DraftConfig, streams=streams)
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     of_streams = {name: arrays.pop(name) for name in list(arrays) if streams and name.startswith(_OF_STREAMS)}
-    shapes = _shapes(target.config, own_config)
-    parameters = unpack(arrays, shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    return DraftArrays(own_config, parameters, of_streams, kept_ids)
+    parameters = stored.unpacked(_shapes(target.config, own_config), dtype)
+    return DraftArrays(own_config, parameters, of_streams, stored.kept_ids)
 
 
 def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ...]]:
-    """Of all parameters that a draft does not share with its target."""
+    """Return the shapes of all parameters that a draft does not share with its target."""
     own = decoder_shapes(replace(target, num_layers=len(config.source_layers)))
     shapes = {f"decoder.{name}": shape for name, shape in own.items()}
     if config.exit_features:

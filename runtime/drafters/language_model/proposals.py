@@ -12,8 +12,7 @@ from decoding.messages import Candidates, Window
 from runtime.arrays import Array, inference
 from runtime.models.ranking import best_places, ranked_ids
 from runtime.models.vocabulary import OutputRows
-from runtime.verification.distributions import draw_from, truncated
-from runtime.verification.draws import uniform
+from runtime.verification.distributions import draw_from, truncated, uniform
 from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import GREEDY, Sampling
 

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,8 +25,7 @@ from decoding.tree_shape import Path as TreePath
 from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.models.decoder import Decoder
-from runtime.storage.joined_arrays import finite
-from runtime.storage.safetensors_files import arrays_in
+from runtime.storage.safetensors_files import finite, read_published
 from runtime.storage.weight_folder import CONFIG_FILE, read_config
 from runtime.trees.static_tree import grow
 
@@ -42,7 +40,7 @@ _NUM_NODES = 63
 
 
 class PublishedConfig(BaseModel):
-    """What `config.json` has about the heads; the rest of it is of no use here."""
+    """The fields of `config.json` about the heads; others are ignored."""
 
     medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
     medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
@@ -64,7 +62,7 @@ class PublishedHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedMedusa:
-    """All heads of a checkpoint; a `runtime.drafters.medusa.drafter.MedusaHeads`."""
+    """All heads of a checkpoint (`runtime.drafters.medusa.drafter.MedusaHeads`)."""
 
     heads: tuple[PublishedHead, ...]
     ids: Tensor
@@ -72,27 +70,27 @@ class PublishedMedusa:
 
     @property
     def num_heads(self) -> int:
-        """Heads there are."""
+        """Number of heads."""
         return len(self.heads)
 
     def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Logits of the first heads over the whole vocabulary, [M, V] each."""
+        """Return logits of the first heads over the whole vocabulary, [M, V] each."""
         return [head(x_MD) for head in self.heads[:num_heads]]
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Nothing to be done: the whole vocabulary is there."""
+        """Do nothing: the heads propose the whole vocabulary."""
 
 
 def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
-    """The heads of a published checkpoint in `dtype` on the target's device, drafting `default_tree`.
+    """Return the drafter of a published checkpoint, in `dtype` on the target's device, with `default_tree`.
 
     Raises:
         ModelError: the heads are for a target of another width or vocabulary.
         ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
     """
     config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
-    path = _weights_path(folder)
-    tensors = _read_arrays(path)
+    path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
+    tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
     suffix = f".{config.medusa_num_layers}.weight"
     shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
     heads = range(config.medusa_num_heads)
@@ -108,10 +106,10 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
 
 
 def default_tree(num_heads: int) -> tuple[TreePath, ...]:
-    """A tree for heads whose accuracy nobody has measured on this target.
+    """Return a tree for heads whose accuracy on this target is unknown.
 
-    It grows from the accuracy that the paper gives for each head's best token; lower ranks are taken to fall with
-    the square of their place, for the paper has no figures of them, and heads to be right independently.
+    It grows from the accuracy that the paper gives for each head's best token. Assumed, for want of figures: lower
+    ranks fall with the square of their place, and heads are right independently.
     """
 
     def share(path: TreePath) -> float:
@@ -154,23 +152,3 @@ def _take_head(
 
 def _announced(config: PublishedConfig) -> str:
     return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"
-
-
-def _weights_path(folder: Path) -> Path:
-    for name in WEIGHT_FILES:
-        if (folder / name).is_file():
-            return folder / name
-    if (folder / _PICKLED_FILE).is_file():
-        raise ModelFormatError(
-            f"{folder / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust them:"
-            f' safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHT_FILES[0]}")'
-        )
-    raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}")
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The file's arrays by their names without prefix."""
-    try:
-        return {name.removeprefix(_PREFIX): array for name, array in arrays_in(path.read_bytes()).items()}
-    except (SafetensorError, OSError) as error:
-        raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error

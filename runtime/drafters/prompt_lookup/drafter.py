@@ -1,18 +1,64 @@
-"""Finds windows in the text so far (LLMA, arXiv 2304.04487; prompt lookup decoding, Saxena 2023)."""
+"""Windows found in the text so far, and the folder of their settings: a `config.json` and nothing else.
+
+Methods: LLMA (arXiv 2304.04487); prompt lookup decoding (Saxena 2023).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from decoding.messages import Window
 from decoding.schedule import Schedule
 from runtime.arrays import Array
-from runtime.drafters.prompt_lookup.ngrams import NgramIndex
 from runtime.drafters.window_drafter import Steps, WindowDrafter
+from runtime.storage.weight_folder import Strict, read_config
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
+
+PROMPT_LOOKUP_KIND: Final = "mirrorsd_prompt_lookup"
+NumTokens = Annotated[int, Field(ge=1, le=16)]
+
+
+class NgramIndex:
+    """A growing sequence in which its own last tokens are looked up, in constant time.
+
+    The longest n-gram that occurred before counts; of its occurrences the most recent one.
+    """
+
+    def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
+        """`min_ngram` and `max_ngram` bound the number of tokens that have to agree, 1 <= min <= max."""
+        self._sizes = range(max_ngram, min_ngram - 1, -1)
+        self._ids: list[int] = []
+        self._followed_at: dict[tuple[int, ...], int] = {}
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append to the sequence."""
+        for token in tokens:
+            end = len(self._ids)
+            for size in self._sizes:
+                if size <= end:
+                    self._followed_at[tuple(self._ids[end - size :])] = end
+            self._ids.append(token)
+
+    def continuation(self, num_tokens: int) -> tuple[int, ...]:
+        """Return the next tokens if the sequence repeats itself; none if its end is new.
+
+        A continuation that reaches the end of the sequence goes on with itself, as a period does.
+        """
+        for size in self._sizes:
+            start = self._followed_at.get(tuple(self._ids[-size:])) if size <= len(self._ids) else None
+            if start is not None:
+                found = self._ids[start : start + num_tokens]
+                period = len(self._ids) - start
+                while len(found) < num_tokens:
+                    found.append(found[len(found) - period])
+                return tuple(found)
+        return ()
 
 
 class PromptLookupDrafter(WindowDrafter):
@@ -29,7 +75,7 @@ class PromptLookupDrafter(WindowDrafter):
         self._index = self.index()
 
     def index(self) -> NgramIndex:
-        """An empty text to search as this drafter does."""
+        """Return an empty index with the settings of this drafter."""
         return NgramIndex(min_ngram=self._min_ngram, max_ngram=self._max_ngram)
 
     def prefill(
@@ -47,7 +93,7 @@ class PromptLookupDrafter(WindowDrafter):
         self._index.extend(prompt)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:  # noqa: ARG002
-        """What followed the last tokens before; see `WindowDrafter`."""
+        """Draft what followed the last tokens before; see `WindowDrafter`."""
         self._index.extend(committed)
         window = Window(self._index.continuation(self._num_tokens))
         yield 1
@@ -64,3 +110,27 @@ class PromptLookupDrafter(WindowDrafter):
             index.continuation(rows)
 
         return run
+
+
+class PromptLookupConfig(Strict):
+    """`config.json` of prompt lookup.
+
+    Attributes:
+        min_ngram, max_ngram: fewest and most tokens at the end of the sequence that have to occur before.
+    """
+
+    speculators_model_type: Literal["mirrorsd_prompt_lookup"] = PROMPT_LOOKUP_KIND
+    min_ngram: NumTokens
+    max_ngram: NumTokens
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_ngram > self.max_ngram:
+            raise ValueError(f"min_ngram is {self.min_ngram}, more than max_ngram {self.max_ngram}")
+        return self
+
+
+def load_prompt_lookup(folder: Path) -> PromptLookupDrafter:
+    """Return the drafter of a folder."""
+    config = read_config(folder, PromptLookupConfig, "prompt lookup comes with one")
+    return PromptLookupDrafter(min_ngram=config.min_ngram, max_ngram=config.max_ngram)

@@ -1,4 +1,4 @@
-"""Trained streams of a target and their tree on disk; the layout is that of `runtime.storage.tree_folder`."""
+"""Trained streams of a target and their tree on disk; the layout is that of `runtime.storage.head_folder`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, Literal
 from torch import Tensor
 
 from decoding.tree_shape import Path as TreePath
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.model import StreamModel
-from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.decoder import Decoder
-from runtime.storage.quantization import pack
-from runtime.storage.tree_folder import TreeFolderConfig, load_tree
-from runtime.storage.weight_folder import Count, Width, save_folder, target_tensors
+from runtime.storage.head_folder import TreeFolderConfig, load_head
+from runtime.storage.weight_folder import Count, Width, save_trained
 
 
 class StreamFolderConfig(TreeFolderConfig):
@@ -26,6 +25,11 @@ class StreamFolderConfig(TreeFolderConfig):
     num_streams: Count
     start_layer: int
     rank: Width
+
+    @property
+    def depth(self) -> int:
+        """Levels that the streams can draft."""
+        return self.num_streams
 
 
 def save_streams(
@@ -38,10 +42,9 @@ def save_streams(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write streams, trained for this target, and the nodes of their tree in order; matrices become int8.
+    """Write streams, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`).
 
-    The streams may guess `kept_ids`, which are ascending target ids. Older streams in the folder are replaced; for
-    the other arguments see `FolderConfig.of`.
+    `kept_ids` are the target ids that the streams may propose, ascending.
     """
     config = StreamFolderConfig.of(
         target.config,
@@ -51,18 +54,16 @@ def save_streams(
         draft_vocab_size=len(kept_ids),
         paths=tuple(paths),
     )
-    save_folder(folder, config, pack(model.trained) | target_tensors(target.embedding.weight, kept_ids))
+    save_trained(folder, config, model.trained, embedding_VD=target.embedding.weight, kept_ids=kept_ids)
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
-    """The streams of a folder for the target's own layers, in their dtype, and the tree."""
+    """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
 
     def build(config: StreamFolderConfig) -> StreamModel:
         return StreamModel(target, config.sizes(StreamConfig))
 
     dtype = target.embedding.weight.dtype
-    config, model, kept_ids = load_tree(
-        folder, StreamFolderConfig, target, build, depth=lambda config: config.num_streams, dtype=dtype
-    )
+    config, model, kept_ids = load_head(folder, StreamFolderConfig, target, build, dtype=dtype)
     model.to(kept_ids.device)
     return StreamTree(model, target, kept_ids, config.paths)

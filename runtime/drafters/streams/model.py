@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
-from runtime.drafters.streams.stream_sizes import StreamConfig
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.row_invariance import Linear

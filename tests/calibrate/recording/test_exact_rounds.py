@@ -14,8 +14,8 @@ from costs.cost_model import ConstantCost, PartKind
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
 from sim.world import simulate

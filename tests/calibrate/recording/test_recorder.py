@@ -16,9 +16,8 @@ from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.draft_passes import DraftConfig
+from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.features import normalise_features
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder, causal_mask

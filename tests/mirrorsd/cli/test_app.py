@@ -133,6 +133,13 @@ def test_help_loads_neither_torch_nor_any_other_heavy_library():
     assert heavy & set(result.stderr.split()) == set()
 
 
-def test_the_version_is_told():
-    result = CliRunner().invoke(app, ["--version"])
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_told(option):
+    result = CliRunner().invoke(app, [option])
     assert (result.exit_code, result.stdout) == (0, "mirrorsd 0.1.0\n")
+
+
+@pytest.mark.parametrize("words", [(), ("plan",), ("train", "draft")])
+def test_short_and_long_help_are_one(words):
+    short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.stdout) == (0, long.stdout)

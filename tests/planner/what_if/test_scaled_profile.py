@@ -9,6 +9,7 @@ from hwprofiles.profile import LanePart, LatencyTable
 from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
 from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, machine, table
+from tests.sim.worlds.machines import with_overheads
 
 SYNCHRONOUS = Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
@@ -28,26 +29,19 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
     assert after == pytest.approx(before)
 
 
-def test_what_a_draft_finds_cold_is_the_draft_too(record):
-    profile = machine()
-    waking = {"draft_wake_s": 3e-3, "head_wake_s": {"eagle-3": 2e-3}}
-    lanes = tuple(lane.model_copy(update=waking) for lane in profile.lanes)
-    profile = profile.model_copy(update={"lanes": lanes})
+def test_overheads_belong_to_whoever_does_the_work(record):
+    seconds = {"rollout_start": 3e-3, "rollout_start:eagle-3": 2e-3, "branch_step": 1e-3, "features": 4e-3}
+    lanes = tuple(with_overheads(lane, seconds | {"draft_round": 5e-3}) for lane in machine().lanes)
+    profile = machine().model_copy(update={"lanes": lanes})
     before = predict(SYNCHRONOUS, profile, record).bottlenecks._asdict()
     after = predict(SYNCHRONOUS, with_speed(profile, "draft", 2.0), record).bottlenecks._asdict()
     assert before["draft"] > predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
     assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
-    assert with_speed(profile, "draft", 2.0).lanes[0].head_wake_s == {"eagle-3": 1e-3}
-    assert with_speed(profile, "target", 2.0).lanes[0].draft_wake_s == 3e-3
-
-
-def test_branches_belong_to_the_draft_and_replied_states_to_the_target():
-    lanes = [lane.model_copy(update={"branch_wake_s": 3e-3, "features_s": {"d": 2e-3}}) for lane in machine().lanes]
-    profile = machine().model_copy(update={"lanes": tuple(lanes)})
-    for part, wake_s, features_s in (("draft", 1.5e-3, 2e-3), ("target", 3e-3, 1e-3), ("link", 3e-3, 2e-3)):
+    halved = {"draft": {"rollout_start", "rollout_start:eagle-3", "branch_step"}, "target": {"features"}, "link": set()}
+    for part, keys in halved.items():
         for lane in with_speed(profile, part, 2.0).lanes:
-            assert (lane.branch_wake_s, lane.features_s) == (wake_s, {"d": features_s})
+            assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
 
 
 def test_streams_of_the_draft_are_the_draft_too():

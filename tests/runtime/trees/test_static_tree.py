@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import ModelFormatError
 from runtime.trees.static_tree import (
     candidates_per_level,
     following,
@@ -49,13 +48,13 @@ def test_beyond_the_last_level_no_node_stands() -> None:
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ((), r"file: paths has no entry; expected at most 2 ranks of 0\.\.9"),
-        (((0,), (1, 0)), r"file: path 1 of a tree is \[1, 0\]"),
-        (((0,), (0, 0), (0, 0, 0)), r"file: paths has \[0, 0, 0\]; expected at most 2 ranks"),
-        (((10,),), r"file: paths has \[10\]; expected at most 2 ranks of 0\.\.9"),
-        (((-1,),), r"file: paths has \[-1\]"),
+        ((), r"paths has no entry; expected at most 2 ranks of 0\.\.9"),
+        (((0,), (1, 0)), r"path 1 of a tree is \[1, 0\]"),
+        (((0,), (0, 0), (0, 0, 0)), r"paths has \[0, 0, 0\]; expected at most 2 ranks"),
+        (((10,),), r"paths has \[10\]; expected at most 2 ranks of 0\.\.9"),
+        (((-1,),), r"paths has \[-1\]"),
     ],
 )
 def test_paths_that_are_no_tree_are_refused(paths, message) -> None:
-    with pytest.raises(ModelFormatError, match=message):
-        require_tree(paths, 2, source="file")
+    with pytest.raises(ValueError, match=message):
+        require_tree(paths, 2)

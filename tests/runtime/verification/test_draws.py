@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from runtime.verification.draws import uniform
-
-
-def test_a_place_always_has_the_same_draw() -> None:
-    assert uniform(7, "target", 12) == uniform(7, "target", 12)
+from runtime.verification.distributions import uniform
 
 
 def test_seeds_streams_and_positions_have_draws_of_their_own() -> None:

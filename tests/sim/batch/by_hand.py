@@ -151,33 +151,23 @@ class ByHand:
     def drafting_s(self, steps: list[Rows], contexts: list[int]) -> float:
         """Every sequence goes through its own steps, the next ones of all at once, until the last one is done."""
         seconds = 0.0
-        before = 0
         for number in range(max(map(len, steps))):
             rows = [own[number] if number < len(own) else (0, 0) for own in steps]
             seconds += self.step_s(rows, contexts)
-            num_rows = sum(count for count, _ in rows)
-            seconds += self.resize_s if before and num_rows not in (0, before) else 0.0
-            before = num_rows
         return seconds
-
-    @property
-    def resize_s(self) -> float:
-        is_known = self.schedule.traits.has_draft_model and not self.schedule.draft_streams
-        return self.profile.lane(self.schedule.draft_lane).resize_s if is_known else 0.0
 
     @property
     def overhead_s(self) -> float:
         schedule = self.schedule
         drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
-        return self.profile.round_overhead_s + (self.profile.lane(schedule.draft_lane).turn_s if drafts else 0.0)
+        return self.profile.round_overhead_s + (self.overhead_of(schedule.draft_lane, "draft_round") if drafts else 0.0)
 
     def rollout_s(self, going) -> float:
         """Windows of all sequences, what was committed before them and their way to the target's lane."""
         more = self.schedule.num_speculative_tokens - 1 if self.schedule.method == "block" else 0
         steps = [[(1 + one["unread"] + more, 0), *self.later_steps(one["prompt"], one["position"])] for one in going]
         seconds = self.drafting_s(steps, [one["context"] for one in going])
-        head = None if self.schedule.traits.has_draft_model else self.schedule.drafter
-        seconds += self.profile.lane(self.schedule.draft_lane).rollout_wake_s(head)
+        seconds += self.overhead_of(self.schedule.draft_lane, self.of_drafter("rollout_start"))
         if any(one["number"] for one in going):
             seconds += crossing_s(self.messages.to_draft, sum(one["verdict_bytes"] for one in going))
         num_bytes = sum(self.messages.window_bytes[one["window"]] for one in going)
@@ -201,12 +191,16 @@ class ByHand:
         return seconds
 
     def pass_more_s(self) -> float:
-        """What the target takes more once a round: for waking up, and for states that the drafter reads."""
-        schedule, target = self.schedule, self.profile.lane(self.schedule.target_lane)
-        seconds = target.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
-        if schedule.reads_features:
-            seconds += target.features_s.get(schedule.drafter or self.profile.drafter or "", 0.0)
-        return seconds
+        """What the target takes more once a round for states that the drafter reads."""
+        schedule = self.schedule
+        return self.overhead_of(schedule.target_lane, self.of_drafter("features")) if schedule.reads_features else 0.0
+
+    def of_drafter(self, event: str) -> str:
+        return event if self.schedule.traits.has_draft_model else f"{event}:{self.schedule.drafter}"
+
+    def overhead_of(self, lane: str, key: str) -> float:
+        overheads = self.profile.lane(lane).overheads
+        return overheads[key].seconds if key in overheads else 0.0
 
     def mirror_round_s(self, going, rows: Rows) -> float:
         schedule, profile, messages = self.schedule, self.profile, self.messages
@@ -240,7 +234,7 @@ class ByHand:
             return commit_s
         reads = [one["unread"] if schedule.exit_features else 1 for one in going]
         read_s = self.step_s([(count, 0) for count in reads], contexts)
-        now_s = half_d + ticks(slow_d * (read_s + self.branch_wake_s if any(reads) else read_s))
+        now_s = half_d + ticks(slow_d * (read_s + self.branch_more_s if any(reads) else read_s))
         now_s, done = self.branches(going, slow_d, now_s, arrival_s, told_s + half_d)
         hits = [one for one in going if one["branch"] != MISS]
         steps: list[Rows] = []
@@ -249,9 +243,6 @@ class ByHand:
             window = [(1 + reads, 0), *self.later_steps(one["prompt"], one["next"]["position"])] if one in hits else []
             steps.append(window[done.get(one["branch"], 0) :])
         now_s += self.drafting_s(steps, [one["next"]["context"] for one in going])
-        is_alone = sum(self.schedule.draft_roots_per_row) + sum(self.schedule.exit_roots_per_row) == 1
-        if any(own and done.get(one["branch"], 0) for one, own in zip(going, steps, strict=True)) and not is_alone:
-            now_s += ticks(self.resize_s)
         return now_s + half_d + crossing_s(messages.to_target, messages.window_bytes[-1] * len(hits))
 
     def branches(self, going, slow_d: float, now_s: float, arrival_s, asked_s: float):
@@ -272,17 +263,14 @@ class ByHand:
             # of both sources those of the draft are the further ones: once they are done, the exit's go on alone
             is_first = done[takes[0]] == 0
             step_s = self.branch_step_s(going, takes, is_first=is_first)
-            more_s = self.branch_wake_s
-            if is_first and schedule.exit_features:
-                more_s += self.profile.lane(schedule.draft_lane).start_wake_s
-            now_s += ticks(slow_d * (step_s + more_s if step_s else 0.0))  # nobody may have a root
+            now_s += ticks(slow_d * (step_s + self.branch_more_s if step_s else 0.0))  # nobody may have a root
             for one in takes:
                 done[one] += 1
         return now_s, done
 
     @property
-    def branch_wake_s(self) -> float:
-        return self.profile.lane(self.schedule.draft_lane).branch_wake_s
+    def branch_more_s(self) -> float:
+        return self.overhead_of(self.schedule.draft_lane, "branch_step")
 
     def branch_step_s(self, going, takes, *, is_first: bool) -> float:
         schedule = self.schedule

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from hwprofiles.overheads import Overhead
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 
 NUM_LAYERS = 10
@@ -31,6 +33,15 @@ def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
         streams={"streams": constant(streams_s)},
         **{part: constant(value) for part, value in seconds.items()},
     )
+
+
+def with_overheads(
+    lane: LaneProfile, seconds: Mapping[str, float], errors: Mapping[str, float] | None = None
+) -> LaneProfile:
+    """The lane with these overheads by key, and with what they may be off by."""
+    known = dict.fromkeys([*seconds, *(errors or {})])
+    table = {key: Overhead(seconds=seconds.get(key, 0.0), relative_error=(errors or {}).get(key, 0.0)) for key in known}
+    return lane.model_copy(update={"overheads": table})
 
 
 def reading(lane: LaneProfile, *, prefill: float, draft_prefill: float, head_prefill: float) -> LaneProfile:

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.overheads import Overhead
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 
@@ -41,21 +42,19 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = Tr
         if knows_prefill:
             of_prompts = {"prefill": table(1.0), "draft_prefill": table(draft_share)}
             of_prompts["head_prefill"] = {name: table(draft_share) for name in ("head", "other")}
+        of_events = dict.fromkeys(("rollout_start", "rollout_start:head", "branch_step", "draft_round"), draft_share)
+        of_events |= dict.fromkeys(("features", "features:head", "features:other"), 0.5)
         return LaneProfile(
             **of_prompts,
             relative_error=random.uniform(0, 0.1),
             name=name,
             device="cpu",
             dispatch_s=random.choice([0.0, seconds(1.0)]),
-            wake_s=random.choice([0.0, seconds(0.1)]),
-            draft_wake_s=random.choice([0.0, seconds(draft_share)]),
-            head_wake_s={"head": random.choice([0.0, seconds(draft_share)])},
-            branch_wake_s=random.choice([0.0, seconds(draft_share)]),
-            branch_error=random.uniform(0, 0.1),
+            overheads={
+                key: Overhead(seconds=random.choice([0.0, seconds(share)]), relative_error=random.uniform(0, 0.1))
+                for key, share in of_events.items()
+            },
             pace_spread=random.choice([0.0, random.uniform(0, 0.3)]) if paced else 0.0,
-            **{name: random.choice([0.0, seconds(draft_share)]) for name in ("resize_s", "start_wake_s", "turn_s")},
-            features_s={name: random.choice([0.0, seconds(0.5)]) for name in ("d", "head", "other", "streams")},
-            features_error={"d": random.uniform(0, 0.1), "head": random.uniform(0, 0.1)},
             layer=table(1.0),
             lm_head=table(1.0),
             exit={layer: table(1.0) for layer in EXIT_LAYERS},

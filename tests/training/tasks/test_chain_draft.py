@@ -6,15 +6,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from decoding.errors import TrainingError
 from runtime.models.decoder import causal_mask, rms_norm
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
 from training.recipe import DraftRecipe, Optimisation
 from training.tasks import chain_draft as draft_module
 from training.tasks.chain_draft import DraftTask, initial_draft
 
 KEPT = torch.arange(0, 61, 2)
+STATE_LAYERS = (1, 3)
 
 
 def recipe(**changes):
@@ -28,13 +26,6 @@ def recipe(**changes):
         "optimisation": Optimisation(num_tokens=50),
     }
     return DraftRecipe(**settings | changes)
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (1, 3))
-    states.fill()
-    return states
 
 
 def logits_alone(task, index, present):
@@ -79,11 +70,6 @@ def test_the_draft_trains_in_float32_whatever_the_target_is_in(target) -> None:
     draft = initial_draft(recipe(), lower.to(torch.bfloat16), KEPT)
     assert {weight.dtype for weight in draft.parameters()} == {torch.float32}
     assert torch.equal(draft.decoder.embedding.weight, target.embedding.weight)
-
-
-def test_a_source_layer_the_target_does_not_have_is_refused(target) -> None:
-    with pytest.raises(TrainingError, match=r"source_layers 9: the target has layers 1\.\.4"):
-        DraftTask.require_fit(recipe(source_layers=(1, 2, 9)), target)
 
 
 def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(target, states, monkeypatch) -> None:

@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 
-from decoding.errors import TrainingError
 from runtime.models.decoder import rms_norm
 from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
 from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
 from training.tasks.eagle import EagleRows, EagleTask, initial_head, row_features, row_states, unroll
 
 KEPT = torch.arange(0, 61, 2)
+STATE_LAYERS = (1, 2, 3)
 COMMON = {
     "source_layer": 4,
     "vocab_size": len(KEPT),
@@ -31,13 +29,6 @@ def eagle1(**changes):
 
 def eagle3(**changes):
     return Eagle3Recipe(**COMMON | {"feature_layers": (1, 2, 3)} | changes)
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (1, 2, 3))
-    states.fill()
-    return states
 
 
 @pytest.fixture(params=["eagle1", "eagle3"])
@@ -207,15 +198,6 @@ def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, sta
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
     assert frozen == {"embedding.weight", "lm_head.weight"}
     assert torch.equal(head.lm_head.weight, target.lm_head.weight[KEPT])
-
-
-@pytest.mark.parametrize(
-    ("recipe", "field"),
-    [(eagle1(source_layer=9), "source_layer 9"), (eagle3(feature_layers=(1, 7)), "feature_layers 7")],
-)
-def test_a_layer_the_target_does_not_have_is_refused(target, recipe, field) -> None:
-    with pytest.raises(TrainingError, match=rf"{field}: the target has layers 1\.\.4"):
-        EagleTask.require_fit(recipe, target)
 
 
 def test_the_finished_head_is_judged_as_it_lies_on_disk(task, states, tmp_path) -> None:

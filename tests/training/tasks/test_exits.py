@@ -3,19 +3,11 @@ import torch
 from torch import nn
 
 from runtime.models.decoder import rms_norm
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
 from training.recipe import ExitRecipe, Optimisation
 from training.tasks.exits import COVERAGE_TOP_K, ExitTask
 
 KEPT = torch.arange(0, 61, 2)
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (2, 3))
-    states.fill()
-    return states
+STATE_LAYERS = (2, 3)
 
 
 @pytest.fixture

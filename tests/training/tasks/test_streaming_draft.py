@@ -5,13 +5,11 @@ import torch
 
 from runtime.drafters.language_model.folder import load_draft
 from training.data.batch import make_batch, shifted_features, soft_cross_entropy
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
 from training.run import run_recipe
 from training.tasks import draft_streams
-from training.tasks.draft_on_answers import answer_logits, periodic_presence
+from training.tasks.chain_draft import answer_logits, periodic_presence
 from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
 from training.trainer import train
 
@@ -19,6 +17,7 @@ SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}
 SIZES = {"start_layer": 1, "num_streams": 2, "rank": 2, "rows_per_conversation": 99, "exit_features": (1, 3)}
 KEPT = torch.arange(32)
+STATE_LAYERS = (1, 3)
 BATCH = [0, 1, 2, 3]
 
 
@@ -27,13 +26,6 @@ def drafter(target_folder, data_path, tmp_path_factory):
     """Folder of a draft that was trained without streams."""
     recipe = DraftRecipe(source_layers=(1, 2, 4), exit_features=(1, 3), windows=(2,), **COMMON)
     return run_recipe(recipe, target_folder, [data_path], tmp_path_factory.mktemp("drafters") / "plain")
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (1, 3))
-    states.fill()
-    return states
 
 
 @pytest.fixture

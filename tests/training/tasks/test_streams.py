@@ -6,20 +6,12 @@ import torch
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams
 from tests.runtime.drafters.streams.test_model import streams_of_row
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
 from training.recipe import Optimisation, StreamRecipe
 from training.tasks.streams import StreamTask, choose_rows
 
 KEPT = torch.arange(0, 61, 2)
+STATE_LAYERS = (2,)
 EVERY_ROW = 99
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (2,))
-    states.fill()
-    return states
 
 
 def stream_task(target, states, **changes):

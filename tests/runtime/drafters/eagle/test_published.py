@@ -122,15 +122,10 @@ def test_its_candidates_are_the_best_of_its_own_logits(tmp_path, own_embedding) 
     assert draft_root(drafter, ids, taps) == tuple((best * 2 + 1).tolist())
 
 
-def test_layers_are_taken_from_the_config_where_it_names_them(tmp_path, target) -> None:
+def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_targets(tmp_path, target) -> None:
     folder = write(tmp_path, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 5]})
-    assert load_published_eagle3(folder, target, dtype=torch.float32).feature_layers == (1, 3, 6)
-
-
-def test_positions_reach_as_far_as_the_targets(tmp_path, target) -> None:
-    drafter = load_published_eagle3(
-        write(tmp_path, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 5]}), target, dtype=torch.float32
-    )
+    drafter = load_published_eagle3(folder, target, dtype=torch.float32)
+    assert drafter.feature_layers == (1, 3, 6)
     assert len(drafter.head.rotary.cos_PH) == 128
 
 
@@ -182,15 +177,11 @@ def test_tensors_that_are_missing_unknown_or_wrong_are_named(tmp_path, target, c
         load_published_eagle3(folder, target, dtype=torch.float32)
 
 
-def test_pickled_weights_are_not_read(tmp_path) -> None:
-    folder = write(tmp_path)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelFormatError, match=r"pytorch_model.bin: pickled weights can run code .* convert them"):
-        load_published_eagle3(folder, tiny_target(num_layers=8), dtype=torch.float32)
-
-
-def test_a_damaged_file_is_refused(tmp_path) -> None:
-    path = write(tmp_path) / "model.safetensors"
+def test_files_that_are_damaged_or_pickled_are_refused(tmp_path) -> None:
+    path, target = write(tmp_path) / "model.safetensors", tiny_target(num_layers=8)
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ModelFormatError, match="missing, truncated, damaged"):
-        load_published_eagle3(tmp_path, tiny_target(num_layers=8), dtype=torch.float32)
+    with pytest.raises(ModelFormatError, match=r"model.safetensors: truncated, damaged"):
+        load_published_eagle3(tmp_path, target, dtype=torch.float32)
+    path.rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelFormatError, match=r"pytorch_model.bin: pickled weights can run code .* convert them"):
+        load_published_eagle3(tmp_path, target, dtype=torch.float32)

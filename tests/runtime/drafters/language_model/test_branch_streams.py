@@ -6,20 +6,16 @@ from math import ceil
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decoding.messages import ExitSignal
 from runtime.drafters.language_model import branch_set
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.models.decoder import causal_mask
-from runtime.verification.rules import Sampling
 from tests.runtime import plain
 from tests.runtime.drafters.language_model.test_draft_streams import draft_model
 from tests.runtime.drafters.language_model.test_drafter import (
     PROMPT,
-    ROOT_SOURCES,
     begin,
     made_up_features,
     made_up_signal,
@@ -27,17 +23,7 @@ from tests.runtime.drafters.language_model.test_drafter import (
     run,
     steps_of,
 )
-from tests.tiny_heads import propose_the_same_after_every_prompt
-from tests.tiny_models import VOCAB_SIZE, tiny_target
-
-
-def model_in(dtype, *, with_features):
-    model = draft_model(with_features=with_features)
-    if dtype is not torch.float32:
-        model.to(dtype)
-        model.share(tiny_target().to(dtype), model.kept_ids)
-    propose_the_same_after_every_prompt(model)
-    return model
+from tests.tiny_models import VOCAB_SIZE
 
 
 class Foretelling(Drafter):
@@ -109,68 +95,8 @@ class Misled(Foretelling):
     is_right = False
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("options", ROOT_SOURCES, ids=lambda options: str(sorted(options.values(), key=str)))
-@given(
-    sizes=st.tuples(st.integers(1, 6), st.integers(1, 3)),
-    steps=st.tuples(st.integers(0, 3), st.integers(0, 6)),
-    choice=st.integers(0, 1000),
-    rounds=st.integers(1, 3),
-    temperature=st.sampled_from([0.0, 0.8]),
-)
-@settings(deadline=None, max_examples=15)
-def test_a_branch_taken_at_any_moment_is_what_is_drafted_afresh_without_streams(
-    options, dtype, sizes, steps, choice, rounds, temperature
-) -> None:
-    """Token for token, and the keys that it leaves behind to the last bit."""
-    (num_tokens, num_streams), (steps_before, steps_after) = sizes, steps
-    if "roots_per_row" in options:
-        options = options | {"roots_per_row": options["roots_per_row"][: num_tokens + 1]}
-    schedule = mirror(num_tokens, draft_streams=num_streams, **options)
-    with_features = schedule.exit_features
-    model = model_in(dtype, with_features=with_features)
-    features = made_up_features(90).to(dtype) if with_features else None
-    sampling = Sampling("ratio" if temperature else "greedy", temperature, 3)
-
-    def known(length):
-        return features[:length] if with_features else None
-
-    drafter = begin(model, schedule, sampling=sampling, features_TE=known(len(PROMPT) - 1))
-    text = list(PROMPT)
-    _, window = run(drafter.rollout())
-    for round_ in range(rounds):
-        branches = BranchSet(drafter, schedule)
-        for _ in range(steps_before):
-            if branches.has_work:
-                branches.step()
-        if schedule.uses_exit:
-            row_features = features[len(text) - 1 :][: num_tokens + 1] if with_features else None
-            branches.join(made_up_signal(num_tokens + 1, choice + round_, row_features))
-        for _ in range(steps_after):
-            if branches.has_work:
-                branches.step()
-        outcomes = [*map(tuple, branches._branches), (0, 59)]
-        num_accepted, next_token = outcomes[(choice + round_) % len(outcomes)]
-        hit, left = branches.take((num_accepted, next_token))
-        assert hit == ((num_accepted, next_token) in outcomes[:-1])
-        _, found = run(left)
-
-        text += [*window.tokens[:num_accepted], next_token]
-        plainly = schedule.model_copy(update={"draft_streams": 0})
-        fresh = begin(model, plainly, text, sampling=sampling, features_TE=known(len(text) - 1))
-        _, window = run(fresh.rollout())
-        assert found.tokens == window.tokens
-        assert found.alternatives == window.alternatives
-        assert found.distributions == window.distributions
-        assert drafter.cached == fresh.cached == [*text, *window.tokens[:-1]]
-        length = fresh.cache.cursor
-        assert drafter.cache.cursor == length
-        assert torch.equal(drafter.cache.keys[..., :length, :], fresh.cache.keys[..., :length, :])
-        assert torch.equal(drafter.cache.values[..., :length, :], fresh.cache.values[..., :length, :])
-
-
 def test_of_these_streams_some_guesses_are_right_and_some_wrong() -> None:
-    """Else the test before would prove little."""
+    """Else the law of branches (`test_drafter`) would prove little."""
     gained = []
     for seed in range(20):
         schedule = mirror(6, root_source="exit", exit_layer=2, exit_top_k=2, draft_streams=3)

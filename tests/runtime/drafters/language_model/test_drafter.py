@@ -1,5 +1,7 @@
 """Rollouts, stepwise and in branches, propose what the draft says about a text read from scratch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from runtime.drafters.language_model.branch_set import BranchSet
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.proposals import Proposer
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
 from tests.tiny_heads import propose_the_same_after_every_prompt
@@ -68,7 +72,7 @@ def made_up_features(length, width=32):
     num_tokens=st.integers(1, 5),
     outcomes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, VOCAB_SIZE - 1)), max_size=5),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=15)
 def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes) -> None:
     model = draft_model()
     drafter = begin(model, speculative(num_tokens), prompt)
@@ -131,15 +135,12 @@ def test_a_sampled_draft_sends_what_it_sampled_from() -> None:
 
 
 def test_sampled_tokens_are_distributed_as_sent() -> None:
-    model = draft_model()
+    output, hidden_1D = draft_model().output, torch.randn(1, 16, generator=torch.Generator().manual_seed(0))
     counts: dict[int, int] = {}
-    drafter = Drafter(model)
     for seed in range(3000):
-        schedule = speculative(1)
-        drafter.prefill([5], schedule=schedule, capacity=40, sampling=Sampling("ratio", 1.5, seed))
-        _, window = run(drafter.rollout())
-        counts[window.tokens[0]] = counts.get(window.tokens[0], 0) + 1
-    expected = dict(zip(*window.distributions[0], strict=True))
+        (proposal,) = Proposer(output, sampling=Sampling("ratio", 1.5, seed))(hidden_1D, [5])
+        counts[proposal.token] = counts.get(proposal.token, 0) + 1
+    expected = dict(zip(*proposal.distribution, strict=True))
     statistic = sum((counts.get(token, 0) - 3000 * p) ** 2 / (3000 * p) for token, p in expected.items())
     degrees = len(expected) - 1
     assert statistic < degrees + 3.5 * np.sqrt(2 * degrees) + 10
@@ -162,67 +163,86 @@ def made_up_signal(num_rows, seed, features):
     return ExitSignal(candidates, (), features)
 
 
+SIZES = StreamConfig(num_streams=3, start_layer=1, rank=2)
+
+
+def with_streams(draft, sizes=SIZES, seed=8):
+    """Streams of random weights: right now and then, by chance."""
+    draft.config = replace(draft.config, streams=sizes)
+    streams = draft.add_streams()
+    torch.manual_seed(seed)
+    for weight in streams.trained.values():
+        torch.nn.init.normal_(weight, std=0.05)
+    draft.requires_grad_(requires_grad=False)
+    return draft
+
+
+def model_of(dtype, *, with_features, num_streams):
+    model = draft_model(with_features=with_features)
+    if num_streams:
+        model = with_streams(model)
+    if dtype is not torch.float32:
+        model.to(dtype)
+        model.share(tiny_target().to(dtype), model.kept_ids)
+    propose_the_same_after_every_prompt(model)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("options", ROOT_SOURCES, ids=lambda options: str(sorted(options.values(), key=str)))
 @given(
-    num_tokens=st.integers(2, 4),
-    steps_before=st.integers(0, 3),
-    steps_after=st.integers(0, 6),
+    sizes=st.tuples(st.integers(1, 6), st.integers(0, 3)),
+    steps=st.tuples(st.integers(0, 3), st.integers(0, 6)),
     choice=st.integers(0, 1000),
     rounds=st.integers(1, 3),
-    rule=st.sampled_from(["match", "ratio"]),
+    sampling=st.sampled_from([Sampling(), Sampling("match", 0.8, 3), Sampling("ratio", 0.8, 3)]),
 )
-@settings(deadline=None, max_examples=60)
-def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout(
-    options, num_tokens, steps_before, steps_after, choice, rounds, rule
+@settings(deadline=None, max_examples=12)
+def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout_without_streams(
+    options, dtype, sizes, steps, choice, rounds, sampling
 ) -> None:
     """Its window, its alternatives, its distributions, and the keys it leaves behind, to the last bit."""
-    schedule = mirror(num_tokens, **options)
+    (num_tokens, num_streams), (steps_before, steps_after) = sizes, steps
+    if "roots_per_row" in options:
+        options = options | {"roots_per_row": options["roots_per_row"][: num_tokens + 1]}
+    schedule = mirror(num_tokens, draft_streams=num_streams, **options)
     with_features = schedule.exit_features
-    model = draft_model(with_features=with_features)
-    propose_the_same_after_every_prompt(model)
-    all_features = made_up_features(80) if with_features else None
-    sampling = Sampling(rule, 0.8, 3)
-    drafter = begin(model, schedule, sampling=sampling, features_TE=all_features[:4] if with_features else None)
+    model = model_of(dtype, with_features=with_features, num_streams=num_streams)
+    features = made_up_features(90).to(dtype) if with_features else None
+
+    def known(length):
+        return features[:length] if with_features else None
+
+    drafter = begin(model, schedule, sampling=sampling, features_TE=known(len(PROMPT) - 1))
     text = list(PROMPT)
     _, window = run(drafter.rollout())
     for round_ in range(rounds):
         branches = BranchSet(drafter, schedule)
-        row_features = all_features[len(text) - 1 :][: num_tokens + 1] if with_features else None
         for _ in range(steps_before):
             if branches.has_work:
                 branches.step()
         if schedule.uses_exit:
+            row_features = features[len(text) - 1 :][: num_tokens + 1] if with_features else None
             branches.join(made_up_signal(num_tokens + 1, choice + round_, row_features))
         for _ in range(steps_after):
             if branches.has_work:
                 branches.step()
         roots = [tuple(root) for root in branches._branches]
-        misses = [
-            (row, 60)
-            for row in range(num_tokens + 1)
-            if (row, 60) not in roots and window.tokens[row : row + 1] != (60,)
-        ]
-        outcomes = [*roots, *misses[:1]]
+        outcomes = [*roots, *([] if (0, 59) in roots else [(0, 59)])]
         num_accepted, next_token = outcomes[(choice + round_) % len(outcomes)]
-        hit, steps = branches.take((num_accepted, next_token))
+        hit, left = branches.take((num_accepted, next_token))
         assert hit == ((num_accepted, next_token) in roots)
-        _, found = run(steps)
+        _, found = run(left)
 
         text += [*window.tokens[:num_accepted], next_token]
-        fresh = begin(
-            model,
-            schedule,
-            text,
-            sampling=sampling,
-            features_TE=all_features[: len(text) - 1] if with_features else None,
-        )
+        plainly = schedule.model_copy(update={"draft_streams": 0})
+        fresh = begin(model, plainly, text, sampling=sampling, features_TE=known(len(text) - 1))
         _, window = run(fresh.rollout())
-        assert found.tokens == window.tokens
-        assert found.alternatives == window.alternatives
+        assert (found.tokens, found.alternatives) == (window.tokens, window.alternatives)
         assert found.distributions == window.distributions
         assert drafter.cached == fresh.cached == [*text, *window.tokens[:-1]]
-        assert drafter.cache.cursor == fresh.cache.cursor == len(fresh.cached)
         length = fresh.cache.cursor
+        assert drafter.cache.cursor == length == len(fresh.cached)
         assert torch.equal(drafter.cache.keys[..., :length, :], fresh.cache.keys[..., :length, :])
         assert torch.equal(drafter.cache.values[..., :length, :], fresh.cache.values[..., :length, :])
 
@@ -241,17 +261,24 @@ def after_rollout(schedule, **options):
     return drafter
 
 
-def test_draft_sourced_branches_start_after_the_last_drafted_token() -> None:
-    schedule = mirror(3, root_source="draft", draft_top_k=2)
-    assert steps_of(BranchSet(after_rollout(schedule), schedule)) == [1, 8, 8, 8]
-
-
-def test_exit_sourced_branches_wait_for_their_message() -> None:
-    schedule = mirror(3, root_source="exit", exit_layer=2, exit_top_k=2)
-    branches = BranchSet(after_rollout(schedule), schedule)
-    assert steps_of(branches) == [1]
-    branches.join(made_up_signal(4, 0, None))
-    assert steps_of(branches) == [8, 8, 8]
+@pytest.mark.parametrize(
+    ("options", "before", "rows"),
+    [
+        ({"root_source": "draft", "draft_top_k": 2}, [1, 8, 8, 8], None),
+        ({"root_source": "exit", "exit_layer": 2, "exit_top_k": 2}, [1], [8, 8, 8]),
+        ({"root_source": "exit", "exit_layer": 2, "exit_top_k": 2, "exit_features": True}, [], [3 + 8, 8, 8]),
+    ],
+    ids=["draft", "exit", "exit with features"],
+)
+def test_branches_start_with_their_roots_and_go_on_together(options, before, rows) -> None:
+    """Those of the draft after the last drafted token, those of an exit after its message."""
+    schedule = mirror(3, **options)
+    features = made_up_features(4) if schedule.exit_features else None
+    branches = BranchSet(after_rollout(schedule, features_TE=features), schedule)
+    assert steps_of(branches) == before
+    if rows is not None:
+        branches.join(made_up_signal(4, 0, features))
+        assert steps_of(branches) == rows
 
 
 def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
@@ -261,14 +288,6 @@ def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
     # candidates the draft cannot have named: it keeps even ids only
     branches.join(ExitSignal(((1, 3),) * 4))
     assert steps_of(branches) == [8, 8, 4]
-
-
-def test_branches_with_features_read_the_window_again_with_their_roots() -> None:
-    schedule = mirror(3, root_source="exit", exit_layer=2, exit_top_k=2, exit_features=True)
-    branches = BranchSet(after_rollout(schedule, features_TE=made_up_features(4)), schedule)
-    assert not branches.has_work
-    branches.join(made_up_signal(4, 0, made_up_features(4)))
-    assert steps_of(branches) == [3 + 8, 8, 8]
 
 
 def test_a_hit_before_the_end_is_finished_alone() -> None:

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from decoding.errors import ModelError
-from runtime.drafters.language_model.draft_passes import DraftConfig
-from runtime.drafters.language_model.features import normalise_features
+from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
 from runtime.models.decoder import causal_mask
 from tests.tiny_models import tiny_draft, tiny_target
 

@@ -6,7 +6,7 @@ import pytest
 from decoding.errors import LaneError
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.wire.measurement import Measurement
-from tests.runtime.drafters.language_model.test_draft_streams import with_streams
+from tests.runtime.drafters.language_model.test_drafter import with_streams
 from tests.tiny_models import tiny_draft, tiny_target
 
 

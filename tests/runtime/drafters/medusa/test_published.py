@@ -82,78 +82,40 @@ def test_weights_of_another_type_are_converted(target, tmp_path) -> None:
     assert len(drafted(drafter, target)) == 63
 
 
-def test_the_default_tree_has_as_many_nodes_as_the_papers() -> None:
+def test_the_default_tree_has_as_many_nodes_as_the_papers_and_is_no_deeper_than_there_are_heads() -> None:
     tree = default_tree(5)
     parents_of(tree)
     assert Counter(map(len, tree)) == {1: 10, 2: 31, 3: 17, 4: 5}
+    assert (max(map(len, default_tree(2))), len(default_tree(2))) == (2, 63)
 
 
-def test_the_default_tree_is_no_deeper_than_there_are_heads() -> None:
-    assert max(map(len, default_tree(2))) == 2
-    assert len(default_tree(2)) == 63
+def without(name):
+    return {key: tensor for key, tensor in checkpoint().items() if key != name}
 
 
-def test_pickled_weights_are_refused_with_the_way_to_convert_them(target, tmp_path) -> None:
-    folder = write(tmp_path / "medusa", checkpoint())
-    (folder / "medusa_lm_head.safetensors").rename(folder / "medusa_lm_head.pt")
-    with pytest.raises(ModelFormatError, match=r"medusa_lm_head.pt: pickled .* safetensors.torch.save_file"):
-        load_published_medusa(folder, target, dtype=torch.float32)
-
-
-def test_a_folder_without_weights_says_what_it_should_hold(target, tmp_path) -> None:
-    folder = write(tmp_path / "medusa", checkpoint())
-    (folder / "medusa_lm_head.safetensors").unlink()
-    with pytest.raises(ModelFormatError, match=r"expected medusa_lm_head.safetensors or model.safetensors"):
-        load_published_medusa(folder, target, dtype=torch.float32)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("2.2.weight", r"'2.2.weight' is missing; config.json announces medusa_num_heads 3"),
-        ("0.2.weight", r"'0.2.weight' is missing"),
-        ("1.1.linear.bias", r"'1.1.linear.bias' is missing"),
-    ],
-)
-def test_a_missing_tensor_is_named(target, tmp_path, name, message) -> None:
-    tensors = checkpoint()
-    del tensors[name]
-    with pytest.raises(ModelFormatError, match=message):
-        load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
-
-
-def test_weights_that_are_not_finite_are_refused(target, tmp_path) -> None:
+def with_nan():
     tensors = checkpoint()
     tensors["1.1.linear.bias"][3] = float("nan")
-    with pytest.raises(ModelFormatError, match=r"1\.1\.linear\.bias holds numbers that are not finite"):
-        load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
-
-
-def test_more_heads_than_announced_are_unknown_tensors(target, tmp_path) -> None:
-    folder = write(tmp_path / "medusa", checkpoint(num_heads=4))
-    with pytest.raises(ModelFormatError, match=r"unknown tensor '3.0.linear.bias'"):
-        load_published_medusa(folder, target, dtype=torch.float32)
+    return tensors
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("tensors", "message"),
     [
-        ({"vocab_size": 60}, r"0.2.weight is .* \[60, 16\]; this target .*vocabulary 61\) needs \[61, 16\]"),
-        ({"size": 24}, r"0.0.linear.weight is .* \[24, 24\]; this target \(hidden size 16"),
+        (lambda: without("2.2.weight"), r"'2.2.weight' is missing; config.json announces medusa_num_heads 3"),
+        (lambda: without("1.1.linear.bias"), r"'1.1.linear.bias' is missing"),
+        (with_nan, r"1\.1\.linear\.bias holds numbers that are not finite"),
+        (lambda: checkpoint(num_heads=4), r"unknown tensor '3.0.linear.bias'"),
+        (
+            lambda: checkpoint(vocab_size=60),
+            r"0.2.weight is .* \[60, 16\]; this target .*vocabulary 61\) needs \[61, 16\]",
+        ),
+        (lambda: checkpoint(size=24), r"0.0.linear.weight is .* \[24, 24\]; this target \(hidden size 16"),
     ],
 )
-def test_heads_of_another_target_are_refused(target, tmp_path, changes, message) -> None:
-    folder = write(tmp_path / "medusa", checkpoint(**changes))
+def test_tensors_that_are_missing_unknown_or_wrong_are_named(target, tmp_path, tensors, message) -> None:
     with pytest.raises(ModelError, match=message):
-        load_published_medusa(folder, target, dtype=torch.float32)
-
-
-def test_a_truncated_file_is_refused(target, tmp_path) -> None:
-    folder = write(tmp_path / "medusa", checkpoint())
-    path = folder / "medusa_lm_head.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ModelFormatError, match=r"medusa_lm_head.safetensors: truncated, damaged"):
-        load_published_medusa(folder, target, dtype=torch.float32)
+        load_published_medusa(write(tmp_path / "medusa", tensors()), target, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +128,19 @@ def test_a_wrong_config_is_refused_with_its_path(target, tmp_path, config, messa
         load_published_medusa(folder, target, dtype=torch.float32)
 
 
-def test_a_folder_without_config_is_refused(target, tmp_path) -> None:
+def test_files_that_are_missing_damaged_or_pickled_are_refused(target, tmp_path) -> None:
     folder = write(tmp_path / "medusa", checkpoint())
-    (folder / "config.json").unlink()
-    with pytest.raises(ModelFormatError, match=r"config.json: no such file"):
-        load_published_medusa(folder, target, dtype=torch.float32)
+    path = folder / "medusa_lm_head.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    for change, message in (
+        (lambda: None, r"medusa_lm_head.safetensors: truncated, damaged"),
+        (
+            lambda: path.rename(folder / "medusa_lm_head.pt"),
+            r"medusa_lm_head.pt: pickled weights can run code .* safetensors.torch.save_file",
+        ),
+        ((folder / "medusa_lm_head.pt").unlink, r"expected medusa_lm_head.safetensors or model.safetensors"),
+        ((folder / "config.json").unlink, r"config.json: no such file"),
+    ):
+        change()
+        with pytest.raises(ModelFormatError, match=message):
+            load_published_medusa(folder, target, dtype=torch.float32)

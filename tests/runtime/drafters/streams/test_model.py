@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from decoding.errors import ModelError
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.streams.model import Borrowed, StreamModel, run_along, stream_mask
-from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from tests.runtime import plain

@@ -1,0 +1,205 @@
+"""The results of docs/results.md and of README.md, made from the committed result files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from _common import RESULTS, markdown_table, read_result
+
+from mirrorsd.pair_on_platform import plan_pair
+
+_ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
+
+Json = Mapping[str, Any]
+
+
+def sections() -> dict[str, str]:
+    """Return every section of docs/results.md, by marker."""
+    return {
+        "demo": demo(read_result(RESULTS / "demos" / "1" / "demo.json")),
+        "demos": series(read_result(RESULTS / "demos.json")),
+        "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
+        "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
+        "engines": other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json")),
+    }
+
+
+def headline() -> dict[str, str]:
+    """Return the sentences of README.md that quote results, by marker."""
+    found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
+    whole, speedup = found["all"], found["demos"]["1"]["winner_speedup"]
+    rounds, covered = whole["rounds_equal"], whole["interval_coverage"]
+    ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))
+    theirs = engines["llama.cpp, 4-bit"]["tpot_s"]["median"]
+    lines = (
+        (
+            f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
+            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%})."
+        ),
+        f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the rounds that were simulated.",
+        f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time.",
+        (
+            f"- On the two cores of the committed demos the best schedule decodes at {_times(speedup)} the speed "
+            "of plain decoding."
+        ),
+        f"- llama.cpp with 4-bit weights is {ours / theirs:.1f} times as fast as the fastest lane here.",
+    )
+    return {"headline": "".join(f"{line}\n" for line in lines)}
+
+
+def plan() -> dict[str, str]:
+    """Return the answer of README.md's example of `mirrorsd plan`, by marker."""
+    found = plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake")
+    assert found.comparison is not None, "the example drafts"
+    assert found.needed is not None, "the example breaks even somewhere"
+    assert found.drafting is not None, "the example drafts"
+    pair, length = found.drafting.pair, found.drafting.schedule.num_speculative_tokens
+    speedup = {"value": found.comparison.value, "low": found.comparison.low, "high": found.comparison.high}
+    answer = f"**{_ANSWERS[found.pays]}: {_times(speedup)} the speed of plain decoding.**"
+    where = f"Target on: {pair.target}. Draft model on: {pair.draft}. Draft length: {length} tokens."
+    break_even = f"Break-even acceptance: {found.needed.at:.0%}."
+    return {"plan": f"> {answer}\n> {where} {break_even}\n"}
+
+
+def demo(result: Json) -> str:
+    """Return one demo in full: machine, verdict, table, rounds and notes."""
+    rows = [_row(entry, is_winner=entry["name"] == result["winner"]) for entry in result["schedules"]]
+    host = result["platform"]
+    paragraphs = [
+        (
+            f"{host['cpu_model']}, {len(host['cores'])} cores; {host['target']} with {host['drafter']} "
+            f"in {host['dtype']}; {result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each."
+        ),
+        (
+            f"**Does speculation pay? {_ANSWERS[result['pays']]}.** {result['winner']} decodes at "
+            f"{_times(result['speedup'])} the speed of plain decoding."
+        ),
+        _table(rows),
+        _listed([result["rounds"], *result["notes"]]),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def series(summary: Json) -> str:
+    """Return a line for every demo of a series and one for all together, and their notes."""
+    demos = summary["demos"]
+    rows = [_line(name, one) for name, one in demos.items()]
+    rows.append(_line("all", summary["all"] | {"pays": None}))
+    notes: dict[str, list[str]] = {}
+    for name, one in demos.items():
+        for note in one["notes"]:
+            notes.setdefault(note, []).append(name)
+    said = [f"{note} (demo {', '.join(names)})" for note, names in notes.items()]
+    return "\n\n".join([_table(rows), *([_listed(said)] if said else [])]) + "\n"
+
+
+def large_pair(result: Json) -> str:
+    """Return the large pair: first what is not real about it, then the verdict and the table."""
+    host, settings, accuracy = result["platform"], result["settings"], result["accuracy"]
+    paragraphs = [
+        (
+            f"{host['target']} with {host['drafter']} in {host['dtype']}, on lanes {', '.join(settings['lanes'])}; "
+            f"{result['num_prompts']} prompts, {settings['tokens']} new tokens each."
+        ),
+        f"{result['label'][0].upper()}{result['label'][1:]}",
+        (
+            f"**Does speculation pay? {_ANSWERS[result['pays']]}:** {_times(result['speedup'])} the speed of plain "
+            f"decoding. Errors after the correction are {accuracy['median_error_at_anchor']:.1%} in the median and "
+            f"{accuracy['worst_error_at_anchor']:.1%} at most."
+        ),
+        _table([_row(entry, is_winner=False) for entry in result["schedules"]]),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def other_engines(peers: Json, break_even: Json) -> str:
+    """Return the times of other engines, and the acceptance that would make our lanes as fast as the fastest."""
+    rows = [
+        {
+            "engine": f"{'ours, ' if _is_ours(name) else ''}{name}",
+            "ms/token": "{median:.1f} ({lower_quartile:.1f} to {upper_quartile:.1f})".format(
+                **{key: 1e3 * value for key, value in one["tpot_s"].items()}
+            ),
+            "times transformers": f"{one['times_as_fast_as_transformers']['median']:.2f}",
+        }
+        for name, one in peers["contenders"].items()
+    ]
+    counts = f"{peers['num_rounds']} rounds in turn, {peers['max_new_tokens']} new tokens"
+    paragraphs = [
+        f"The embedded model on both cores, {counts} each, medians and quartiles.",
+        _table(rows),
+        _needed(break_even),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _needed(break_even: Json) -> str:
+    needed, recorded = break_even["needed"], break_even["recorded"]
+    times = break_even["times_our_plain"]
+    wanted = f"To match {break_even['engine']}, our lanes in int8 need {times:.2f}× their plain speed."
+    now = (
+        f"The recorded acceptance gives at most {recorded['gain']:.2f}×, with "
+        f"{recorded['mean_acceptance_length']:.2f} tokens a round."
+    )
+    if needed is None:
+        perfect = break_even["gain_if_all_is_accepted"]
+        return f"{wanted} No acceptance suffices: a perfect draft gives {perfect:.2f}×. {now}"
+    return (
+        f"{wanted} By prediction speculation with this draft model reaches that at an acceptance rate of "
+        f"{needed['rate']:.0%}, which is {needed['mean_acceptance_length']:.2f} tokens a round. {now}"
+    )
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("plain", "schedule"))
+
+
+def _row(entry: Json, *, is_winner: bool) -> dict[str, str]:
+    return dict(_cells(entry, name=f"**{entry['name']}**" if is_winner else entry["name"]))
+
+
+def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
+    predicted, measured = entry["predicted"], entry["measured"]
+    yield "schedule", name
+    yield "ms/token predicted", f"{predicted['tpot_s'] * 1e3:.1f}"
+    yield "measured", f"{measured['tpot_s'] * 1e3:.1f}"
+    yield "error", f"{entry['tpot_error']:+.1%}"
+    yield "corrected error", f"{entry['tpot_error_at_anchor']:+.1%}"
+    yield "speed-up", _interval(entry["speedup_measured"])
+    yield "tokens per round", f"{measured['mean_acceptance_length']:.2f}"
+    yield "hits", "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
+
+
+def _line(name: str, figures: Json) -> dict[str, str]:
+    covered, rounds = figures["interval_coverage"], figures["rounds_equal"]
+    return {
+        "demo": name,
+        "pays": (figures["pays"] or "").replace("_", " "),
+        "speed-up of the winner": _interval(figures.get("winner_speedup")),
+        "error": _spread(figures["error"]),
+        "corrected error": _spread(figures["error_at_anchor"]),
+        "error of ratios": _spread(figures["ratio_error"]),
+        "intervals": f"{covered['covered']} of {covered['of']}",
+        "equal rounds": f"{rounds['equal']} of {rounds['of']}",
+    }
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    return markdown_table(list(rows[0]), [list(row.values()) for row in rows]).rstrip()
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _times(found: Json) -> str:
+    return f"{found['value']:.2f}× ({found['low']:.2f}× to {found['high']:.2f}×)"
+
+
+def _interval(found: Json | None) -> str:
+    return "" if found is None else f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _spread(errors: Json | None) -> str:
+    return "" if errors is None else f"{errors['median']:.1%} ({errors['worst']:.1%})"

@@ -1,0 +1,204 @@
+"""The overheads of a profile (`hwprofiles.overheads`) from decoded runs: what runs take beyond what tables have.
+
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
+among them, since the level of a rollout's steps counts it in: it is fitted just before that (`fitted_profile`). The
+spread of paces is that of the finished profile.
+
+What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
+counted, and the profile's notes say so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import hypot
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+
+from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
+from calibrate.fitting.ratios import NORMAL_90, Ratio, trimmed_mean
+from calibrate.fitting.table_errors import less_certain
+from calibrate.profiling.run_times import first_step, level, outside_s, round_paces, timed_spans
+from calibrate.profiling.samples import Run
+from costs.round_plan import TARGET_WORK
+from decoding.trace import Work
+from hwprofiles.bounds import MOST_PACE_SPREAD
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.overheads import Event, Overhead
+from hwprofiles.profile import LaneProfile, Profile
+
+_ROLLOUT_START: Final = Prior(spread=0.3)
+_BRANCH_STEP: Final = Prior(spread=0.3)
+_FEATURES: Final = Prior(spread=0.03)
+_BRANCHING: Final = frozenset({Work.BRANCH_STEP})
+_STALLS: Final = 0.25
+"""Share of the times between operations, of either end, that are left out: one stall is longer than all others."""
+_SHORTEST: Final = 2
+"""Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
+
+Runs = Sequence[Run]
+Threads = Mapping[str, int]
+"""By lane: lanes of as many threads share what no run tells apart."""
+
+
+def with_rollout_starts(profile: Profile, runs: Runs, head: str | None, threads: Threads) -> Profile:
+    """Return the profile with the overhead of first steps of rollouts, by runs of a head or of the draft model."""
+    tables = {lane.name: _step_table(lane, head) for lane in profile.lanes}
+    found = {
+        name: _ratios(first_step(run, name, profile, _step_s(table)) for run in runs if run.schedule.draft_lane == name)
+        for name, table in tables.items()
+        if table is not None
+    }
+    levels = grouped_levels(found, {name: threads[name] for name in found}, dict.fromkeys(found, _ROLLOUT_START))
+    lanes = [
+        _with_rollout_start(lane, head, levels[lane.name], _step_s(table)) if (table := tables[lane.name]) else lane
+        for lane in profile.lanes
+    ]
+    notes = not_understood(levels, _ROLLOUT_START, f"First steps of {head or 'the draft'}")
+    return _noted(profile.model_copy(update={"lanes": tuple(lanes)}), notes)
+
+
+def _with_rollout_start(lane: LaneProfile, head: str | None, first: Level, step_s: float) -> LaneProfile:
+    seconds = more(first, _ROLLOUT_START) * step_s
+    if not seconds:
+        return lane
+    doubt = first.factor * first.half_width / _SHORTEST
+    if head is None:
+        steps = {name: less_certain(getattr(lane, name), doubt) for name in ("draft_step", "draft_step_features")}
+    else:
+        steps = {"heads": lane.heads | {head: less_certain(lane.heads[head], doubt)}}
+    return lane.model_copy(update=steps).with_overhead("rollout_start", Overhead(seconds=seconds), head)
+
+
+def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+    """Return the profile with what steps of branches take more than one of a rollout, by runs without features.
+
+    A lane that has no branches in any run has no such overhead.
+    """
+    plain = [run for run in runs if not (run.schedule.exit_features or run.is_check)]
+    levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _BRANCH_STEP))
+    found = {
+        name: Overhead(seconds=more(own, _BRANCH_STEP) * fmean(steps_s), relative_error=own.half_width)
+        for name, own in levels.items()
+        if (steps_s := _alone_s(profile, plain, name, _BRANCHING))
+    }
+    return _noted(_with("branch_step", found, profile), not_understood(levels, _BRANCH_STEP, "Steps of branches"))
+
+
+def with_features(profile: Profile, runs: Runs, threads: Threads) -> Profile:  # noqa: ARG001  all lanes share it
+    """Return the profile with what passes take more that reply their states, for every drafter that reads them."""
+    fits = [run for run in runs if not run.is_check]
+    for drafter in dict.fromkeys(run.schedule.drafter for run in fits if run.schedule.reads_features):
+        profile = _with_features_for(profile, [run for run in fits if run.schedule.drafter == drafter], drafter)
+    return profile
+
+
+def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Profile:
+    """Lanes share what no run tells apart, relative to their own passes; a lane that replied to nobody has none.
+
+    Runs that differ in nothing else are compared with each other: a table may be off at just their rows.
+    """
+    replying = [run for run in runs if run.schedule.reads_features]
+    alike = {run.schedule.model_copy(update={"exit_features": False}) for run in replying}
+    silent = [run for run in runs if run.schedule in alike and not run.schedule.reads_features]
+    found = _levels(profile, replying, TARGET_WORK)
+    known = shared_levels(_levels(profile, silent, TARGET_WORK), _FEATURES) if silent else dict.fromkeys(found, Level())
+    relative = {name: [one.over(known[name].factor) for one in ratios] for name, ratios in found.items()}
+    levels, overheads = shared_levels(relative, _FEATURES), {}
+    for name, own in levels.items():
+        if num_passes := len(_alone_s(profile, replying, name, TARGET_WORK - {Work.SUFFIX})):
+            pass_s = sum(_alone_s(profile, replying, name, TARGET_WORK)) / num_passes
+            error = hypot(own.half_width, known[name].half_width)
+            overheads[name] = Overhead(seconds=more(own, _FEATURES) * pass_s, relative_error=error)
+    notes = not_understood(levels, _FEATURES, f"Passes that reply states to {drafter or profile.drafter}")
+    return _noted(_with("features", overheads, profile, drafter), notes)
+
+
+def with_draft_rounds(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+    """Return the profile with what rounds take more outside of lanes, by runs in which target and draft take turns.
+
+    Lanes of as many threads share it where a lane had no such run. What features cost on their way is the link's.
+    """
+    found = {lane.name: [one for run in runs for one in _beyond_s(run, lane.name, profile)] for lane in profile.lanes}
+    overheads = {}
+    for name, own in found.items():
+        known = own or [one for other, ones in found.items() if threads[other] == threads[name] for one in ones]
+        if known and (seconds := trimmed_mean(known, _STALLS)) > 0:
+            overheads[name] = Overhead(seconds=seconds)
+    return _with("draft_round", overheads, profile)
+
+
+def _beyond_s(run: Run, lane: str, profile: Profile) -> list[float]:
+    """Return what rounds took beyond dispatching, the link and the driver; nothing where that cannot be told."""
+    schedule = run.schedule
+    crosses = schedule.reads_features and not schedule.is_pooled
+    if schedule.draft_lane != lane or schedule.traits.overlaps or crosses:
+        return []
+    link = None if schedule.is_pooled else profile.link(schedule.target_lane, lane)
+    known_s = profile.lane(schedule.target_lane).dispatch_s + profile.lane(lane).dispatch_s + profile.round_overhead_s
+    known_s += 2 * link.latency_s if link is not None else 0.0
+    return [seconds - known_s for seconds in outside_s(run)]
+
+
+OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs, Threads], Profile]]] = {
+    "branch_step": with_branch_steps,
+    "features": with_features,
+    "draft_round": with_draft_rounds,
+}
+
+
+def with_pace_spread(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+    """Return the profile with how much the pace of branches' steps differs from round to round."""
+    changes = defaultdict[int, list[float]](list)
+    for run in runs:
+        lane = run.schedule.draft_lane
+        if run.schedule.traits.overlaps and lane is not None and (paces := round_paces(run, profile)):
+            logs = np.log(paces)
+            changes[threads[lane]] += (logs - np.median(logs)).tolist()
+    spreads = {count: _spread(found) for count, found in changes.items()}
+    lanes = [lane.model_copy(update={"pace_spread": spreads.get(threads[lane.name], 0.0)}) for lane in profile.lanes]
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def _spread(changes: Sequence[float]) -> float:
+    """Return the standard deviation of what nine of ten rounds show: the others hold stalls."""
+    low, high = np.percentile(changes, (5, 95))
+    return min(MOST_PACE_SPREAD, float(high - low) / (2 * NORMAL_90))
+
+
+def _with(event: Event, overheads: Mapping[str, Overhead], profile: Profile, drafter: str | None = None) -> Profile:
+    """Return the profile with an overhead on the lanes that have one."""
+    lanes = (
+        lane.with_overhead(event, overheads[lane.name], drafter) if lane.name in overheads else lane
+        for lane in profile.lanes
+    )
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def _noted(profile: Profile, notes: Iterator[str]) -> Profile:
+    return profile.model_copy(update={"notes": (*profile.notes, *notes)})
+
+
+def _levels(profile: Profile, runs: Runs, works: Collection[Work]) -> dict[str, list[Ratio]]:
+    """Return `level` of every run that has such work on a lane, by lane."""
+    return {lane.name: _ratios(level(run, lane.name, works, profile) for run in runs) for lane in profile.lanes}
+
+
+def _ratios(found: Iterator[Ratio | None]) -> list[Ratio]:
+    return [ratio for ratio in found if ratio is not None]
+
+
+def _alone_s(profile: Profile, runs: Runs, lane: str, works: Collection[Work]) -> list[float]:
+    """Return what the profile has for every span of such work, while other lanes do nothing."""
+    return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]
+
+
+def _step_table(lane: LaneProfile, head: str | None) -> LatencyTable | None:
+    return lane.draft_step if head is None else lane.heads.get(head)
+
+
+def _step_s(table: LatencyTable) -> float:
+    return table.seconds[0][0]

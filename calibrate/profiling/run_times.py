@@ -1,0 +1,182 @@
+"""What operations of decoded runs took, next to what they should take by a profile.
+
+Every run is made between anchors of its lanes, and compared at their speed. The first round of a run is left out, since
+it wakes everything up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+from calibrate.fitting.ratios import Ratio
+from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.samples import Run
+from costs.prices import Prices
+from costs.round_plan import DRAFT_WORK, TARGET_WORK
+from decoding.schedule import Schedule
+from decoding.trace import Span, Work
+from hwprofiles.profile import Profile
+
+_LEAST_FIRST = 0.1
+"""A first step takes at least this share of a step: levels are ratios, which are above zero."""
+
+
+class TimedSpan(NamedTuple):
+    """A span of a run.
+
+    Attributes:
+        span: what was measured.
+        alone_s: its price by the profile.
+        expected_s: the same, given what the other lane did meanwhile.
+        starts_rollout: whether it is the first step of a rollout.
+    """
+
+    span: Span
+    alone_s: float
+    expected_s: float
+    starts_rollout: bool
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that were measured."""
+        return self.span.end_s - self.span.start_s
+
+
+def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
+    """Return all spans of some kinds of work on a lane, in the order of the trace.
+
+    Raises:
+        ProfileError: a part was not measured on its lane.
+        OutOfRangeError: its rows or context were not.
+    """
+    prices, contexts, starts = Prices(profile), run.contexts(), _rollout_starts(run)
+    factor = slowdowns_in(run.anchors, run.schedule, profile)[0 if lane == run.schedule.target_lane else 1]
+    others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
+    timed = []
+    for span in run.trace.spans:
+        if span.lane != lane or span.work not in works or span.round == 0:
+            continue
+        context, is_first = contexts[min(span.round, len(contexts) - 1)], span.start_s in starts
+        alone_s = prices.operation_s(run.schedule, span.work, span.rows, context, starts_rollout=is_first)
+        share = _shared_s(span, others) / (span.end_s - span.start_s)
+        timed.append(TimedSpan(span, alone_s, alone_s / (1 - share + share / factor), is_first))
+    return timed
+
+
+def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
+    """Return the time of some kinds of work in a run over the expected one, at the speed of its anchors.
+
+    None if there is none.
+    """
+    timed = timed_spans(run, lane, works, profile)
+    expected_s = sum(one.expected_s for one in timed)
+    if not expected_s:
+        return None
+    seconds, known = sum(one.seconds for one in timed), profile.lane(lane)
+    if known.step_anchor is not None and len(run.anchors.steps) > 1 and DRAFT_WORK.issuperset(works):
+        return run.against_steps(seconds).over(expected_s / known.step_anchor.seconds)
+    assert known.anchor is not None, "a calibration without anchors"
+    return run.against_anchors(lane, seconds).over(expected_s / known.anchor.seconds)
+
+
+def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
+    """Return 1 + what first steps of a run's rollouts take more / `step_s`, at the pace of its later steps.
+
+    Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
+    """
+    steps = timed_spans(run, lane, (Work.ROLLOUT_STEP,), profile)
+    first, later = ([one for one in steps if one.starts_rollout == is_first] for is_first in (True, False))
+    if not first or not later:
+        return None
+    pace = sum(one.seconds for one in later) / sum(one.expected_s for one in later)
+    more_s = fmean(one.seconds / pace - one.expected_s for one in first)
+    return Ratio(max(_LEAST_FIRST, 1 + more_s / step_s), run.against_anchors(lane, step_s).doubt)
+
+
+def round_paces(run: Run, profile: Profile) -> list[float]:
+    """Return the pace of branches' steps over that of the target's pass, of every round in which both work at once."""
+    paces = []
+    for lane, works in ((run.schedule.draft_lane, (Work.BRANCH_STEP,)), (run.schedule.target_lane, TARGET_WORK)):
+        taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+        for one in timed_spans(run, lane, works, profile) if lane is not None else ():
+            taken[one.span.round] += one.seconds
+            expected[one.span.round] += one.expected_s
+        paces.append({number: taken[number] / seconds for number, seconds in expected.items()})
+    draft, target = paces
+    return [pace / target[number] for number, pace in draft.items() if number in target]
+
+
+def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
+    """Return `level` of all work of a run, and the shares of its expected time by lane and model.
+
+    Shares have keys such as `target cpu0` and `draft cpu1`. None for a single round, and for streams that were left
+    out.
+    """
+    schedule = run.schedule
+    if schedule.traits.drafts_itself and schedule.drafter not in profile.lane(schedule.target_lane).streams:
+        return None
+    roles = [("target", schedule.target_lane, TARGET_WORK)]
+    if schedule.draft_lane is not None:
+        roles.append(("draft", schedule.draft_lane, DRAFT_WORK))
+    parts = dict[str, tuple[Ratio, float]]()
+    for role, lane, works in roles:
+        found = level(run, lane, works, profile)
+        if found is not None:
+            parts[f"{role} {lane}"] = found, sum(one.expected_s for one in timed_spans(run, lane, works, profile))
+    total_s = sum(seconds for _, seconds in parts.values())
+    if not total_s:
+        return None
+    value = sum(ratio.value * seconds for ratio, seconds in parts.values()) / total_s
+    doubt = sum(ratio.doubt * seconds for ratio, seconds in parts.values()) / total_s
+    return Ratio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
+
+
+def compare_runs(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[tuple[Ratio, dict[str, float]]]]:
+    """Return `compare_run` of all runs by their schedules; those without any are left out."""
+    found = defaultdict[Schedule, list[tuple[Ratio, dict[str, float]]]](list)
+    for run in runs:
+        compared = compare_run(run, profile)
+        if compared is not None:
+            found[run.schedule].append(compared)
+    return found
+
+
+def gaps_s(run: Run) -> list[float]:
+    """Return the times between one verification and the next, of a run that does nothing else."""
+    spans = [span for span in run.trace.spans if span.work in TARGET_WORK and span.round > 0]
+    return [after.start_s - before.end_s for before, after in pairwise(spans)]
+
+
+def outside_s(run: Run) -> list[float]:
+    """Return what rounds took outside of lanes, of a run in which target and draft take turns; but for the first."""
+    inside = defaultdict[int, float](float)
+    for span in run.trace.spans:
+        inside[span.round] += span.end_s - span.start_s
+    ends = [one.end_s for one in run.trace.rounds]
+    return [end_s - start_s - inside[number] for number, (start_s, end_s) in enumerate(pairwise(ends), 1)]
+
+
+def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> tuple[float, float]:
+    """Return what target and draft cost each other in a run: as calibrated, times what its anchors say has changed."""
+    pair = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+    known, now, then = profile.slowdown(*pair), anchors.slowdown(schedule), profile.anchor_slowdown(*pair)
+    if now is None or then is None:
+        return known
+    return known[0] * now[0] / then[0], known[1] * now[1] / then[1]
+
+
+def _rollout_starts(run: Run) -> set[float]:
+    """Return when the first step of every rollout began."""
+    starts: dict[int, float] = {}
+    for span in run.trace.spans:
+        if span.work is Work.ROLLOUT_STEP:
+            starts.setdefault(span.round, span.start_s)
+    return set(starts.values())
+
+
+def _shared_s(span: Span, others: Sequence[Span]) -> float:
+    return sum(max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s)) for other in others)

@@ -1,0 +1,110 @@
+"""Folders of heads and streams, modules of torch beside the target's own rows; the layout is that of `weight_folder`.
+
+Heads that draft the same tree at every step store its nodes too. Each kind's config and model are in
+`runtime.drafters.*.folder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Protocol, Self, TypeVar
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from decoding.errors import ModelError, ModelFormatError
+from decoding.tree_shape import Path as TreePath
+from runtime.arrays import as_tensor, as_tensors, numpy_type
+from runtime.models.decoder import Decoder
+from runtime.storage.weight_folder import CONFIG_FILE, FolderConfig, load_trained, save_trained
+from runtime.trees.static_tree import require_tree
+
+ROWS_OF_TARGET = ("embedding.weight", "lm_head.weight")
+"""Parameters of heads that are rows of their target, and not stored."""
+
+
+class TreeFolderConfig(FolderConfig):
+    """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
+
+    paths: Annotated[tuple[TreePath, ...], Field(max_length=4096)]
+
+    @property
+    def depth(self) -> int:
+        """Levels that the weights can draft."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _is_tree(self) -> Self:
+        require_tree(self.paths, self.depth)
+        return self
+
+
+C = TypeVar("C", bound=FolderConfig)
+M = TypeVar("M", bound=nn.Module)
+
+
+class TreeHeads(Protocol):
+    """Heads that draft a static tree."""
+
+    @property
+    def config(self) -> Any:
+        """Sizes of the heads, a dataclass."""
+        ...
+
+    @property
+    def kept_ids(self) -> Tensor:
+        """Target ids that the heads may propose, ascending."""
+        ...
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the trained parameters by name."""
+        ...
+
+
+def save_tree_heads(
+    kind: type[TreeFolderConfig],
+    heads: TreeHeads,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write heads, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`)."""
+    config = kind.of(target.config, target_name, metadata, **asdict(heads.config), paths=tuple(paths))
+    weights = dict(heads.named_parameters())
+    save_trained(folder, config, weights, embedding_VD=target.embedding.weight, kept_ids=heads.kept_ids)
+
+
+def load_head(
+    folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
+) -> tuple[C, M, Tensor]:
+    """Return the config of a folder, the frozen model that it describes, and the target ids that the model may propose.
+
+    Args:
+        folder: a folder of this kind.
+        kind: class of the config.
+        target: the target that the model was trained for.
+        build: makes the model of a config, on the meta device; parameters that are not made there are the target's.
+        dtype: type of the loaded weights.
+
+    Raises:
+        ModelError: the model was trained for another target.
+        ModelFormatError: a file is missing or damaged, or contradicts itself.
+    """
+    stored = load_trained(folder, kind, target)
+    try:
+        with torch.device("meta"):
+            model = build(stored.config)
+    except ModelError as error:
+        raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
+    own = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
+    shapes = {name: shape for name, shape in own.items() if name not in ROWS_OF_TARGET}
+    weights = as_tensors(stored.unpacked(shapes, numpy_type(dtype)))
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.eval().requires_grad_(requires_grad=False)
+    return stored.config, model, as_tensor(stored.kept_ids).to(target.embedding.weight.device)
