@@ -11,8 +11,7 @@ from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
-from planner.search.search import Candidate, SearchResult
-from planner.time_shares import TARGET_PARTS, seconds_per_token
+from planner.search.search import TARGET_PARTS, Candidate, SearchResult
 from planner.upper_bound import most_speedup
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
 from planner.what_if.break_even import BreakEven
@@ -131,7 +130,7 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
     drafting = judged.result.best_drafting()
     if winner.schedule.traits.window == "none" and drafting is not None:
         yield f'"{_name(drafting)}" spends {" and ".join(_difference(winner, drafting))} per token'
-    parts = sorted(seconds_per_token(winner).items(), key=lambda part: -part[1])
+    parts = sorted(winner.seconds_per_token.items(), key=lambda part: -part[1])
     shares = [
         f"{PART[name]} {percent(time_s / winner.tpot_s)}"
         for name, time_s in parts
@@ -164,7 +163,7 @@ def _difference(winner: Candidate, rival: Candidate) -> Iterator[str]:
     """Say what the rival spends more on and less, per token."""
     ours, theirs = (
         {group: sum(parts.get(name, 0.0) for name in names) for group, names in _GROUPS.items()}
-        for parts in map(seconds_per_token, (winner, rival))
+        for parts in (winner.seconds_per_token, rival.seconds_per_token)
     )
     changes = sorted(((group, theirs[group] - ours[group]) for group in ours), key=lambda change: -abs(change[1]))
     large = [change for change in changes if abs(change[1]) >= _SMALLEST_SHARE * winner.tpot_s] or changes[:1]

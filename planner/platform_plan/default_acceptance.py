@@ -7,8 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from decoding.schedule import MAX_WINDOW
-from planner.reproduce.stream_rate import stream_rate
-from planner.reproduce.streaming_draft import NUM_STREAMS
+from planner.reproduce.streaming_draft import NUM_STREAMS, stream_rate
 from sim.acceptance.rates import TaskRates
 
 TASK_RATES: Final[Mapping[str, float]] = {

@@ -9,7 +9,6 @@ from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
 from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.time_shares import seconds_per_token
 from planner.wording import PART, capital, milliseconds, percent
 
 PART_COLOUR: Final = {
@@ -82,7 +81,7 @@ def time_rows(data: ReportData) -> list[TimeRow]:
             total=milliseconds(result.predicted_s),
             segments=[
                 Segment(PART[part], PART_COLOUR[part], 100 * time_s / end_s, f"{PART[part]}: {milliseconds(time_s)}")
-                for part, time_s in _ordered(seconds_per_token(result.candidate))
+                for part, time_s in _ordered(result.candidate.seconds_per_token)
             ],
             measured=100 * result.measured_s / end_s if result.measured_s else None,
         )

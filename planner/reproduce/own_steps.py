@@ -15,8 +15,7 @@ import numpy as np
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.round_seconds import NUM_TOKENS, Rounds
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS, WINDOW
-from planner.reproduce.stream_rate import stream_rate
-from planner.reproduce.streaming_draft import NUM_STREAMS
+from planner.reproduce.streaming_draft import NUM_STREAMS, stream_rate
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 

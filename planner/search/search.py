@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from decoding.errors import PlanError
 from decoding.html_table import html_table
@@ -20,6 +21,10 @@ LEADING_METHODS = 3
 """So many methods are the fastest few."""
 
 
+TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
+"""Parts of a predicted time that the target works for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A schedule and what was predicted for it."""
@@ -32,6 +37,20 @@ class Candidate:
     def tpot_s(self) -> float:
         """Predicted time per committed token."""
         return self.prediction.tpot_s
+
+    @property
+    def seconds_per_token(self) -> dict[str, float]:
+        """Predicted seconds per committed token by part, none negative; together the time per token.
+
+        Where both lanes were measured faster together than alone, what they gain is taken off the target's parts.
+        """
+        parts = self.prediction.bottlenecks._asdict()
+        scale = self.tpot_s / sum(parts.values())
+        target_s = sum(parts[name] for name in TARGET_PARTS)
+        faster = 1 + min(0.0, parts["contention"]) / target_s if target_s else 1.0
+        parts |= {name: parts[name] * faster for name in TARGET_PARTS}
+        parts["contention"] = max(0.0, parts["contention"])
+        return {name: time_s * scale for name, time_s in parts.items()}
 
     def seconds_on(self, places: Sequence[int]) -> float:
         """Predicted decoding time of some prompts of the record, by their places in it."""

@@ -12,7 +12,6 @@ from planner.predicted_verdict import judge, short_answers, significantly_slower
 from planner.search.halves import halves, only
 from planner.search.search import rank
 from planner.search.space import SearchSpace
-from planner.time_shares import seconds_per_token
 from sim.evaluator import predict
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
@@ -182,7 +181,7 @@ def test_without_plain_decoding_it_cannot_tell():
 def test_parts_of_a_time_add_up_to_it(mirror_wins):
     _, result = mirror_wins
     for candidate in result.candidates:
-        assert sum(seconds_per_token(candidate).values()) == pytest.approx(candidate.tpot_s)
+        assert sum(candidate.seconds_per_token.values()) == pytest.approx(candidate.tpot_s)
 
 
 def test_lanes_that_are_faster_together_leave_no_negative_part():
@@ -190,8 +189,8 @@ def test_lanes_that_are_faster_together_leave_no_negative_part():
     _, result = verdict_on(machine(pooled_speed=1.0).model_copy(update={"contention": (together,)}))
     mirror = result.best(method="mirror")
     assert mirror.prediction.bottlenecks.contention < 0
-    assert min(seconds_per_token(mirror).values()) == 0
-    assert sum(seconds_per_token(mirror).values()) == pytest.approx(mirror.tpot_s)
+    assert min(mirror.seconds_per_token.values()) == 0
+    assert sum(mirror.seconds_per_token.values()) == pytest.approx(mirror.tpot_s)
 
 
 def test_it_says_what_would_have_to_change(synchronous_wins, mirror_wins):

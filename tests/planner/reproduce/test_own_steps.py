@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from planner.reproduce.in_words import sentences
 from planner.reproduce.own_steps import own_steps
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS, WINDOW
-from planner.reproduce.stream_rate import mean_steps, stream_rate
+from planner.reproduce.streaming_draft import mean_steps, stream_rate
 from planner.wording import factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
