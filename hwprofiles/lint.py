@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, shown
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from hwprofiles.catalog import kind_of
-from hwprofiles.platform import Platform
+from hwprofiles.platform import Platform, kind_of
 from hwprofiles.sheets import (
     KINDS,
     DeviceSheet,

@@ -10,7 +10,7 @@ from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet, Sourced
 
 if TYPE_CHECKING:
-    from hwprofiles.catalog import Entry
+    from hwprofiles.platform import Entry
     from hwprofiles.quantity import Quantity
 
 WIDTH: Final = 80

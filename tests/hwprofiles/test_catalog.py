@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError, ProfileError
-from hwprofiles.catalog import find_entry, kind_of, shipped_entries
-from hwprofiles.platform import Platform, load_platform
+from hwprofiles.platform import Platform, find_entry, kind_of, load_platform, shipped_entries
 from hwprofiles.sheets import KINDS, device_sheet, link_sheet, shipped_file, shipped_names
 
 

@@ -24,7 +24,7 @@ profiles = typer.Typer(
 @profiles.command("list", epilog="Example: [bold]mirrorsd profiles list --json[/]")
 def list_profiles(json: JsonOption = None) -> None:
     """List the platforms, devices and links that ship."""
-    from hwprofiles.catalog import shipped_entries
+    from hwprofiles.platform import shipped_entries
 
     rows = [{"kind": entry.kind, "name": entry.name, "what": entry.content.name} for entry in shipped_entries()]
     if write_json({"profiles": rows}, json):
@@ -39,7 +39,7 @@ def show_profile(
     json: JsonOption = None,
 ) -> None:
     """Show all numbers of a platform, a device or a link, each with its status and its source."""
-    from hwprofiles.catalog import find_entry
+    from hwprofiles.platform import find_entry
     from mirrorsd.cli.sheet_text import entry_text
 
     entry = find_entry(name)
