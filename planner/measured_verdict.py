@@ -141,22 +141,20 @@ class _Judgement:
 
     def next_step(self) -> Iterator[str]:
         """Name what to use, and what would settle an open answer."""
+        if self.winner is None:
+            yield "run it again: no schedule finished"
+            return
+        use = "use"
         if self.pays == "cannot_tell" and self.plain is not None and self.drafting is not None:
             ratio = self.runs.ratio(self.drafting, self.plain)
             if ratio.outcome == "cannot tell":
-                yield f"{would_tell(ratio)} would tell"
-        if self.winner is None:
-            yield "run it again: no schedule finished"
-        else:
-            why = (
-                "faster than plain decoding"
-                if _beats_plain(self.runs, self.winner)
-                else "nothing tells it to be slower"
-            )
-            is_fastest = self.winner is self.runs.fastest
-            yield f"use {_quoted(self.winner)}: " + (
-                "measured fastest" if is_fastest else f"of the simplest kind, {why}"
-            )
+                use = f"{would_tell(ratio)} would tell; until then use"
+        merit = "of the simplest kind that nothing tells to be slower"
+        if self.winner is self.runs.fastest:
+            merit = "measured fastest"
+        elif _beats_plain(self.runs, self.winner):
+            merit = "of the simplest kind that is faster than plain decoding"
+        yield f"{use} {_quoted(self.winner)}: {merit}"
 
     def measured(self) -> Iterator[str]:
         """Name the extremes of the table."""

@@ -3,10 +3,10 @@ import pytest
 
 from decoding.yaml_file import load_yaml
 from planner.platform_plan.advice import TRACK_RECORD
-from tests.benchmarks.scripts import ROOT, load_script
+from tests.benchmarks.scripts import ROOT  # which also makes the benchmarks importable
 
-script = load_script("public_measurements")
-from _public_measurements_file import EvidenceFile  # noqa: E402  beside the script
+import public_measurements as script  # isort: skip
+from _public_measurements_file import EvidenceFile  # isort: skip
 
 public_evidence, window_shares = script.public_evidence, script.window_shares
 rate_of_adaptive_share, rate_of_length, rate_of_share = (
