@@ -52,7 +52,7 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """What was written to a file.
+    """Return what was written to a file.
 
     Raises:
         OSError: it is not there, or not as it was written.

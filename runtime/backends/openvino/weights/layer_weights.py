@@ -1,4 +1,4 @@
-"""What of a decoder's layer its graph is made of."""
+"""The weights that a graph of a decoder's layer is made of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.weights.packing import Form, Matrix, digest_of, packed
-from runtime.memory.freed import give_back_freed
+from runtime.backends.device import Dtype
+from runtime.backends.openvino.weights.packing import Matrix, digest_of, packed
+from runtime.memory.collection import give_back_freed
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LINEARS: Final = ("qkv", "out", "gate_up", "down")
@@ -43,11 +44,11 @@ class LayerWeights:
 
     @property
     def num_bytes(self) -> int:
-        """Of its matrices, as a graph holds them."""
+        """Bytes of its matrices, as a graph holds them."""
         return sum(matrix.num_bytes for matrix in self.matrices)
 
     def digest(self) -> str:
-        """What tells the layer from others."""
+        """Return what tells the layer from others."""
         biases = [getattr(self, name).bias for name in _LINEARS]
         vectors = [self.input_norm, self.q_norm, self.k_norm, self.mlp_norm, *biases]
         return " ".join(
@@ -67,7 +68,7 @@ class LayersTaken:
     Matrices that had to be rounded are the decoder's no longer.
     """
 
-    def __init__(self, stored: StoredDecoder, form: Form, dtype: np.dtype[Any]) -> None:
+    def __init__(self, stored: StoredDecoder, form: Dtype, dtype: np.dtype[Any]) -> None:
         self._layers, self._form, self._dtype = stored.layers, form, dtype
         self._taken: dict[int, LayerWeights] = {}
 
@@ -79,7 +80,7 @@ class LayersTaken:
         return self._taken[index]
 
 
-def _taken(layer: dict[str, NDArray[Any]], form: Form, dtype: np.dtype[Any]) -> LayerWeights:
+def _taken(layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> LayerWeights:
     take = layer.pop if form in ("int8", "int4") else layer.__getitem__
     linears = {
         name: Linear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
