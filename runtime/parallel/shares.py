@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What of a decoder one rank holds.
+    """The parts of a decoder that one rank holds.
 
     Attributes:
         heads: query heads.
