@@ -30,7 +30,7 @@ class SegmentShape(NamedTuple):
 
 
 class RowInputs:
-    """What goes into a call over so many texts and rows: hidden states, places, and who sees whom.
+    """Inputs of a call over so many texts and rows: hidden states, places, and who sees whom.
 
     Attributes:
         x_BTD: hidden states; of rows that fill up what they were before, which is finite.
@@ -141,7 +141,7 @@ class RowsCall:
         self.replay = capture.captured(run)
 
     def __call__(self, x_TD: Tensor) -> Tensor:
-        """What the rows come out as, in memory of their own."""
+        """Return the results of rows, in memory of their own."""
         self._x_MD[: len(x_TD)] = x_TD
         self.replay()
         return self._out_MV[: len(x_TD)].clone()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import ModelError
-from runtime.backends.devices import COMPILED_ARCHITECTURES
+from runtime.backends.device import COMPILED_ARCHITECTURES
 from runtime.backends.openvino.library import Node, op, ov
 from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayerWeights, Linear
@@ -117,7 +117,7 @@ class _Segment:
         return op.add(x, self._linear(gated, layer.down))
 
     def _attend(self, x: Node, layer: LayerWeights, index: int) -> Node:
-        """What rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+        """The values that rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
         qkv = _reshape(self._linear(x, layer.qkv), [0, 0, num_heads + 2 * num_kv, size])
