@@ -14,10 +14,9 @@ SPIN_VARIABLE: Final = "GOMP_SPINCOUNT"
 SPIN_COUNT: Final = "3000"
 """How often a thread of a lane looks for the others' work before it sleeps.
 
-Measured on two cores with a target of 135M parameters (benchmarks/lane_waiting.py): threads that spin until their slice
-of time is over, as is the default, made a step of two threads 5 to 10 times slower while one other process ran. With
-3000 it stays below 3 times, for a few percent on quiet cores; without any spinning a step takes 1.5 to 2 times as long
-there.
+Measured on two cores with a target of 135M parameters: threads that spin until their slice of time is over, as is the
+default, made a step of two threads 5 to 10 times slower while one other process ran. With 3000 it stays below 3 times,
+for a few percent on quiet cores; without any spinning a step takes 1.5 to 2 times as long there.
 """
 WAIT_VARIABLES: Final = (SPIN_VARIABLE, "OMP_WAIT_POLICY")
 """A user who has set one of them has decided that already."""
