@@ -27,7 +27,7 @@ from hwprofiles.host import lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
-from runtime.backends.device import Dtype
+from runtime.backends.lane_device import Dtype
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 

@@ -35,7 +35,7 @@ from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair, find_scheduled_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
-from runtime.backends.device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype
 from runtime.lanes.lane import LaneSpec
 
 RESULT = RESULTS / "peers.json"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
-from runtime.backends.device import Device
 from runtime.backends.devices import devices, require_device, require_form, status_of
+from runtime.backends.lane_device import Device
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord

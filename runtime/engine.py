@@ -11,7 +11,7 @@ from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutEr
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
-from runtime.backends.device import Dtype
+from runtime.backends.lane_device import Dtype
 from runtime.lanes.draft_lane import DraftVerbs, require_fitting
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet

@@ -26,13 +26,9 @@ SLICES = {"model", "drafter", "folder", "published"}
 SEVERAL_MEANINGS = {
     "Acceptance",
     "Answer",
-    "Block",
-    "BranchRows",
     "Branches",
     "Device",
     "Evidence",
-    "Linear",
-    "Matrix",
     "MeasuredVerdict",
     "MemoryPool",
     "Operation",
@@ -43,15 +39,8 @@ SEVERAL_MEANINGS = {
     "Ratio",
     "Reply",
     "Rounds",
-    "RowInputs",
     "Run",
-    "SegmentCall",
-    "SegmentShape",
-    "StaticBranches",
-    "StaticText",
     "Strict",
-    "TextMemory",
-    "WindowThenBranches",
 }
 """Class names that still mean several things. The list only shrinks: whoever renames a class takes it off."""
 VERBS = ROOT / "mirrorsd" / "cli" / "verbs"

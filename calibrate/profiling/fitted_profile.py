@@ -26,7 +26,7 @@ from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.overheads import Event
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.01)

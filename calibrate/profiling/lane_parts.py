@@ -13,7 +13,7 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
-from runtime.backends.device import CORES, Device
+from runtime.backends.lane_device import CORES, Device
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]

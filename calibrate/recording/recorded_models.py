@@ -12,7 +12,7 @@ from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest
 from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
-from runtime.backends.device import EAGER, Device, Dtype
+from runtime.backends.lane_device import EAGER, Device, Dtype
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter

@@ -5,7 +5,7 @@ eager.py             torch as it comes: the reference, and what runs everywhere
 static_sequences.py  sequences and branches in static memory, for both that follow
 openvino/            models compiled by OpenVINO, without torch
 cuda/                captured graphs of torch
-device.py            a device by its name, and all that this settles
+lane_device.py       a device by its name, and all that this settles
 devices.py           which devices there are, and why one is missing
 opening.py           from a device to its back end, for who has torch
 self_test.py         whether a row says the same in any company

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
-from runtime.backends.device import EAGER, NPU_ON_CPU, NPU_POSITIONS, NPU_ROWS, Device, npu_is_on_cpu
+from runtime.backends.lane_device import EAGER, NPU_ON_CPU, NPU_POSITIONS, NPU_ROWS, Device, npu_is_on_cpu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from runtime.backends.backend import Backend
-from runtime.backends.device import Device, Dtype
 from runtime.backends.devices import require_device, require_form
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device, Dtype
 from runtime.models.decoder import Decoder
 
 

@@ -104,9 +104,9 @@ class StaticBranches:
         """Put random keys and values everywhere."""
         self.memory.start_random(self._num_slots)
 
-    def after_window(self, text: StaticText, num_window: int, rows: StaticRows) -> WindowThenBranches:
+    def after_window(self, text: StaticText, num_window: int, rows: StaticRows) -> StaticWindow:
         """Return where the next rows of a sequence go, and then a row of every branch."""
-        return WindowThenBranches(text, num_window, self, rows)
+        return StaticWindow(text, num_window, self, rows)
 
 
 class StaticRows(NamedTuple):
@@ -121,7 +121,7 @@ class StaticRows(NamedTuple):
     positions_RT: Any
 
 
-class WindowThenBranches(NamedTuple):
+class StaticWindow(NamedTuple):
     """Rows of a sequence, and then one row of every branch."""
 
     text: StaticText
@@ -139,7 +139,7 @@ class StaticCalls(ABC):
         segment = start, stop
         if start == stop:
             return x_BTD
-        if isinstance(cache, WindowThenBranches):
+        if isinstance(cache, StaticWindow):
             count, text = cache.num_window, cache.text
             window = self._run_text(x_BTD[:, :count], segment, positions[:count], None, text)
             cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)

@@ -19,8 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
-from runtime.backends.device import Device, Dtype
 from runtime.backends.devices import require_device
+from runtime.backends.lane_device import Device, Dtype
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
@@ -43,8 +43,8 @@ class LaneSpec:
     """Where a lane runs.
 
     Attributes:
-        name: as schedules call it; it names the device too (`runtime.backends.device`), and one that ends in `-2ranks`
-            says over how many processes the lane's target is split.
+        name: as schedules call it; it names the device too (`runtime.backends.lane_device`), and one that ends in
+            `-2ranks` says over how many processes the lane's target is split.
         cores: CPU cores it is pinned to; empty leaves that to the system.
         num_threads: threads of its own, or of each of its ranks, which share the cores.
         socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from decoding.errors import ConfigError, LaneTimeoutError
-from runtime.backends.device import Dtype
 from runtime.backends.devices import require_form
+from runtime.backends.lane_device import Dtype
 from runtime.drafters.shipped import find_drafter
 from runtime.lanes.draft_lane import DRAFT_LOAD_DEADLINE_S
 from runtime.lanes.lane import Lane, LaneSpec

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from decoding.errors import ModelFormatError
 from decoding.files import parse_json
-from runtime.backends.device import Dtype
+from runtime.backends.lane_device import Dtype
 from runtime.memory.model_bytes import ITEM_BYTES, num_parameters, weight_bytes
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object

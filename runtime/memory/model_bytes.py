@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Final
 
-from runtime.backends.device import Dtype
+from runtime.backends.lane_device import Dtype
 from runtime.models.config import ModelConfig
 
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}

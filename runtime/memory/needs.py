@@ -14,7 +14,7 @@ from typing import Final
 
 from decoding.schedule import Schedule
 from runtime.arrays import FLOAT32
-from runtime.backends.device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import copies_bytes, slot_buckets
 from runtime.drafters.registry import known_kind
 from runtime.memory.draft_sizes import DraftSize

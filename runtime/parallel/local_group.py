@@ -14,7 +14,7 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from decoding.errors import LaneError
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.parallel.group import Group, Membership, open_store
 from runtime.parallel.group_channel import GroupChannel, refuse
 from runtime.wire.channel import Channel

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from decoding.errors import LaneError, MirrorsdError
-from runtime.backends.device import EAGER, Device
+from runtime.backends.lane_device import EAGER, Device
 from runtime.worker.pinning import pin
 
 _POLL_S: Final = 0.1

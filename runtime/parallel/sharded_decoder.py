@@ -25,7 +25,7 @@ from runtime.models.random_weights import fill_at_random
 from runtime.models.row_invariance import Linear
 from runtime.models.weights import fill
 from runtime.parallel.group import Group
-from runtime.parallel.shares import Run, Share
+from runtime.parallel.shares import IndexRange, Share
 from runtime.storage.decoder_names import decoder_tensors
 from runtime.storage.safetensors_files import read_arrays
 
@@ -81,10 +81,12 @@ class SummedLinear(Linear):
 class ShardedHead(Linear):
     """The rank's rows of the output head."""
 
-    def __init__(self, config: ModelConfig, rows: Run, group: Group) -> None:
+    def __init__(self, config: ModelConfig, rows: IndexRange, group: Group) -> None:
         super().__init__(config.hidden_size, len(rows), bias=False)
         self.rows, self._group = rows, group
-        self._counts = [len(Run.of(config.vocab_size, rank, group.world_size)) for rank in range(group.world_size)]
+        self._counts = [
+            len(IndexRange.of(config.vocab_size, rank, group.world_size)) for rank in range(group.world_size)
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits over the whole vocabulary [..., V], gathered: far more than a choice of the best ids needs."""
@@ -134,7 +136,7 @@ def load_sharded_decoder(
 
 def _cuts(
     config: ModelConfig, share: Share, wanted: Mapping[str, tuple[str, ...]]
-) -> Iterator[tuple[str, int, Run, int]]:
+) -> Iterator[tuple[str, int, IndexRange, int]]:
     """Every tensor that a rank holds in part: its name, rows (0) or columns (1), which of them, of how many."""
     size = config.head_dim
     heads = share.heads.times(size), config.num_heads * size
@@ -153,7 +155,7 @@ def _cuts(
                 yield from ((name, *cut) for name, cut in zip(theirs, cuts, strict=False))
 
 
-def _cut(array: NDArray[Any], dimension: int, run: Run, whole: int, *, source: str) -> NDArray[Any]:
+def _cut(array: NDArray[Any], dimension: int, run: IndexRange, whole: int, *, source: str) -> NDArray[Any]:
     if array.ndim <= dimension or array.shape[dimension] != whole:
         shape = list(array.shape)
         raise ModelError(f"{source} has shape {shape}; config.json asks for {whole} in place {dimension}")

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
-from runtime.backends.device import EAGER, Dtype
+from runtime.backends.lane_device import EAGER, Dtype
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
 from runtime.wire.channel import Block, Message

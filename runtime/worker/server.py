@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from decoding.errors import LaneError
-from runtime.backends.device import EAGER, Device
+from runtime.backends.lane_device import EAGER, Device
 from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter

@@ -38,7 +38,7 @@ def no_numbers_in_memory_that_is_taken():
         clear()
 
     with _around_clearing(before) as patch:
-        made, restart, reserve = (getattr(texts.TextMemory, name) for name in ("_made", "restart", "reserve"))
+        made, restart, reserve = (getattr(texts.GrowingMemory, name) for name in ("_made", "restart", "reserve"))
 
         def poisoned(self, size):
             if size not in self._buffers:
@@ -53,9 +53,9 @@ def no_numbers_in_memory_that_is_taken():
             fill(np.nan, *[one.slots for size, one in self._buffers.items() if size != self._num_slots])
             reserve(self, num_slots, num_kept=num_kept)
 
-        patch.setattr(texts.TextMemory, "_made", poisoned)
-        patch.setattr(texts.TextMemory, "restart", poisoned_restart)
-        patch.setattr(texts.TextMemory, "reserve", poisoned_reserve)
+        patch.setattr(texts.GrowingMemory, "_made", poisoned)
+        patch.setattr(texts.GrowingMemory, "restart", poisoned_restart)
+        patch.setattr(texts.GrowingMemory, "reserve", poisoned_reserve)
         yield
 
 
@@ -79,7 +79,7 @@ def _around_clearing(around: Callable):
         patch.setattr(texts, "clear", lambda slots: around([slots], lambda: clear(slots)))
         for kind, name, parts in (
             (kv_cache.KVCache, "_clear", lambda cache: [cache.keys, cache.values]),
-            (static_memory.TextMemory, "clear", lambda memory: [memory.slots]),
+            (static_memory.CapturedMemory, "clear", lambda memory: [memory.slots]),
         ):
             patch.setattr(kind, name, _wrapped(getattr(kind, name), parts, around))
         yield patch

@@ -12,8 +12,8 @@ import torch
 
 from runtime.arrays import concatenated, inference
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.device import Device
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.self_test import is_row_invariant
 from tests.tiny_models import VOCAB_SIZE, tiny_target

@@ -4,7 +4,7 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
-from runtime.backends.device import NPU_ON_CPU
+from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.measurement import Measurement

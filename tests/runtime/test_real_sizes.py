@@ -14,8 +14,8 @@ from decoding.schedule import Schedule
 from mirrorsd.prompt_tokens import encode
 from runtime.arrays import inference
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.device import Device
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from runtime.engine import Engine

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.device import NPU_ON_CPU
+from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.lanes.sequence_lanes import Listener
 from runtime.worker import torch_models
 from tests.runtime.backends.test_devices import forget

@@ -95,7 +95,7 @@ def calibrate(
 def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
     """The option of `mirrorsd record` for a record that holds for the profile's lanes, by the first of these."""
     from mirrorsd.lane_choice import usual_device
-    from runtime.backends.device import Device
+    from runtime.backends.lane_device import Device
 
     device = Device.of_lane(profile.lanes[0].name).name
     return () if device == usual_device(pair) else ("--device", device)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from runtime.backends.backend import Plan, Segment
 from runtime.backends.cuda.capture import GraphCapture, wait
-from runtime.backends.cuda.captured_calls import RowInputs, RowsCall, SegmentCall, SegmentShape
+from runtime.backends.cuda.captured_calls import CapturedInputs, CapturedSegment, CapturedShape, RowsCall
 from runtime.backends.cuda.pinned import Download, Upload
-from runtime.backends.cuda.static_memory import CapturedBranches, TextMemory, fitting
+from runtime.backends.cuda.static_memory import CapturedBranches, CapturedMemory, fitting
 from runtime.backends.cuda.static_sizes import ROWS, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import ByTorch
 from runtime.backends.static_sequences import StaticCalls, StaticRows, StaticText
@@ -40,15 +40,15 @@ class CudaBackend(StaticCalls, ByTorch):
         self.dtype = decoder.embedding.weight.dtype
         self._capture = GraphCapture(self.device)
         self._download = Download(self.device)
-        self._inputs: dict[tuple[int, int], RowInputs] = {}
+        self._inputs: dict[tuple[int, int], CapturedInputs] = {}
         self._ids: dict[int, Upload] = {}
-        self._memories: WeakSet[TextMemory] = WeakSet()
+        self._memories: WeakSet[CapturedMemory] = WeakSet()
         self._branches: WeakSet[CapturedBranches] = WeakSet()
         self._head = HeadCalls(decoder.logits, decoder.final_norm, self._capture)
 
     def new_text(self) -> StaticText:
         """Room for a text."""
-        memory = TextMemory(self.config, 1, self.dtype, self.device)
+        memory = CapturedMemory(self.config, 1, self.dtype, self.device)
         self._memories.add(memory)
         return StaticText(memory)
 
@@ -124,7 +124,7 @@ class CudaBackend(StaticCalls, ByTorch):
             block = None if mask is None else mask[start:stop, first + start : first + stop]
             places = torch.arange(first + start, first + start + count)[None]
             inputs.fill(x_BTD[:, start:stop], padded, places, block)
-            shape = SegmentShape(*segment, 1, count, slot_bucket(first + stop))
+            shape = CapturedShape(*segment, 1, count, slot_bucket(first + stop))
             done.append(self._call(memory, shape)(1, stop - start))
         return done[0] if len(done) == 1 else torch.cat(done, dim=1)
 
@@ -144,32 +144,32 @@ class CudaBackend(StaticCalls, ByTorch):
             x_B1D = inputs.x_BTD.clone()
             x_B1D[own] = x_R1D
             inputs.fill(x_B1D, positions, places)
-            found = self._call(memory, SegmentShape(*segment, count, 1, size))(count, 1)[own]
+            found = self._call(memory, CapturedShape(*segment, count, 1, size))(count, 1)[own]
             if is_own.all():
                 return found
             is_here = is_own.to(self.device)[:, None, None]
             out_R1D = torch.where(is_here, found, out_R1D)
         return out_R1D
 
-    def _load(self, memory: TextMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
+    def _load(self, memory: CapturedMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
         """Have the calls of segments captured, on inputs that harm nothing."""
         for segment in segments:
             for size in sizes:
                 self._inputs_of(*counts).restart()
-                self._call(memory, SegmentShape(*segment, *counts, size))
+                self._call(memory, CapturedShape(*segment, *counts, size))
 
-    def _call(self, memory: TextMemory, shape: SegmentShape) -> SegmentCall:
+    def _call(self, memory: CapturedMemory, shape: CapturedShape) -> CapturedSegment:
         """The call of a shape, captured when it is first asked for: on the inputs that there are."""
         if shape not in memory.calls:
             inputs = self._inputs_of(shape.num_texts, shape.num_rows)
             with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} slots", self.device):
-                memory.calls[shape] = SegmentCall(self._decoder, shape, inputs, memory.slots, self._capture)
+                memory.calls[shape] = CapturedSegment(self._decoder, shape, inputs, memory.slots, self._capture)
         return memory.calls[shape]
 
-    def _inputs_of(self, num_texts: int, num_rows: int) -> RowInputs:
+    def _inputs_of(self, num_texts: int, num_rows: int) -> CapturedInputs:
         key = num_texts, num_rows
         if key not in self._inputs:
-            self._inputs[key] = RowInputs(*key, self.config.hidden_size, self.dtype, self.device)
+            self._inputs[key] = CapturedInputs(*key, self.config.hidden_size, self.dtype, self.device)
         return self._inputs[key]
 
 

@@ -14,19 +14,19 @@ from typing import NamedTuple
 import torch
 
 from decoding.errors import LaneError, MemoryFitError
-from runtime.backends.cuda.captured_calls import SegmentCall, SegmentShape
+from runtime.backends.cuda.captured_calls import CapturedSegment, CapturedShape
 from runtime.backends.cuda.static_sizes import SPARE, slot_bucket, text_bucket
 from runtime.backends.static_sequences import StaticBranches, StaticRows
 from runtime.models.config import ModelConfig
 
 
-class TextMemory:
+class CapturedMemory:
     """Slots of some texts."""
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype, device: torch.device) -> None:
         shape = (config.num_layers, 2, num_texts, config.num_kv_heads, 0, config.head_dim)
         self.slots = torch.zeros(shape, dtype=dtype, device=device)
-        self.calls: dict[SegmentShape, SegmentCall] = {}
+        self.calls: dict[CapturedShape, CapturedSegment] = {}
 
     @property
     def num_slots(self) -> int:
@@ -85,11 +85,11 @@ class CapturedBranches(StaticBranches):
     the last position that the call looks at, which is no sequence's then.
     """
 
-    memory: TextMemory
+    memory: CapturedMemory
 
     def __init__(self, config: ModelConfig, num_branches: int, dtype: torch.dtype, device: torch.device) -> None:
         num_texts = text_bucket(num_branches) if num_branches else 0
-        super().__init__(TextMemory(config, num_texts, dtype, device), num_branches)
+        super().__init__(CapturedMemory(config, num_texts, dtype, device), num_branches)
 
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> StaticRows:
         """Return where the next row of some branches goes: at this place in its sequence."""
@@ -102,7 +102,7 @@ class CapturedBranches(StaticBranches):
 class BranchesFrom(NamedTuple):
     """The memory of branches, and the first of them that a call is over."""
 
-    memory: TextMemory
+    memory: CapturedMemory
     first: int
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Head, Plan, Segment
-from runtime.backends.device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats
@@ -31,7 +31,7 @@ from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter, HeadGr
 from runtime.backends.openvino.graphs.layer_graphs import LayerGraphs
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
-from runtime.backends.openvino.texts import GrowingBranches, GrowingText, Rows, TextMemory
+from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import arithmetic, packed
@@ -71,7 +71,7 @@ class CompiledDecoder(StaticCalls):
         self._heads: list[HeadGraphs] = []
         self._floor = 1
         # of the rows that have passed some layers: masks are made once for a pass, however often it is cut
-        self._under_way: tuple[tuple[Any, Any, GrowingText], list[tuple[int, int, Rows]]] | None = None
+        self._under_way: tuple[tuple[Any, Any, GrowingText], list[tuple[int, int, CallRows]]] | None = None
         self._head = self._new_head(stored.lm_head.weight)
 
     @property
@@ -81,14 +81,14 @@ class CompiledDecoder(StaticCalls):
 
     def new_text(self) -> GrowingText:
         """Room for a text."""
-        return GrowingText(TextMemory(self.config, 1, self._kept_dtype))
+        return GrowingText(GrowingMemory(self.config, 1, self._kept_dtype))
 
     def new_branches(self, num_branches: int) -> GrowingBranches:
         """Room for branches of a text, in place of those before."""
         self._graphs.forget_branches()
         filled_up = self._floor - 1 if self._limits.device.has_open_sizes else self._bucket(max(1, num_branches))
         room = num_branches + filled_up if num_branches else 0
-        return GrowingBranches(TextMemory(self.config, room, self._kept_dtype), num_branches)
+        return GrowingBranches(GrowingMemory(self.config, room, self._kept_dtype), num_branches)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
@@ -183,7 +183,7 @@ class CompiledDecoder(StaticCalls):
         done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
-    def _calls(self, num_rows: int, mask: Floats | None, text: GrowingText) -> list[tuple[int, int, Rows]]:
+    def _calls(self, num_rows: int, mask: Floats | None, text: GrowingText) -> list[tuple[int, int, CallRows]]:
         """First and last row of every call, and where they go: in the text's order, or by a mask, all at once."""
         text.reserve(num_rows)
         cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
@@ -192,7 +192,7 @@ class CompiledDecoder(StaticCalls):
     def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: StaticRows) -> Floats:
         return self._run(x_RTD, segment, positions, rows.call)
 
-    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: Rows) -> Floats:
+    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:
         num_texts, num_rows, _ = x_BTD.shape
         if num_texts == 1:
             num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))

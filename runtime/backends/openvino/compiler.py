@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import LaneError
-from runtime.backends.device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compile_apart import compiled_apart
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov

@@ -12,7 +12,7 @@ import numpy as np
 from decoding.errors import ConfigError
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.backend import Plan
-from runtime.backends.device import NPU_POSITIONS, NPU_ROWS, Device
+from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
 
 

@@ -1,8 +1,9 @@
 """How OpenVINO is told to compile, by device and form of weights; plain data, which a process of its own can be sent.
 
 On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head did not compile
-(2026.4). Where `runtime.backends.device` says that the NPU is the CPU, the same path compiles for the CPU and computes
-in float32: defaults of the CPU say so, since a graph that was read from disk has forgotten what it was compiled with.
+(2026.4). Where `runtime.backends.lane_device` says that the NPU is the CPU, the same path compiles for the CPU and
+computes in float32: defaults of the CPU say so, since a graph that was read from disk has forgotten what it was
+compiled with.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.backends.device import Device, npu_is_on_cpu
+from runtime.backends.lane_device import Device, npu_is_on_cpu
 from runtime.backends.openvino.library import ov
 
 

@@ -30,7 +30,7 @@ class Buffer:
     slots: np.ndarray
 
 
-class Rows(NamedTuple):
+class CallRows(NamedTuple):
     """Where the rows of one call go, and what they see.
 
     Attributes:
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     mask: np.ndarray
 
 
-class TextMemory:
+class GrowingMemory:
     """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros."""
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any]) -> None:
@@ -110,27 +110,27 @@ def clear(slots: np.ndarray) -> None:
 class GrowingText(StaticText):
     """A sequence whose memory grows with it."""
 
-    memory: TextMemory
+    memory: GrowingMemory
 
     def reserve(self, num_rows: int) -> None:
         """Have slots for the next rows, however many calls they take."""
         self.memory.reserve(self.cursor + num_rows, num_kept=self.cursor)
 
-    def rows(self, first: int, last: int, mask: NDArray[np.float32] | None) -> Rows:
+    def rows(self, first: int, last: int, mask: NDArray[np.float32] | None) -> CallRows:
         """Some of the next rows, counted from the cursor: by an additive mask [T, cursor + T] or in text order."""
         buffer, stop = self.memory.buffer, self.cursor + last
         places = np.arange(self.cursor + first, stop)
         if mask is None:
-            return Rows(buffer, 0, places[None], _in_text_order(places[None], buffer))
+            return CallRows(buffer, 0, places[None], _in_text_order(places[None], buffer))
         seen = np.full((last - first, buffer.slots.shape[-2]), HIDDEN, np.float32)
         seen[:, :stop] = np.maximum(mask, HIDDEN)
-        return Rows(buffer, 0, places[None], seen[None])
+        return CallRows(buffer, 0, places[None], seen[None])
 
 
 class GrowingBranches(StaticBranches):
     """Implements `runtime.backends.backend.Branches`."""
 
-    memory: TextMemory
+    memory: GrowingMemory
 
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> StaticRows:
         """Return where the next rows of some branches go: at these places in their sequences."""
@@ -138,15 +138,15 @@ class GrowingBranches(StaticBranches):
         num_slots = int(places.max()) + 1
         self.memory.reserve(num_slots, num_kept=num_slots)
         buffer = self.memory.buffer
-        return StaticRows(Rows(buffer, branches.start or 0, places, _in_text_order(places, buffer)), places)
+        return StaticRows(CallRows(buffer, branches.start or 0, places, _in_text_order(places, buffer)), places)
 
 
-def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> Rows:
+def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> CallRows:
     """The first rows of texts that nobody reads: all layers write to the same memory."""
     one = memory_of(np.zeros((num_texts, config.num_kv_heads, num_slots, config.head_dim), dtype))
     buffer = Buffer(np.lib.stride_tricks.as_strided(one, (config.num_layers, 2, *one.shape), (0, 0, *one.strides)))
     places = np.tile(np.arange(num_rows), (num_texts, 1))
-    return Rows(buffer, 0, places, _in_text_order(places, buffer))
+    return CallRows(buffer, 0, places, _in_text_order(places, buffer))
 
 
 def _in_text_order(places_BT: np.ndarray, buffer: Buffer) -> np.ndarray:

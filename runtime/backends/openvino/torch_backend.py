@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from runtime.arrays import FLOAT32, as_array, as_tensor
 from runtime.backends.backend import Head
-from runtime.backends.device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter
 from runtime.models.decoder import Decoder

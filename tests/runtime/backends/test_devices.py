@@ -8,7 +8,7 @@ import torch
 
 from decoding.errors import ConfigError
 from runtime.backends import devices
-from runtime.backends.device import CORES, Device
+from runtime.backends.lane_device import CORES, Device
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.lane_set import LaneSet
 

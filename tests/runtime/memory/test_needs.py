@@ -9,10 +9,10 @@ import torch
 
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
 from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.texts import GrowingText, TextMemory
+from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import packed
 from runtime.drafters.language_model.branch_cache import BranchCache
@@ -236,7 +236,7 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     for lane in ("openvino:CPU@1", "openvino:NPU"):
         schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
         needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
-    text = GrowingText(TextMemory(config, 1, limits_of(Device.of_lane("openvino:CPU")).half))
+    text = GrowingText(GrowingMemory(config, 1, limits_of(Device.of_lane("openvino:CPU")).half))
     text.start(300)
     for length in (100, 200, 300):
         text.memory.reserve(length, num_kept=0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.openvino.graphs.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.texts import Buffer, Rows
+from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig
 
 Floats = NDArray[np.float32]
@@ -46,13 +46,13 @@ class RowInputs:
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
-        self._filled: Rows | None = None
+        self._filled: CallRows | None = None
 
     def forget(self) -> None:
         """Let go of the rows that were put in last."""
         self._filled = None
 
-    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: Rows) -> None:
+    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: CallRows) -> None:
         """Put rows of some texts in, fewer than there is memory for or as many.
 
         Rows that have passed some layers already differ in `x_BTD` alone.
@@ -83,7 +83,7 @@ class SegmentCall:
         self._compiled, self._shape, self._type = compiled, shape, key_type
         self._requests: OrderedDict[Buffer, dict[tuple[int, int], _BoundRequest]] = OrderedDict()
 
-    def __call__(self, inputs: RowInputs, rows: Rows) -> None:
+    def __call__(self, inputs: RowInputs, rows: CallRows) -> None:
         """From `inputs.x` to `inputs.out`."""
         bound = self._bound(rows, inputs.size[0])
         if bound.inputs is not inputs:
@@ -96,7 +96,7 @@ class SegmentCall:
         """Let go of the memory of several texts: those that come now have their own."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
-    def _bound(self, rows: Rows, num_texts: int) -> _BoundRequest:
+    def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:
         """The request that knows where the keys of these texts are."""
         if rows.buffer in self._requests:
             self._requests.move_to_end(rows.buffer)

@@ -16,13 +16,13 @@ from runtime.backends.openvino.graphs.graph import ANY, head_graph
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.limits import Limits
 from runtime.backends.openvino.weights.constants import Constants
-from runtime.backends.openvino.weights.packing import Matrix
+from runtime.backends.openvino.weights.packing import PackedMatrix
 
 
 class HeadGraphs:
     """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
 
-    def __init__(self, matrix_VD: Matrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
+    def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
         self._matrix, self._compiler, self._limits, self._constants = matrix_VD, compiler, limits, constants
         self._calls: dict[int, HeadCall] = {}
         self._ready: set[int] = set()

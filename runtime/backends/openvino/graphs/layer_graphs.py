@@ -23,7 +23,7 @@ from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats, Rotation, RowInputs, SegmentCall
 from runtime.backends.openvino.graphs.graph import SegmentShape, segment_graph
 from runtime.backends.openvino.limits import Limits
-from runtime.backends.openvino.texts import Rows, scratch_rows
+from runtime.backends.openvino.texts import CallRows, scratch_rows
 from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.models.config import ModelConfig
@@ -54,7 +54,9 @@ class LayerGraphs:
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
 
-    def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: Rows) -> Floats:
+    def run(
+        self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: CallRows
+    ) -> Floats:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
         inputs = self._inputs_of(*size, rows.buffer.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)

@@ -9,18 +9,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.device import Dtype
-from runtime.backends.openvino.weights.packing import Matrix, digest_of, packed
+from runtime.backends.lane_device import Dtype
+from runtime.backends.openvino.weights.packing import PackedMatrix, digest_of, packed
 from runtime.memory.collection import give_back_freed
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LINEARS: Final = ("qkv", "out", "gate_up", "down")
 
 
-class Linear(NamedTuple):
+class PackedLinear(NamedTuple):
     """A matrix and what is added to its products."""
 
-    matrix: Matrix
+    matrix: PackedMatrix
     bias: NDArray[Any] | None
 
 
@@ -29,16 +29,16 @@ class LayerWeights:
     """All weights of a layer, its matrices in the form of the graph; names are those of `runtime.models.decoder`."""
 
     input_norm: NDArray[Any]
-    qkv: Linear
+    qkv: PackedLinear
     q_norm: NDArray[Any] | None
     k_norm: NDArray[Any] | None
-    out: Linear
+    out: PackedLinear
     mlp_norm: NDArray[Any]
-    gate_up: Linear
-    down: Linear
+    gate_up: PackedLinear
+    down: PackedLinear
 
     @property
-    def matrices(self) -> Iterator[Matrix]:
+    def matrices(self) -> Iterator[PackedMatrix]:
         """All four."""
         return (getattr(self, name).matrix for name in _LINEARS)
 
@@ -83,7 +83,7 @@ class LayersTaken:
 def _taken(layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> LayerWeights:
     take = layer.pop if form in ("int8", "int4") else layer.__getitem__
     linears = {
-        name: Linear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
+        name: PackedLinear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
     }
     return LayerWeights(
         input_norm=layer["input_norm"],

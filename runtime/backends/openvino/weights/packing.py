@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.device import Dtype
-from runtime.backends.openvino.weights.kept_files import Block, kept_block
+from runtime.backends.lane_device import Dtype
+from runtime.backends.openvino.weights.kept_files import KeptBytes, kept_block
 
 _LARGEST: Final = 127
 _LARGEST_INT4: Final = 7
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matrix:
+class PackedMatrix:
     """A matrix [O, I] as graphs hold it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Matrix:
     shape: tuple[int, int]
     values: NDArray[Any]
     scales: NDArray[Any] | None = None
-    block: Block | None = None
+    block: KeptBytes | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -63,17 +63,17 @@ def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
     return FLOAT32 if form == "float32" else half
 
 
-def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Matrix:
+def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
     """A matrix in a form, `dtype` being that of values which are not rounded; from disk if it was made before."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form not in ("int8", "int4"):
-        return Matrix(form, shape, weight_OI.astype(dtype, copy=False))
+        return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1]), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
     values, scales = block.memory[:size].view(np.int8), block.memory[size:].view(BFLOAT16)
-    return Matrix(form, shape, values, scales.reshape(scales_shape), block)
+    return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
 
 
 def quantized(weight_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.host import lanes_of, local_lanes
 from hwprofiles.profile import load_profile
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import machine
 

@@ -6,7 +6,7 @@ from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
 from runtime.backends.cuda import static_memory
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.worker import torch_models
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from decoding.errors import ModelError
 from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.device import Device
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from runtime.backends.self_test import is_row_invariant

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoding.errors import LaneError
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.library import op, ov
 from runtime.backends.openvino.weights.kept_files import compiled_folder

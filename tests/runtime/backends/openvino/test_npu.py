@@ -9,8 +9,8 @@ import torch
 from decoding.errors import ConfigError, LaneError
 from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.device import NPU_ON_CPU, Device
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino import compile_apart, compiler
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.torch_backend import OpenVinoBackend

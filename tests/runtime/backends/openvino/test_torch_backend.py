@@ -6,7 +6,7 @@ import torch
 
 from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import segments_between
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.models.vocabulary import OutputRows

@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime.arrays import BFLOAT16
 from runtime.backends.backend import segments_between
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino import buckets
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.memory.collection import give_back_freed

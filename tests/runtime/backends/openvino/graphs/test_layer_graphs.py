@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.device import Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
