@@ -106,12 +106,13 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
 
 def _npu(name: str, description: str, more: tuple[str, ...] = ()) -> DeviceStatus:
     """An NPU computes in float16, with whatever weights."""
+    rows = ", ".join(map(str, NPU_ROWS))
     return DeviceStatus(
         name=name,
         description=description,
         forms=(*more, "bfloat16", "int8", "int4"),
-        lanes=f"draft models, by graphs of {', '.join(map(str, NPU_ROWS))} rows and up to {NPU_POSITIONS - 1} slots; "
-        "no streams. A row's bits may depend on how many rows its graph has: a target there may write another text",
+        lanes=f"draft models, compiled for {rows} rows and up to {NPU_POSITIONS - 1} KV positions; "
+        "no streams. A row's bits may depend on how many it is compiled with: a target there may write another text",
     )
 
 

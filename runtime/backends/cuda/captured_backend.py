@@ -162,7 +162,7 @@ class CudaBackend(StaticCalls, ByTorch):
         """The call of a shape, captured when it is first asked for: on the inputs that there are."""
         if shape not in memory.calls:
             inputs = self._inputs_of(shape.num_texts, shape.num_rows)
-            with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} slots", self.device):
+            with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):
                 memory.calls[shape] = CapturedSegment(self._decoder, shape, inputs, memory.slots, self._capture)
         return memory.calls[shape]
 

@@ -52,7 +52,7 @@ class CapturedMemory:
             LaneError: says how many it needs and how many there are.
         """
         if num_slots > self.num_slots:
-            raise LaneError(f"a text needs {num_slots} slots, and {self.num_slots} were reserved for it")
+            raise LaneError(f"a sequence needs {num_slots} KV positions, and {self.num_slots} were reserved for it")
 
     @torch.inference_mode()
     def allocate(self, num_slots: int) -> None:
@@ -68,7 +68,8 @@ class CapturedMemory:
         num_bytes = slots[..., :1, :].new_empty(0).itemsize * torch.Size(shape).numel()
         self.calls.clear()
         self.slots = slots[..., :0, :].clone()
-        with fitting(f"keys and values of {shape[2]} texts of {size} slots ({num_bytes / 1e9:.3f} GB)", slots.device):
+        wanted = f"keys and values of {shape[2]} sequences of {size} positions ({num_bytes / 1e9:.3f} GB)"
+        with fitting(wanted, slots.device):
             self.slots = torch.empty(shape, dtype=slots.dtype, device=slots.device)
             self.clear()
 

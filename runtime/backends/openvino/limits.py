@@ -59,7 +59,7 @@ class Limits:
         if self.num_slots is None or slot_bucket(plan.num_slots) <= self.num_slots:
             return
         raise ConfigError(
-            f"a sequence of {plan.num_slots} slots, {plan.num_prompt} of them its prompt's, does not fit "
+            f"a sequence of {plan.num_slots} KV positions, {plan.num_prompt} of them its prompt's, does not fit "
             f"{self.device.name}: it has {self.num_slots - 1} at most. A shorter prompt or fewer new tokens do"
         )
 

@@ -47,7 +47,7 @@ class SegmentShape(NamedTuple):
         layers = f"layers {self.start + 1} to {self.stop}"
         if self.num_rows == ANY:
             return layers
-        return f"{layers} of {self.num_texts} texts, {self.num_rows} rows of each and {self.num_slots} slots"
+        return f"{layers} of {self.num_texts} sequences, {self.num_rows} rows of each and {self.num_slots} KV positions"
 
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:

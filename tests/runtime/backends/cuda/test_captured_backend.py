@@ -133,9 +133,9 @@ def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> 
     branches.start(10)
     room = FIRST_LIMIT
     text.set_length(room)
-    with pytest.raises(LaneError, match=f"needs {room + 1} slots, and {room} were reserved"):
+    with pytest.raises(LaneError, match=f"needs {room + 1} KV positions, and {room} were reserved"):
         backend.run_layers(backend.embedding(IDS[None, :1]), 0, 4, positions=torch.tensor([room]), cache=text)
-    with pytest.raises(LaneError, match=f"needs {room + 3} slots"):
+    with pytest.raises(LaneError, match=f"needs {room + 3} KV positions"):
         branches.rows(slice(0, 1), [[room + 2]])
     text.start(room + 1)
     text.set_length(room + 1)
@@ -150,6 +150,6 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch) -> N
 
     monkeypatch.setattr(static_memory.torch, "empty", none_left)
     with pytest.raises(
-        MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of 1536 slots \(0\.000 GB\)"
+        MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 1536 positions \(0\.000 GB\)"
     ):
         text.start(1300)

@@ -100,6 +100,6 @@ def test_a_device_without_room_is_an_error_with_numbers_and_the_other_lane_goes_
         with monkeypatch.context() as patch:
             patch.setattr(static_memory.torch, "empty", none_left)
             own = schedule.model_copy(update={"drafter": str(drafts[False])})
-            with pytest.raises(MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of \d+ slots"):
+            with pytest.raises(MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of \d"):
                 engine.generate(own, [5] * 360, max_new_tokens=10, eos_token_ids=())
         assert generate(engine, schedule, drafts).tokens == expected

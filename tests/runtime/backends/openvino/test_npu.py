@@ -95,7 +95,7 @@ def test_a_step_has_the_rows_of_the_next_graph() -> None:
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        ({"num_slots": 4096, "num_prompt": 4000}, r"of 4096 slots, 4000 of them its prompt's, .* 4095 at most"),
+        ({"num_slots": 4096, "num_prompt": 4000}, r"of 4096 KV positions, 4000 of them its prompt's, .* 4095 at most"),
         ({"num_branches": 65}, r"a step of 65 rows does not fit openvino:NPU: its graphs have 64 at most"),
         ({"rows": (1, 70)}, "a step of 70 rows"),
     ],
