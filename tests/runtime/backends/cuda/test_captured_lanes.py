@@ -2,9 +2,7 @@
 
 import pytest
 
-from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
-from runtime.backends.cuda import static_memory
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.lane_device import Device
 from runtime.worker import torch_models
@@ -80,26 +78,3 @@ def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(model
         assert found[name].tokens == eager[name].tokens, name
         rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[name], eager[name])]
         assert rounds[0] == rounds[1], name
-
-
-def test_a_device_without_room_is_an_error_with_numbers_and_the_other_lane_goes_on(
-    models, captured, monkeypatch
-) -> None:
-    folder, exits, drafts = models
-    schedule = SCHEDULES["mirror from the exit"]
-    with thread_engine(folder, exits_folder=exits) as engine:
-        expected = generate(engine, schedule, drafts).tokens
-
-        make = static_memory.torch.zeros
-
-        def none_left(shape, *args, **kwargs):
-            if isinstance(shape, tuple) and len(shape) == 6 and shape[4] > NUM_TOKENS * 3:
-                raise static_memory.torch.OutOfMemoryError
-            return make(shape, *args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(static_memory.torch, "empty", none_left)
-            own = schedule.model_copy(update={"drafter": str(drafts[False])})
-            with pytest.raises(MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of \d"):
-                engine.generate(own, [5] * 360, max_new_tokens=10, eos_token_ids=())
-        assert generate(engine, schedule, drafts).tokens == expected
