@@ -27,9 +27,9 @@ from hwprofiles.host import lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
+from runtime.backends.lane_device import Dtype
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
-from runtime.wire.operations import Dtype
 
 RESULT = RESULTS / "backends.json"
 _WINDOW: Final = 4

@@ -99,7 +99,7 @@ def running(lane: Lane) -> Iterator[None]:
 
 def load(lane: Lane, kind: Kind, pair: ModelPair) -> None:
     """Have the lane load its model."""
-    device = lane.spec.device
+    device = lane.spec.device.name
     if kind.drafts:
         assert pair.drafter is not None
         draft = LoadDraft(target=pair.target_folder, drafter=pair.drafter.folder, dtype=kind.dtype, device=device)

@@ -35,9 +35,8 @@ from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair, find_scheduled_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
-from runtime.backends.devices import backend_of
+from runtime.backends.lane_device import Device, Dtype
 from runtime.lanes.lane import LaneSpec
-from runtime.wire.operations import Dtype
 
 RESULT = RESULTS / "peers.json"
 BASE: Final = "transformers, bfloat16"
@@ -152,7 +151,7 @@ def _plain_name(lane: str, dtype: Dtype) -> str:
 
 
 def _backend(lane: str) -> str:
-    return backend_of(lane).partition(":")[0]
+    return Device.of_lane(lane).library
 
 
 def _version(name: str) -> str | None:

@@ -74,8 +74,8 @@ class AcceptanceRecord:
         temperature: at which the texts were sampled; 0 for greedy ones.
         seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
             rule `match`, write these very texts.
-        backend: what computed, by the names of `runtime.backends.devices.backend_of`: where two logits nearly tie,
-            another one chooses another token.
+        backend: what computed, by the names of `runtime.backends.lane_device.Device.backend`: where two logits nearly
+            tie, another one chooses another token.
         host: what of the machine decides that too, by the names of `hwprofiles.host.computing_host`; None if unknown.
     """
 

@@ -81,7 +81,7 @@ def calibration_task(
     from mirrorsd.lane_choice import fitted_to
     from planner.search.space import SearchSpace
 
-    pair, left_out = fitted_to(pair, [lane.device for lane in lanes])
+    pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     sizes = sizes.without_draft_streams() if left_out else sizes
     return CalibrationTask(

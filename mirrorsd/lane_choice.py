@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Final
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
-from runtime.backends.devices import (
-    EAGER,
-    computes,
-    device_of,
-    devices,
-    knows,
-    require_device,
-    require_form,
-    runs_streams,
-)
+from runtime.backends.devices import devices, require_device, require_form, status_of
+from runtime.backends.lane_device import Device
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 
@@ -34,7 +26,7 @@ comes."""
 
 def usual_device(pair: ModelPair) -> str:
     """The device of lanes that nobody names, for a pair; one that is missing is refused when a lane is."""
-    there = (device for device in USUAL_DEVICES if computes(device, pair.dtype) and _knows(device, pair))
+    there = (device for device in USUAL_DEVICES if pair.dtype in status_of(device).forms and _knows(device, pair))
     return next(there, USUAL_DEVICES[-1])
 
 
@@ -56,8 +48,8 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
         ConfigError: a lane wants cores that are not there, or a device that is not.
     """
     for lane in profile.lanes:
-        if ":" in lane.device and lane.device != device_of(lane.name):
-            msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {device_of(lane.name)}"
+        if ":" in lane.device and lane.device != (named := Device.of_lane(lane.name).name):
+            msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {named}"
             raise ConfigError(msg)
     return specs_of(profile.lanes)
 
@@ -79,7 +71,7 @@ def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tupl
 
 
 def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
-    """The same lanes for an engine; errors as those of `LaneSpec`."""
+    """Return the same lanes for an engine; raises what `LaneSpec` does."""
     return tuple(LaneSpec(name=lane.name, cores=lane.cores, num_threads=lane.num_threads) for lane in lanes)
 
 
@@ -90,7 +82,7 @@ def all_lane_specs() -> tuple[LaneSpec, ...]:
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
     """A pair without what lanes on some devices cannot run, and a sentence for each model left out."""
-    refusing = [device for device in dict.fromkeys(given) if not runs_streams(device)]
+    refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_open_keys]
     if not refusing:
         return pair, ()
     streams = {name for name, method in pair.head_methods.items() if METHODS[method].drafts_itself}
@@ -103,7 +95,7 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
 
 
 def _named(name: str, dtype: Dtype) -> LaneSpec:
-    device = device_of(name)
+    device = Device.of_lane(name).name
     specs = {spec.name: spec for spec in device_lanes(device, dtype)}
     if name not in specs:
         raise ConfigError(f"there is no lane {name!r} here; those of {device} are {', '.join(specs)}")
@@ -112,11 +104,9 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
 
 def _knows(device: str, pair: ModelPair) -> bool:
     """Whether a device computes the architectures of a pair's models."""
-    if device == EAGER:
-        return True
     folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
     read = (read_object(folder / "config.json", holds="a model's folder holds one") for folder in folders)
-    return all(knows(device, name) for config in read for name in config.get("architectures") or ())
+    return all(Device.of_lane(device).knows(name) for config in read for name in config.get("architectures") or ())
 
 
 def _has_streams(pair: ModelPair) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from runtime.backends.devices import backend_of
+from runtime.backends.lane_device import Device
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -50,4 +50,4 @@ def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
 
 def _backend(lane: LaneProfile) -> str:
     """By its device; profiles of before it was written down have the lane's name."""
-    return backend_of(lane.device if ":" in lane.device else lane.name)
+    return Device.of_lane(lane.device if ":" in lane.device else lane.name).backend

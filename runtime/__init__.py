@@ -1,4 +1,4 @@
-"""The real world: real models on real lanes, by torch or by compiled graphs.
+"""The real world: real models on real lanes, by torch or by compiled models.
 
 The road of one `yield lanes.target.verify(window)` to the layers and back:
 
@@ -9,12 +9,20 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
     on the way              wire/operations.py, codec.py what crosses: fields and replies by their types
                             wire/channel.py              how: JSON and arrays over a socket
     the lane's process      worker/process.py, server.py pinned to its cores; answers first in, first out
-                            worker/*_models.py           loads models: for torch, or for graphs without torch
+                            worker/*_models.py           loads models: for torch, or compiled without it
                             worker/roles.py              the operation's handler, for the target or the draft
                             target/target_model.py       embeds the rows, keeps keys, picks the accepted
-                            backends/                    what computes: torch layer by layer, or compiled graphs
-                            models/decoder.py, masks.py  the layers of torch; graphs are backends/openvino/graphs/
+                            backends/                    what computes: torch layer by layer, or compiled models
+                            models/decoder.py, masks.py  the layers of torch
                             verification/rules.py        the verdict, which goes back the same way
+    by OpenVINO, without    openvino/compiled_decoder.py cuts rows into calls and picks the size of each
+    torch: backends/        openvino/texts.py            keys and values, and where the rows of a call go
+                            graphs/layer_graphs.py       the compiled models of the layers that a call passes
+                            graphs/calls.py              their inputs, and the request that is bound to the keys
+                            graphs/graph.py              the graph that is compiled; weights/ has its constants
+                            graphs/head_graphs.py        heads, in the same way
+                            compiler.py, compile_apart.py compile, here or in a process of its own, or read from disk
+                            limits.py, buckets.py        sizes; row_floor.py probes, settings.py says how to compile
 
 A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind. What is on this road is written
 for arrays of either library, in the words of arrays.py.

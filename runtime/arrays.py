@@ -82,12 +82,12 @@ def zeros(like: Array, *shape: int) -> Array:
 
 
 def wide(array: Array) -> Array:
-    """The same numbers in float32."""
+    """Return the same numbers in float32."""
     return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
 
 
 def in_type(array: Array, dtype: Any) -> Array:
-    """The same numbers in a type of the array's own library."""
+    """Return the same numbers in a type of the array's own library."""
     return array.to(dtype) if is_tensor(array) else array.astype(dtype, copy=False)
 
 

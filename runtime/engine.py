@@ -11,6 +11,7 @@ from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutEr
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
+from runtime.backends.lane_device import Dtype
 from runtime.lanes.draft_lane import DraftVerbs, require_fitting
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
@@ -24,7 +25,7 @@ from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
 from runtime.verification.distributions import require_temperature
 from runtime.verification.replayed_text import ReplayedText, require_replayable
-from runtime.wire.operations import CheckRows, DrafterTraits, Dtype, RowInvariance, SequenceStart
+from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,7 @@ class Generation:
 
     @property
     def label(self) -> str:
-        """That of the trace."""
+        """Label of the trace."""
         return self.trace.label
 
 
@@ -215,7 +216,7 @@ class Engine:
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
-        """What a schedule needs of this machine's memory, by lane, for prompt and text of so many tokens together.
+        """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt.
 
         Of a lane that torchrun starts nothing is known: its ranks may be on other machines.
         """

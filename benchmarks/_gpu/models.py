@@ -10,7 +10,7 @@ import torch
 
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import SegmentCall
+from runtime.backends.cuda.captured_calls import CapturedSegment
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.random_weights import fill_at_random
@@ -65,7 +65,7 @@ def random_decoder(config: ModelConfig, dtype: torch.dtype, device: torch.device
     return decoder.eval().requires_grad_(requires_grad=False)
 
 
-def prepared_text(backend: CudaBackend, rows: int, context: int) -> tuple[Any, SegmentCall]:
+def prepared_text(backend: CudaBackend, rows: int, context: int) -> tuple[Any, CapturedSegment]:
     """A random text, and the call of all layers over rows after it."""
     layers = backend.config.num_layers
     text = backend.new_text()

@@ -26,7 +26,7 @@ from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.overheads import Event
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
-from runtime.backends.devices import device_of
+from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.01)
@@ -106,7 +106,7 @@ class _Fit:
         task = self._task
         traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
         return Profile(
-            host=describe_host(device_of(name) for name in self._names),
+            host=describe_host(Device.of_lane(name).name for name in self._names),
             target=task.target,
             drafter=task.drafter,
             dtype=task.sizes.dtype,

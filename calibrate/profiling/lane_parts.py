@@ -13,7 +13,7 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
-from runtime.backends.devices import EAGER, compiles, device_of, timed_rows
+from runtime.backends.lane_device import CORES, Device
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
@@ -73,9 +73,9 @@ class LaneParts:
 
     def _on(self, lane: str) -> LaneParts:
         """With the row counts that say what every other costs on a lane, and streams where a lane computes any."""
-        device, effort = device_of(lane), self.effort
-        target_rows, draft_rows = (timed_rows(device, rows) for rows in (effort.target_rows, effort.draft_rows))
-        num_streams = 0 if compiles(device) else self.num_streams
+        device, effort = Device.of_lane(lane), self.effort
+        target_rows, draft_rows = (device.timed_rows(rows) for rows in (effort.target_rows, effort.draft_rows))
+        num_streams = self.num_streams if device.has_open_keys else 0
         return replace(
             self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows), num_streams=num_streams
         )
@@ -110,14 +110,15 @@ class LaneParts:
     def profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """`lane_profile` of a lane that has these row counts."""
         seconds = {measurement: one.over(1 / anchor.seconds) for measurement, one in estimates.items()}
-        bends = _BENDS if compiles(device_of(lane.name)) else 0.0
+        device = Device.of_lane(lane.name)
+        bends = _BENDS if device.prepares else 0.0
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT], bends=bends)
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT], bends=bends)
         target = self._target_tables(seconds, target_noise, anchor)
         steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
-            device=_CORES if device_of(lane.name) == EAGER else device_of(lane.name),
+            device=_CORES if device == CORES else device.name,
             cores=lane.cores,
             num_threads=lane.num_threads,
             dispatch_s=dispatch_s,

@@ -12,7 +12,7 @@ from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest
 from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
-from runtime.backends.devices import EAGER, backend_of
+from runtime.backends.lane_device import EAGER, Device, Dtype
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
@@ -26,7 +26,6 @@ from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import load_exits
-from runtime.wire.operations import Dtype
 
 
 def load_models(
@@ -55,8 +54,9 @@ def load_models(
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
     num_threads = num_threads or torch.get_num_threads()
-    torch.set_num_threads(torch_threads(device, num_threads))
-    new_backend = backend_opener(device, dtype, num_threads=num_threads)
+    computing = Device.of_lane(device)
+    torch.set_num_threads(torch_threads(computing, num_threads))
+    new_backend = backend_opener(computing, dtype, num_threads=num_threads)
     decoder = load_decoder(target.folder, dtype=arithmetic(dtype))
     backend = new_backend(decoder)  # it may move the weights, and exits go where they are
 
@@ -83,7 +83,7 @@ def load_models(
             if kind_of(head.folder) == PROMPT_LOOKUP_KIND
         ),
         backend=backend,
-        computed_by=backend_of(device),
+        computed_by=computing.backend,
         weights=dtype,
     )
 

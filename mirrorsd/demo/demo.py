@@ -173,7 +173,7 @@ class Demo:
             self._prompts[: self._num_prompts(profile)],
             self._path("record.npz"),
             reach=Reach(max_new_tokens=settings.max_new_tokens, max_window=settings.max_window),
-            device=self._lanes[0].device,
+            device=self._lanes[0].device.name,
             num_threads=max(lane.num_threads for lane in self._lanes),
             progress=self._stages.begin(RECORD),
         )

@@ -29,7 +29,7 @@ Head = Callable[[Array], Array]
 
 
 class Text(Protocol):
-    """Keys and values of one text, in slots; those from `cursor` on are garbage, and finite."""
+    """Keys and values of one sequence, by KV position; those from `cursor` on are garbage, and finite."""
 
     cursor: int
     """The first slot that the next rows are written to."""
@@ -85,7 +85,7 @@ Segment = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a sequence is going to ask for.
+    """A sequence, as far as a back end prepares for it.
 
     Attributes:
         num_slots: slots of its text at the end, its last window included.
@@ -118,7 +118,7 @@ class Backend(Protocol):
 
     config: ModelConfig
     dtype: Any
-    """Of hidden states where they are sent, of the back end's own library."""
+    """Type of hidden states where they are sent, of the back end's own library."""
     device: Any
     """Where torch has its arrays; None for arrays of numpy."""
     has_open_keys: bool

@@ -1,25 +1,9 @@
-"""Which devices lanes can be on, how lanes name them, and why one is missing.
-
-A lane's name carries its device:
-
-    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch as it comes
-    openvino:CPU                             all cores by compiled graphs
-    openvino:CPU@0                           the cores of the lane cpu0 by compiled graphs
-    openvino:GPU, openvino:NPU               other devices of OpenVINO
-    cuda:0, cuda:0#2                         a GPU by captured graphs; a second lane of it
-
-Every lane is a process, so a second one of a GPU has a stream and memory of its own. The GPU gives processes turns, and
-runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs.
-
-Nothing is imported here until a device is looked for.
-"""
+"""Which devices there are, what each computes with, and why one is missing."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
-import re
-from collections.abc import Callable
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
@@ -27,19 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
-from runtime.backends import npu
-
-EAGER: Final = "cpu"
-"""The device of lanes whose names have no colon."""
-OPENVINO: Final = "openvino:"
-CUDA: Final = "cuda:"
-COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Those that have a graph for OpenVINO (`runtime.backends.openvino.graphs.graph`)."""
-_RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
+from runtime.backends.lane_device import EAGER, NPU_ON_CPU, NPU_POSITIONS, NPU_ROWS, Device, npu_is_on_cpu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class DeviceStatus:
     """A device that lanes can be on, or could be.
 
     Attributes:
@@ -57,78 +33,25 @@ class Device:
     missing: str | None = None
 
 
-def device_of(lane: str) -> str:
-    """The device that a lane's name says.
-
-    Raises:
-        ConfigError: the name has a colon and is not of the form of a device's.
-    """
-    if ":" not in lane:
-        return EAGER
-    if (found := _RULE.fullmatch(lane)) is None:
-        raise ConfigError(
-            f"lane {lane!r} names no device; names are such as cpu0, openvino:CPU, openvino:CPU@0, openvino:NPU, cuda:0"
-        )
-    return found[1]
+def status_of(name: str) -> DeviceStatus:
+    """Return what there is of a device; nothing is imported that others need."""
+    device = Device.of_lane(name)
+    compiled = _openvino_devices() if device.is_compiled else ()
+    found = _cuda_devices() if device.library == "cuda" else (_eager(), *compiled)
+    unknown = _missing(name, "", "this machine has no such device")
+    return next((one for one in found if one.name == name), unknown)
 
 
-def is_compiled(device: str) -> bool:
-    """Whether graphs of OpenVINO compute a device's models: such a lane needs no torch."""
-    return device.startswith(OPENVINO)
-
-
-def compiles(device: str) -> bool:
-    """Whether a lane on a device has something to compile before a sequence."""
-    return device != EAGER
-
-
-def backend_of(name: str) -> str:
-    """What computes on a device or lane of this name, as records have it: `torch`, `openvino:CPU`, `cuda`.
-
-    It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
-    """
-    found = _RULE.fullmatch(name)
-    if found is None:
-        return "torch"
-    return "cuda" if name.startswith(CUDA) else found[1].partition(".")[0]
-
-
-def computes(device: str, dtype: str) -> bool:
-    """Whether a device is there, and computes with a form of weights."""
-    return any(one.name == device and dtype in one.forms for one in _of_the_kind(device))
-
-
-def knows(device: str, architecture: str) -> bool:
-    """Whether a device computes an architecture, named as in a Hugging Face configuration; torch does all of ours."""
-    return device == EAGER or device.startswith(CUDA) or architecture in COMPILED_ARCHITECTURES
-
-
-def runs_streams(device: str) -> bool:
-    """Whether torch modules on a device may look at a text's keys: streams do (`Backend.has_open_keys`).
-
-    A draft of four layers would gain nothing by it elsewhere: guesses run its two upper layers and the head again, and
-    where they were measured a step costs more plain ones than it brings tokens (benchmarks/results/draft-streams.json).
-    """
-    return backend_of(device) == "torch"
-
-
-def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """Row counts to time on a device in place of `rows`, which suit one where each row costs a little more."""
-    return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows
-
-
-def require_device(name: str) -> None:
-    """Refuse a device that is not there.
+def require_device(name: str) -> Device:
+    """Return a device that is there.
 
     Raises:
         ConfigError: names the device, why it is missing, and those that are there.
     """
-    if any(device.name == name and device.missing is None for device in _of_the_kind(name)):
-        return
-    found = {device.name: device for device in devices()}
-    why = found[name].missing if name in found else "this machine has no such device"
-    there = ", ".join(device.name for device in found.values() if device.missing is None)
-    raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
+    if (why := status_of(name).missing) is not None:
+        there = ", ".join(one.name for one in devices() if one.missing is None)
+        raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
+    return Device.of_lane(name)
 
 
 def require_form(lane: str, device: str, dtype: str) -> None:
@@ -137,29 +60,22 @@ def require_form(lane: str, device: str, dtype: str) -> None:
     Raises:
         ConfigError: names the lane and the forms that it has.
     """
-    own = next((one.forms for one in _of_the_kind(device) if one.name == device), ())
-    if dtype not in own:
+    forms = status_of(device).forms
+    if dtype not in forms:
         raise ConfigError(
-            f"lane {lane!r} does not compute with {dtype}; it does with {', '.join(own)}. "
+            f"lane {lane!r} does not compute with {dtype}; it does with {', '.join(forms)}. "
             "Lanes with int8 and int4 weights are those of openvino"
         )
 
 
 @cache
-def devices() -> tuple[Device, ...]:
+def devices() -> tuple[DeviceStatus, ...]:
     """All devices that lanes can name here, present or not."""
     return (_eager(), *_openvino_devices(), *_cuda_devices())
 
 
-def _of_the_kind(name: str) -> tuple[Device, ...]:
-    """Those that a device could be; nothing is imported that the others need."""
-    if name.startswith(CUDA):
-        return _cuda_devices()
-    return _openvino_devices() if is_compiled(name) else (_eager(),)
-
-
-def _eager() -> Device:
-    return Device(
+def _eager() -> DeviceStatus:
+    return DeviceStatus(
         name=EAGER,
         description=f"{platform.machine()} cores, torch as it comes",
         forms=("bfloat16", "float32"),
@@ -168,54 +84,52 @@ def _eager() -> Device:
 
 
 @cache
-def _openvino_devices() -> tuple[Device, ...]:
+def _openvino_devices() -> tuple[DeviceStatus, ...]:
     if importlib.util.find_spec("openvino") is None:
-        missing = "the package openvino is not installed"
-        return tuple(_missing(f"{OPENVINO}{kind}", what, missing) for kind, what, _ in _KINDS)
+        why = "the package openvino is not installed"
+        return tuple(_missing(f"openvino:{kind}", what, why) for kind, what in _KINDS.items())
     from runtime.backends.openvino.library import ov
 
     core = ov.Core()
-    there = core.available_devices
     found = []
-    for kind, what, why in _KINDS:
-        if kind == "NPU" and npu.is_on_cpu():
-            found.append(
-                _npu(
-                    f"the NPU's path on the CPU ({npu.ON_CPU}): it shows what is written, not how fast",
-                    ("float32",),
-                )
-            )
+    for kind, what in _KINDS.items():
+        if kind == "NPU" and npu_is_on_cpu():
+            why = f"the NPU's path on the CPU ({NPU_ON_CPU}): it shows what is written, not how fast"
+            found.append(_npu("openvino:NPU", why, ("float32",)))
             continue
-        own = [name for name in there if name.split(".")[0] == kind]
+        own = [name for name in core.available_devices if name.split(".")[0] == kind]
         found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
         if not own:
-            found.append(_missing(f"{OPENVINO}{kind}", what, why()))
+            found.append(_missing(f"openvino:{kind}", what, _why_missing(kind)))
     return tuple(found)
 
 
-def _npu(description: str, more: tuple[str, ...] = (), name: str = "NPU") -> Device:
+def _npu(name: str, description: str, more: tuple[str, ...] = ()) -> DeviceStatus:
     """An NPU computes in float16, with whatever weights."""
-    return Device(
-        name=f"{OPENVINO}{name}",
+    rows = ", ".join(map(str, NPU_ROWS))
+    return DeviceStatus(
+        name=name,
         description=description,
         forms=(*more, "bfloat16", "int8", "int4"),
-        lanes=f"draft models, by graphs of {', '.join(map(str, npu.ROWS))} rows and up to {npu.SLOTS - 1} slots; "
-        "no streams. A row's bits may depend on how many rows its graph has: a target there may write another text",
+        lanes=f"draft models, compiled for {rows} rows and up to {NPU_POSITIONS - 1} KV positions; "
+        "no streams. A row's bits may depend on how many it is compiled with: a target there may write another text",
     )
 
 
-def _openvino_device(name: str, description: str) -> Device:
-    if name.split(".", maxsplit=1)[0] == "NPU":
-        return _npu(f"{description.strip()}, graphs compiled by OpenVINO", name=name)
-    return Device(
-        name=f"{OPENVINO}{name}",
-        description=f"{description.strip()}, graphs compiled by OpenVINO",
-        forms=("bfloat16", "float32", "int8", *(("int4",) if name == "CPU" else ())),
+def _openvino_device(own_name: str, description: str) -> DeviceStatus:
+    device = Device.of_lane(f"openvino:{own_name}")
+    description = f"{description.strip()}, graphs compiled by OpenVINO"
+    if device.is_npu:
+        return _npu(device.name, description)
+    return DeviceStatus(
+        name=device.name,
+        description=description,
+        forms=("bfloat16", "float32", "int8", *(("int4",) if device.has_open_sizes else ())),
         lanes="targets with exits, draft models; heads of a target by torch in the same lane; no streams",
     )
 
 
-def _cuda_devices() -> tuple[Device, ...]:
+def _cuda_devices() -> tuple[DeviceStatus, ...]:
     # torch takes seconds to import, and without a driver the answer is known
     if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
         return (_missing("cuda:0", "an NVIDIA GPU", "no NVIDIA driver (libcuda) was found"),)
@@ -230,18 +144,18 @@ def _cuda_devices() -> tuple[Device, ...]:
     return tuple(_cuda_device(index) for index in range(count))
 
 
-def _cuda_device(index: int) -> Device:
+def _cuda_device(index: int) -> DeviceStatus:
     """A GPU with its memory; one that gives a process nothing, being busy for others alone or broken, is missing."""
     import torch
 
-    name = f"{CUDA}{index}"
+    name = f"cuda:{index}"
     try:
         properties = torch.cuda.get_device_properties(index)
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         return _missing(name, "an NVIDIA GPU", f"it cannot be used now: it is busy or broken ({reason})")
-    return Device(
+    return DeviceStatus(
         name=name,
         description=f"{properties.name}, {total / 1e9:.0f} GB ({free / 1e9:.0f} free), captured graphs of torch",
         forms=("bfloat16", "float32"),
@@ -249,32 +163,22 @@ def _cuda_device(index: int) -> Device:
     )
 
 
-def _missing(name: str, description: str, why: str) -> Device:
-    return Device(name=name, description=description, missing=why)
+def _missing(name: str, description: str, why: str) -> DeviceStatus:
+    return DeviceStatus(name=name, description=description, missing=why)
 
 
-def _no_gpu() -> str:
-    if _is_linux() and not any(Path("/dev/dri").glob("renderD*")):
-        return "no GPU was found (no render node in /dev/dri)"
-    return "OpenVINO finds no GPU of Intel's with a driver (on Linux: intel-opencl-icd)"
+def _why_missing(kind: str) -> str:
+    if kind not in _DRIVERS:
+        return "OpenVINO's CPU plug-in does not load"
+    folder, pattern, node, driver = _DRIVERS[kind]
+    if platform.system() == "Linux" and not any(Path(folder).glob(pattern)):
+        return f"no {kind} was found (no {node} in {folder})"
+    return f"OpenVINO finds no {kind} of Intel's with a driver (on Linux: {driver})"
 
 
-def _no_npu() -> str:
-    if _is_linux() and not any(Path("/dev/accel").glob("accel*")):
-        return "no NPU was found (no device in /dev/accel)"
-    return "OpenVINO finds no NPU of Intel's with a driver (on Linux: linux-npu-driver)"
-
-
-def _is_linux() -> bool:
-    return platform.system() == "Linux"
-
-
-def _no_cpu() -> str:
-    return "OpenVINO's CPU plug-in does not load"
-
-
-_KINDS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
-    ("CPU", "the CPU", _no_cpu),
-    ("GPU", "an Intel GPU", _no_gpu),
-    ("NPU", "an Intel NPU", _no_npu),
-)
+_KINDS: Final = {"CPU": "the CPU", "GPU": "an Intel GPU", "NPU": "an Intel NPU"}
+_DRIVERS: Final = {
+    "GPU": ("/dev/dri", "renderD*", "render node", "intel-opencl-icd"),
+    "NPU": ("/dev/accel", "accel*", "device", "linux-npu-driver"),
+}
+"""Where Linux has a device of a kind, by which files, what they are, and the package of its driver."""

@@ -7,12 +7,48 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Plan
-from runtime.backends.by_torch import ByTorch
+from runtime.backends.backend import Head, Plan
 from runtime.drafters.language_model.branch_cache import BranchCache
+from runtime.drafters.language_model.draft_passes import normalise_features
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import Linear
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
+
+
+class ByTorch:
+    """The part of `runtime.backends.backend.Backend` that back ends of torch leave to torch: heads and features."""
+
+    config: ModelConfig
+    dtype: Any
+    device: Any
+
+    def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them where they are."""
+        return None
+
+    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them too."""
+        return None
+
+    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them where they are."""
+        return None
+
+    def adapter(self, weights: Any) -> Head:
+        """The module itself."""
+        adapter: Head = weights
+        return adapter
+
+    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
+        """Hidden states as they are sent to a draft."""
+        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
+
+    def array(self, block: Block) -> Tensor:
+        """Hidden states that came from another lane."""
+        return to_tensor(block).to(self.device, self.dtype)
 
 
 class _Places(NamedTuple):
@@ -50,7 +86,7 @@ class EagerBackend(ByTorch):
         return BranchCache(self.config, num_branches, 0, dtype=self.dtype, device=str(self.device))
 
     def prepare(self, plan: Plan) -> None:
-        """Nothing: shapes are what they are."""
+        """Do nothing: shapes are what they are."""
 
     def embedding(self, ids: Any) -> Tensor:
         """Hidden states that enter the first layer."""
@@ -91,8 +127,8 @@ class EagerBackend(ByTorch):
         return self._decoder.logits(x_BTD)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """They are there."""
-        return tensors
+        """Tensors of the cores are there; a rank's GPU copies its own."""
+        return tuple(tensor.cpu() for tensor in tensors)
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Return at once: nothing is under way."""

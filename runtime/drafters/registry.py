@@ -12,6 +12,7 @@ from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
 from runtime.drafters.window_drafter import WindowDrafter
+from runtime.memory.draft_sizes import Sizer, tracks_size, trained_size, whole_model_size
 from runtime.storage.weight_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -72,12 +73,14 @@ class Kind(NamedTuple):
         method: that it is for; None for a draft model, which serves several.
         load_stored: to be computed by graphs; None where torch computes it in any lane.
         has_weights: whether there is anything to compute.
+        size: what it takes of memory, worked out before it is loaded.
     """
 
     load: Loader
     method: Method | None = None
     load_stored: Callable[[Path, StoredContext], StoredDraft] | None = None
     has_weights: bool = True
+    size: Sizer = trained_size
 
 
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
@@ -191,9 +194,13 @@ KINDS: Final[dict[str, Kind]] = {
         has_weights=False,
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
-    "mirrorsd_parallel_track": Kind(_of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track")),
+    "mirrorsd_parallel_track": Kind(
+        _of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track"), size=tracks_size
+    ),
     CAUSAL_LM_KIND: Kind(
-        _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"), load_stored=_stored_of_its_own
+        _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
+        load_stored=_stored_of_its_own,
+        size=whole_model_size,
     ),
     "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),

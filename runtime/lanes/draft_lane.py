@@ -13,7 +13,6 @@ from typing import Final, Self, TypeVar
 from decoding.errors import ConfigError, LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from runtime.backends.devices import compiles
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.target_lane import Deadline
 from runtime.lanes.trace_writer import TraceWriter
@@ -63,7 +62,7 @@ class DraftVerbs:
 
     def prepare(self, start: SequenceStart) -> None:
         """Have compiled what the sequence needs, where the device compiles: that takes as long as loading."""
-        if self._is_lost or not compiles(self._lane.spec.device):
+        if self._is_lost or not self._lane.spec.device.prepares:
             return
         try:
             self._lane.request(PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
@@ -126,7 +125,7 @@ class DraftVerbs:
         return drafted.window
 
     def _answer(self, reply: Reply[R], *, extra_s: float = 0.0, num_rows: int | None = None) -> R | None:
-        """What was replied; None if the lane is lost, or gets lost over it."""
+        """Return the reply; None if the lane is lost, or gets lost over it."""
         if self._schedule.is_pooled:
             rows = self._schedule.num_rows if num_rows is None else num_rows
             return self._target_deadline.wait(self._lane, reply, rows).value

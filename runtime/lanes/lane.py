@@ -19,11 +19,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
-from runtime.backends.devices import device_of, require_device
+from runtime.backends.devices import require_device
+from runtime.backends.lane_device import Device, Dtype
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Dtype, KeepBusy, Measure, Operation, Stop
-from runtime.worker.process import thread_environment
+from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.worker.pinning import thread_environment
 
 _MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
@@ -42,8 +43,8 @@ class LaneSpec:
     """Where a lane runs.
 
     Attributes:
-        name: as schedules call it; it names the device too (`runtime.backends.devices`), and one that ends in `-2ranks`
-            says over how many processes the lane's target is split.
+        name: as schedules call it; it names the device too (`runtime.backends.lane_device`), and one that ends in
+            `-2ranks` says over how many processes the lane's target is split.
         cores: CPU cores it is pinned to; empty leaves that to the system.
         num_threads: threads of its own, or of each of its ranks, which share the cores.
         socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of
@@ -58,9 +59,9 @@ class LaneSpec:
     dtype: Dtype | None = None
 
     @property
-    def device(self) -> str:
-        """What computes."""
-        return device_of(self.name)
+    def device(self) -> Device:
+        """Where it computes; of several ranks the first one's."""
+        return Device.of_lane(self.name)
 
     @property
     def num_ranks(self) -> int:
@@ -69,7 +70,8 @@ class LaneSpec:
         return int(found[1]) if found else 1
 
     def __post_init__(self) -> None:
-        require_device(self.device)
+        for rank in range(1 if self.socket else self.num_ranks):
+            require_device(self.device.of_rank(rank).name)
         if not 1 <= self.num_threads <= _MOST_THREADS:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be 1 to {_MOST_THREADS}")
         if self.num_ranks < 1:
@@ -98,7 +100,7 @@ class Lane:
 
     @property
     def process_id(self) -> int | None:
-        """Of the running process."""
+        """Id of the running process."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
@@ -114,7 +116,7 @@ class Lane:
             return
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
-        command += ["--threads", str(self.spec.num_threads), "--device", self.spec.device]
+        command += ["--threads", str(self.spec.num_threads), "--device", self.spec.device.name]
         command += ["--ranks", str(self.spec.num_ranks), "--cores", *map(str, self.spec.cores)]
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         threads = thread_environment(self.spec.num_threads, os.environ)
@@ -246,7 +248,7 @@ class Reply(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """What verbs return to a method (`decoding.lanes.Handle`): work under way in a lane."""
+    """Work under way in a lane, which verbs return to a method (`decoding.lanes.Handle`)."""
 
     result: Callable[[], Any]
     """Waits for the reply and returns it."""

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from decoding.errors import ConfigError, LaneTimeoutError
 from runtime.backends.devices import require_form
+from runtime.backends.lane_device import Dtype
 from runtime.drafters.shipped import find_drafter
 from runtime.lanes.draft_lane import DRAFT_LOAD_DEADLINE_S
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget, Operation
+from runtime.wire.operations import DrafterTraits, LoadDraft, LoadStreams, LoadTarget, Operation
 
 R = TypeVar("R")
 
@@ -69,8 +70,8 @@ class LaneSet:
         """Form of the weights in a lane, and its device."""
         spec = self[name].spec
         dtype = spec.dtype or self._dtype
-        require_form(name, spec.device, dtype)
-        return dtype, spec.device
+        require_form(name, spec.device.name, dtype)
+        return dtype, spec.device.name
 
     def drafter_folder(self, drafter: str | None) -> Path:
         """Where a drafter is (by name or folder; None for the one given at the start)."""

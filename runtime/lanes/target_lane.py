@@ -12,7 +12,6 @@ from decoding.errors import LaneTimeoutError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.backends.devices import compiles
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.channel import Block
@@ -38,7 +37,7 @@ _PATIENCE: Final = 20
 
 
 class Deadline:
-    """How long the lane of the target may take for an operation, in one sequence.
+    """The time that the target's lane may take for an operation, in one sequence.
 
     At least `least_s`, once more for every 64 rows of the operation (a prompt's tokens, a window's), and at least 20
     times what the longest operation of the sequence took.
@@ -80,7 +79,7 @@ class TargetVerbs:
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
         """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
-        if compiles(self._lane.spec.device):
+        if self._lane.spec.device.prepares:
             layers = () if reader is None else reader.feature_layers
             self._lane.request(PrepareTarget(start=start, feature_layers=layers)).result()
 
@@ -145,5 +144,5 @@ class TargetVerbs:
 
 
 def _without_alternatives(window: Window) -> Window:
-    """They are of use to the draft alone."""
+    """Leave the alternatives out: they are of use to the draft alone."""
     return window._replace(alternatives=())

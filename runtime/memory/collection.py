@@ -1,4 +1,4 @@
-"""Python's garbage collection, kept out of what is timed.
+"""When a process collects garbage, kept out of what is timed, and when it gives freed memory back.
 
 A collection looks at every object that there is: of a process that has imported torch that takes as long as some
 passes of a small target, and it frees what was dropped before, such as a compiled graph, which takes as long again.
@@ -6,9 +6,10 @@ passes of a small target, and it frees what was dropped before, such as a compil
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def leave_imports_alone() -> None:
@@ -19,7 +20,7 @@ def leave_imports_alone() -> None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Nothing is collected meanwhile; what is freed at once, which is nearly everything, is freed."""
+    """Collect nothing meanwhile; what is freed at once, which is nearly everything, is freed."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -27,3 +28,9 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def give_back_freed() -> None:
+    """Have the C library give back what was freed, where it can be asked to: glibc keeps it between smaller blocks."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

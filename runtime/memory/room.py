@@ -58,7 +58,7 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """What a control group leaves, its cached files counted as free; None where there is no limit."""
+    """Return what a control group leaves, its cached files counted as free; None where there is no limit."""
     try:
         most, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         cached = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
@@ -73,7 +73,7 @@ def _misfit(needs: Mapping[str, LaneNeed], missing: int, available: int) -> str:
 
 
 def _advice(needs: Mapping[str, LaneNeed]) -> str:
-    """What helps most."""
+    """Name what helps most."""
     parts = {
         "a smaller model, or bfloat16 if this is float32": sum(need.weights for need in needs.values()),
         "shorter prompts and texts": sum(need.keys_values for need in needs.values()),

@@ -1,33 +1,124 @@
-"""The ranks of one model: what they sum and gather, and what the first one tells the others.
+"""The ranks of one model: how they meet, what they sum and gather, and what the first one tells the others.
 
 Every rank runs the same operations on the same messages. Data crosses by gloo between CPUs and by NCCL between GPUs,
-and has a deadline; what rank 0 tells the others crosses by gloo and may take as long as a lane is idle. A rank that
-ends closes its connections, so that those who wait for it fail at once; one that hangs fails them at the deadline.
-All of this becomes `LaneDiedError`, which names the rank where that is known.
+where tensors stay on their devices, and has a deadline; what rank 0 tells the others crosses by gloo and may take as
+long as a lane is idle. A rank that ends closes its connections, so that those who wait for it fail at once; one that
+hangs fails them at the deadline. All of this becomes `LaneDiedError`, which names the rank where that is known; NCCL
+ends the whole process at the deadline instead, which its lane sees.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import Store
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not exported by name
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from decoding.errors import LaneDiedError, LaneError
-from runtime.parallel.membership import Membership, meet
+from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
 _FIRST_BYTES: Final = 2048
 """What every message to the other ranks is filled up to: most need no second broadcast."""
 _LENGTH_BYTES: Final = 8
 _FAILURE_BYTES: Final = 1024
 _UNLIMITED: Final = timedelta(days=365)
+_POLL_S: Final = 0.05
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Membership:
+    """Which rank of how many a process is, and how long it waits for the others.
+
+    Attributes:
+        rank: from 0.
+        world_size: number of ranks.
+        join_deadline_s: for all of them to be there.
+        deadline_s: for each exchange of data.
+    """
+
+    rank: int
+    world_size: int
+    join_deadline_s: float = 120.0
+    deadline_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise LaneError(f"rank {self.rank} is not one of a group of {self.world_size}")
+
+
+def open_store(address: tuple[str, int], deadline_s: float, *, attempt: str, **host: Any) -> Store:
+    """Open the store where the ranks of a group leave word.
+
+    Args:
+        address: host and port of the process that holds it.
+        deadline_s: to reach it.
+        attempt: torchrun has one store for a group and for those it starts in its place.
+        host: what `TCPStore` takes to make this process the one that holds it.
+
+    Raises:
+        LaneTimeoutError: it could not be reached.
+    """
+    timeout = timedelta(seconds=deadline_s)
+    try:
+        store = TCPStore(*address, timeout=timeout, wait_for_workers=False, **host)
+    except RuntimeError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise LaneTimeoutError(f"rank 0 was not reached at {where} within {deadline_s:g} s") from error
+    return PrefixStore(f"mirrorsd/{attempt}", store)
+
+
+def meet(store: Store, membership: Membership, lost: Callable[[], str]) -> None:
+    """Wait until every rank is there.
+
+    Args:
+        store: where every rank leaves word.
+        membership: which rank this is.
+        lost: says of a rank's process that it has ended, if it has.
+
+    Raises:
+        LaneTimeoutError: a rank has not joined in time.
+        LaneDiedError: a rank's process has ended.
+        LaneError: a rank was started for a group of another size.
+    """
+    rank, world_size = membership.rank, membership.world_size
+    missing, deadline = set(range(world_size)), time.monotonic() + membership.join_deadline_s
+    try:
+        store.set(_key(rank), str(world_size))
+        while missing := {other for other in missing if not _is_there(store, other, membership)}:
+            if text := lost():
+                raise LaneDiedError(f"a group of {world_size} ranks could not form: {text}")
+            if time.monotonic() > deadline:
+                names = ", ".join(map(str, sorted(missing)))
+                raise LaneTimeoutError(
+                    f"rank {names} of a group of {world_size} has not joined within {membership.join_deadline_s:g} s"
+                )
+            time.sleep(_POLL_S)
+    except RuntimeError as error:
+        raise LaneDiedError(f"a group of {world_size} ranks could not form: rank 0 is gone") from error
+
+
+def _is_there(store: Store, other: int, membership: Membership) -> bool:
+    if not store.check([_key(other)]):
+        return False
+    size = store.get(_key(other)).decode()
+    if size != str(membership.world_size):
+        raise LaneError(
+            f"rank {other} was started for a group of {size}, rank {membership.rank} for one of {membership.world_size}"
+        )
+    return True
+
+
+def _key(rank: int) -> str:
+    return f"joined/{rank}"
 
 
 class Group:
@@ -46,7 +137,7 @@ class Group:
         Args:
             membership: which rank this is.
             store: where the ranks meet; None for a group of one.
-            device: whose tensors are exchanged, `cpu` or `cuda:0`.
+            device: where the tensors are that it exchanges, `cpu` or this rank's own GPU, such as `cuda:1`.
             lost: says of a rank's process that it has ended, if it has; nothing where that is not known.
 
         Raises:
@@ -58,13 +149,17 @@ class Group:
             assert membership.world_size == 1, "a group of several without a store"
             return
         meet(store, membership, lost)
+        on_gpu = torch.device(device) if device.startswith("cuda:") else None
+        if on_gpu is not None:
+            torch.cuda.set_device(on_gpu)
         with self._together():
             dist.init_process_group(
-                "gloo" if device == "cpu" else "nccl",
+                "gloo" if on_gpu is None else "nccl",
                 store=store,
                 rank=membership.rank,
                 world_size=membership.world_size,
                 timeout=timedelta(seconds=membership.deadline_s),
+                device_id=on_gpu,
             )
             self._control = dist.new_group(backend="gloo", timeout=_UNLIMITED)
 
@@ -74,7 +169,7 @@ class Group:
         return cls(Membership(rank=0, world_size=1))
 
     def sum(self, x: Tensor) -> Tensor:
-        """The ranks' tensors of one shape added up, on every rank; `x` may be overwritten.
+        """Add up the ranks' tensors of one shape, on every rank; `x` may be overwritten.
 
         The order is that of the ranks. An all-reduce of more than two settles it by an element's place in the
         tensor, and so by the rows computed at once: then a row's bits would depend on its company.
@@ -90,7 +185,7 @@ class Group:
         return total
 
     def gather(self, x: Tensor) -> list[Tensor]:
-        """The ranks' tensors of one shape, on every rank."""
+        """Return the ranks' tensors of one shape, on every rank."""
         if self.world_size == 1:
             return [x]
         x = x.contiguous()
@@ -100,30 +195,22 @@ class Group:
         return parts
 
     def mean(self, values: list[float]) -> list[float]:
-        """The mean over the ranks of each of so many numbers, which all of them have."""
+        """Return the mean over the ranks of each of so many numbers, which all of them have."""
         if not values:
             return []
         total = self.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
         return [value / self.world_size for value in total.tolist()]
 
     def tell(self, data: bytes = b"") -> bytes:
-        """What rank 0 says, on every rank; the others give nothing, and wait for as long as it takes."""
+        """Return on every rank what rank 0 says; the others give nothing, and wait for as long as it takes."""
         if self.world_size == 1:
             return data
-        first = torch.zeros(_FIRST_BYTES, dtype=torch.uint8)
-        if self.rank == 0:
-            data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
-            first[: len(data)] = _as_tensor(data[:_FIRST_BYTES])
-        self._broadcast(first)
-        head = first.numpy().tobytes()
-        num_bytes = _LENGTH_BYTES + int.from_bytes(head[:_LENGTH_BYTES], "little")
-        if num_bytes <= _FIRST_BYTES:
-            return head[_LENGTH_BYTES:num_bytes]
-        more = torch.zeros(num_bytes - _FIRST_BYTES, dtype=torch.uint8)
-        if self.rank == 0:
-            more = _as_tensor(data[_FIRST_BYTES:])
-        self._broadcast(more)
-        return head[_LENGTH_BYTES:] + more.numpy().tobytes()
+        data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
+        told = self._broadcast(data[:_FIRST_BYTES], _FIRST_BYTES)
+        num_bytes = _LENGTH_BYTES + int.from_bytes(told[:_LENGTH_BYTES], "little")
+        if num_bytes > _FIRST_BYTES:
+            told += self._broadcast(data[_FIRST_BYTES:], num_bytes - _FIRST_BYTES)
+        return told[_LENGTH_BYTES:num_bytes]
 
     def all_do(self, work: Callable[[], R]) -> R:
         """Something that every rank does on its own, for as long as it takes; if one fails, all do.
@@ -164,9 +251,12 @@ class Group:
             dist.all_gather(texts, _as_tensor(data.ljust(_FAILURE_BYTES, b"\0")), group=self._control)
         return [found.numpy().tobytes().rstrip(b"\0").decode(errors="replace") for found in texts]
 
-    def _broadcast(self, tensor: Tensor) -> None:
+    def _broadcast(self, data: bytes, num_bytes: int) -> bytes:
+        """The data of rank 0, filled up to so many bytes, on every rank."""
+        tensor = _as_tensor(data.ljust(num_bytes, b"\0"))
         with self._together():
             dist.broadcast(tensor, 0, group=self._control)
+        return tensor.numpy().tobytes()
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -187,7 +277,7 @@ class Group:
         return f"a rank ended ({text.splitlines()[0]})"
 
     def _reported(self, rank: int) -> str:
-        """What a rank left word of; nothing where the store is gone with rank 0."""
+        """Return what a rank left word of; nothing where the store is gone with rank 0."""
         assert self._store is not None, "a failure in a group of one"
         try:
             key = _failure_key(rank)

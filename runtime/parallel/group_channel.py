@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class GroupChannel:
-    """What a lane's server takes for its channel, on one rank of a group; rank 0 alone has a parent.
+    """The channel of a lane's server on one rank of a group; rank 0 alone has a parent.
 
     Where the group is lost, rank 0 says so to its parent and then sees the end of file, so that its process ends and
     the lane can be started again.
@@ -82,7 +82,7 @@ class GroupChannel:
         return message
 
     def _or_end(self, ask: Callable[[], R]) -> R:
-        """What the parent says; if it is gone, the other ranks are told to end."""
+        """Ask the parent; if it is gone, tell the other ranks to end."""
         try:
             return ask()
         except EOFError:
@@ -110,7 +110,7 @@ def refuse(parent: Channel, message: Message, error: Exception) -> None:
 
 
 def _digest(fields: Mapping[str, Any]) -> bytes:
-    """Of what a reply says, times and numbers that are not exact left out."""
+    """Digest a reply, times and numbers that are not exact left out."""
     reply = fields.get("error", fields.get("reply"))
     if isinstance(reply, Mapping):
         reply = {name: value for name, value in reply.items() if name != _OF_ONE_RANK}

@@ -1,4 +1,4 @@
-"""A group on this host: the lane's process is rank 0 and starts the others, over the loopback interface alone."""
+"""The ranks of a lane: what each does, and the group on this host, whose rank 0 starts the others."""
 
 from __future__ import annotations
 
@@ -6,91 +6,121 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
 
-from runtime.parallel.membership import Membership, open_store
-from runtime.parallel.rank import serve_rank
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from decoding.errors import LaneError
+from runtime.backends.lane_device import Device
+from runtime.parallel.group import Group, Membership, open_store
+from runtime.parallel.group_channel import GroupChannel, refuse
 from runtime.wire.channel import Channel
-from runtime.worker.process import cores_of
+from runtime.worker.pinning import cores_of
+from runtime.worker.server import LaneServer
 
 _HOST: Final = "127.0.0.1"
 _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 _ATTEMPT: Final = "0"
 _EXIT_TIMEOUT_S: Final = 5.0
 
-
-def lead(parent: Channel, num_ranks: int, *, cores: Sequence[int], num_threads: int) -> None:
-    """Be rank 0 of a group on this host until the parent is gone; `Followers` says what the arguments are."""
-    # gloo would listen where other hosts can reach it
-    os.environ.setdefault(_INTERFACE_VARIABLE, _loopback_interface())
-    membership = Membership(rank=0, world_size=num_ranks)
-    with Followers(membership, cores=cores, num_threads=num_threads) as followers:
-        serve_rank(membership, followers.store, parent, lost=followers.lost)
+Processes = Mapping[int, subprocess.Popen[bytes]]
 
 
-def _loopback_interface() -> str:
-    """`lo` on Linux, `lo0` on macOS."""
-    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+def serve_rank(
+    membership: Membership,
+    store: Store,
+    parent: Channel | None = None,
+    *,
+    device: Device,
+    lost: Callable[[], str] = str,
+) -> None:
+    """Join the group and serve a lane's operations until the parent of rank 0 is gone; rank 0 alone has one.
 
+    Args:
+        membership: which rank this is.
+        store: where the ranks meet.
+        parent: rank 0's.
+        device: this rank's own.
+        lost: says of a rank's process that it has ended, if it has.
 
-class Followers:
-    """The other ranks' processes, with the environment that torchrun would give them; a context manager.
-
-    On leaving it every one of them is ended.
+    Raises:
+        LaneError: this rank could not join, or the group was lost. Rank 0 tells its parent instead.
     """
+    # what is timed on random text is the same on all ranks
+    torch.manual_seed(0)
+    try:
+        group = Group(membership, store, device=device.own_name, lost=lost)
+    except LaneError as error:
+        if parent is None:
+            raise
+        refuse(parent, parent.receive(), error)
+        return
+    LaneServer(GroupChannel(group, parent), group).serve_on(device.name)
+    group.leave()
 
-    def __init__(self, membership: Membership, *, cores: Sequence[int], num_threads: int) -> None:
-        """Start them.
 
-        Args:
-            membership: of rank 0.
-            cores: of all ranks together, dealt out as evenly as it goes; of fewer cores than ranks each has all.
-            num_threads: of each.
-        """
-        listener = socket.create_server((_HOST, 0))
-        host, port = listener.getsockname()
-        # a listener that the store opens would be reached from other hosts
-        self.store = open_store(
-            (host, port),
-            membership.join_deadline_s,
-            attempt=_ATTEMPT,
-            is_master=True,
-            master_listen_fd=listener.detach(),
-        )
-        common = {
-            "WORLD_SIZE": str(membership.world_size),
-            "LOCAL_WORLD_SIZE": str(membership.world_size),
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": str(False),
-            "TORCHELASTIC_RESTART_COUNT": _ATTEMPT,
-        }
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        for rank in range(1, membership.world_size):
-            own = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            command = [sys.executable, "-P", "-m", "runtime.parallel.rank_process", "--threads", str(num_threads)]
-            command += ["--join-deadline", str(membership.join_deadline_s), "--deadline", str(membership.deadline_s)]
-            command += ["--cores", *map(str, cores_of(cores, rank, membership.world_size))]
-            self._processes[rank] = subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
+def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], num_threads: int) -> None:
+    """Be rank 0 of a group on this host, over the loopback interface alone, until the parent is gone.
 
-    def __enter__(self) -> Self:
-        return self
+    Args:
+        parent: the lane's driver.
+        num_ranks: ranks, this one included.
+        device: of rank 0; GPUs of the others follow it.
+        cores: of all ranks together, dealt out as evenly as it goes; of fewer cores than ranks each has all.
+        num_threads: of each rank.
+    """
+    # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
+    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
+    membership = Membership(rank=0, world_size=num_ranks)
+    listener = socket.create_server((_HOST, 0))
+    address: tuple[str, int] = listener.getsockname()
+    # a listener that the store opens would be reached from other hosts
+    store = open_store(
+        address, membership.join_deadline_s, attempt=_ATTEMPT, is_master=True, master_listen_fd=listener.detach()
+    )
+    options = ["--device", device, "--threads", str(num_threads)]
+    with _followers(membership, address, options, cores) as processes:
+        serve_rank(membership, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for process in self._processes.values():
+
+@contextmanager
+def _followers(
+    membership: Membership, address: tuple[str, int], options: Sequence[str], cores: Sequence[int]
+) -> Iterator[Processes]:
+    """The other ranks' processes, with the environment that torchrun would give them; all end on leaving."""
+    world_size = membership.world_size
+    common = {
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": address[0],
+        "MASTER_PORT": str(address[1]),
+        "TORCHELASTIC_USE_AGENT_STORE": str(False),
+        "TORCHELASTIC_RESTART_COUNT": _ATTEMPT,
+    }
+    command = [sys.executable, "-P", "-m", "runtime.parallel.rank_process", *options]
+    command += ["--join-deadline", str(membership.join_deadline_s), "--deadline", str(membership.deadline_s), "--cores"]
+    processes = {}
+    for rank in range(1, world_size):
+        environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        own_cores = map(str, cores_of(cores, rank, world_size))
+        processes[rank] = subprocess.Popen([*command, *own_cores], env=environment, stdin=subprocess.DEVNULL)
+    try:
+        yield processes
+    finally:
+        for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_EXIT_TIMEOUT_S)
             process.kill()
             process.wait()
 
-    def lost(self) -> str:
-        """Which rank's process has ended, if one has."""
-        for rank, process in self._processes.items():
-            if process.poll() is not None:
-                return f"the process of rank {rank} has ended (exit code {process.returncode})"
-        return ""
+
+def _lost(processes: Processes) -> str:
+    """Say which rank's process has ended, if one has."""
+    for rank, process in processes.items():
+        if process.poll() is not None:
+            return f"the process of rank {rank} has ended (exit code {process.returncode})"
+    return ""

@@ -6,7 +6,8 @@
 
 Which rank it is stands in the environment, as torchrun sets it. Rank 0 connects to its parent, a lane that waits at
 the Unix socket (`LaneSpec(name="cluster", socket=Path.home() / "private/lane.sock")`) in a folder that nobody but its
-user can enter; the others take no notice of it.
+user can enter; the others take no notice of it. With `--device cuda:0`, and a lane whose name begins so, each rank has
+a GPU of its host, by its local rank.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from decoding.errors import LaneError, MirrorsdError
-from runtime.worker.process import pin
+from runtime.backends.lane_device import EAGER, Device
+from runtime.worker.pinning import pin
 
 _POLL_S: Final = 0.1
 
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve as the rank that the environment names, until the group ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--device", default=EAGER)
     parser.add_argument("--cores", type=int, nargs="*", default=[])
     parser.add_argument("--parent")
     parser.add_argument("--join-deadline", type=float, default=120.0)
@@ -45,8 +48,8 @@ def _serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     """Load torch, meet the others where the environment says, and serve."""
     import torch
 
-    from runtime.parallel.membership import Membership, open_store
-    from runtime.parallel.rank import serve_rank
+    from runtime.parallel.group import Membership, open_store
+    from runtime.parallel.local_group import serve_rank
     from runtime.wire.channel import Channel
 
     rank, world_size, port = (_number(environment, name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
@@ -63,7 +66,8 @@ def _serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         attempt=environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
         is_master=is_master,
     )
-    serve_rank(membership, store, parent)
+    local_rank = environment.get("LOCAL_RANK", str(rank))
+    serve_rank(membership, store, parent, device=Device.of_lane(options.device).of_rank(int(local_rank)))
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -2,24 +2,32 @@
 
 It is a `Decoder` of the rank's sizes. What differs is where the ranks meet, and that is inside three matrices: those
 after attention and after the MLP add up the ranks' parts, so there are two sums a layer; the output head's logits are
-gathered where all of them are wanted (`runtime.parallel.sharded_top_k` where the best are enough). The embedding and
+gathered where all of them are wanted (`runtime.parallel.sharded_target` where the best are enough). The embedding and
 the norms are whole on every rank, and so are hidden states. Shapes: legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from decoding.errors import ModelError
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, Layer
+from runtime.models.decoder import Decoder, Layer, Rotary
+from runtime.models.random_weights import fill_at_random
 from runtime.models.row_invariance import Linear
+from runtime.models.weights import fill
 from runtime.parallel.group import Group
-from runtime.parallel.shares import Run, Share
+from runtime.parallel.shares import IndexRange, Share
+from runtime.storage.decoder_names import decoder_tensors
+from runtime.storage.safetensors_files import read_arrays
 
 
 class ShardedDecoder(Decoder):
@@ -73,10 +81,12 @@ class SummedLinear(Linear):
 class ShardedHead(Linear):
     """The rank's rows of the output head."""
 
-    def __init__(self, config: ModelConfig, rows: Run, group: Group) -> None:
+    def __init__(self, config: ModelConfig, rows: IndexRange, group: Group) -> None:
         super().__init__(config.hidden_size, len(rows), bias=False)
         self.rows, self._group = rows, group
-        self._counts = [len(Run.of(config.vocab_size, rank, group.world_size)) for rank in range(group.world_size)]
+        self._counts = [
+            len(IndexRange.of(config.vocab_size, rank, group.world_size)) for rank in range(group.world_size)
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits over the whole vocabulary [..., V], gathered: far more than a choice of the best ids needs."""
@@ -86,9 +96,68 @@ class ShardedHead(Linear):
 
     @property
     def ids(self) -> Tensor:
-        """Of the rank's rows [len(rows)]."""
+        """Ids of the rank's rows [len(rows)]."""
         return torch.arange(self.rows.start, self.rows.stop, device=self.weight.device)
 
     def own_logits(self, x: Tensor) -> Tensor:
         """Logits of the rank's rows alone, [..., len(rows)]."""
         return super().forward(x)
+
+
+def load_sharded_decoder(
+    folder: Path, group: Group, *, dtype: torch.dtype, max_position: int | None = None
+) -> ShardedDecoder:
+    """Load this rank's share of the decoder of a Hugging Face folder, on the group's device, without gradients.
+
+    Files are mapped, so of every tensor only the rows or columns are read that the rank holds. Of a folder that asks
+    for random weights they are made here; they are other ones than those of a whole model.
+
+    Raises:
+        ModelError: the model cannot be split over so many ranks; a file is missing or truncated, a tensor is missing,
+            has the wrong shape, or numbers that are not finite.
+    """
+    config = ModelConfig.from_folder(folder)
+    with torch.device("meta"):
+        decoder = ShardedDecoder(config, group)
+    if config.random_seed is None:
+        held = {name for name, _ in decoder.named_parameters(remove_duplicate=False)}
+        wanted = {ours: theirs for ours, theirs in decoder_tensors(config).items() if ours in held}
+        found = read_arrays(folder, {name for names in wanted.values() for name in names})
+        for name, dimension, run, whole in _cuts(config, decoder.share, wanted):
+            if name in found:
+                found[name] = _cut(found[name], dimension, run, whole, source=f"{folder}: {name}")
+        fill(decoder, wanted, found, dtype, folder=folder, device=group.device)
+    else:
+        fill_at_random(decoder, config.random_seed, dtype, group.device)
+    decoder.tie()
+    decoder.rotary = Rotary(config, max_position or config.max_position).to(group.device)
+    return decoder.eval().requires_grad_(requires_grad=False)
+
+
+def _cuts(
+    config: ModelConfig, share: Share, wanted: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, int, IndexRange, int]]:
+    """Every tensor that a rank holds in part: its name, rows (0) or columns (1), which of them, of how many."""
+    size = config.head_dim
+    heads = share.heads.times(size), config.num_heads * size
+    kv_heads = share.kv_heads.times(size), config.num_kv_heads * size
+    hidden = share.hidden, config.intermediate_size
+    parts = {
+        "qkv.": [(0, *heads), (0, *kv_heads), (0, *kv_heads)],
+        "out.weight": [(1, *heads)],
+        "gate_up.": [(0, *hidden), (0, *hidden)],
+        "down.weight": [(1, *hidden)],
+        "lm_head.": [(0, share.vocabulary, config.vocab_size)],
+    }
+    for ours, theirs in wanted.items():
+        for part, cuts in parts.items():
+            if f".{part}" in f".{ours}":
+                yield from ((name, *cut) for name, cut in zip(theirs, cuts, strict=False))
+
+
+def _cut(array: NDArray[Any], dimension: int, run: IndexRange, whole: int, *, source: str) -> NDArray[Any]:
+    if array.ndim <= dimension or array.shape[dimension] != whole:
+        shape = list(array.shape)
+        raise ModelError(f"{source} has shape {shape}; config.json asks for {whole} in place {dimension}")
+    rows = slice(run.start, run.stop)
+    return array[rows] if dimension == 0 else np.ascontiguousarray(array[:, rows])

@@ -14,7 +14,7 @@ from runtime.models.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class IndexRange:
     """Neighbours from `start` to before `stop`."""
 
     start: int
@@ -28,14 +28,14 @@ class Run:
         """The share of a rank in `whole` things."""
         return cls(start=whole * rank // world_size, stop=whole * (rank + 1) // world_size)
 
-    def times(self, size: int) -> Run:
+    def times(self, size: int) -> IndexRange:
         """The rows of these things, `size` each."""
-        return Run(start=self.start * size, stop=self.stop * size)
+        return IndexRange(start=self.start * size, stop=self.stop * size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What of a decoder one rank holds.
+    """The parts of a decoder that one rank holds.
 
     Attributes:
         heads: query heads.
@@ -44,10 +44,10 @@ class Share:
         vocabulary: rows of the output head.
     """
 
-    heads: Run
-    kv_heads: Run
-    hidden: Run
-    vocabulary: Run
+    heads: IndexRange
+    kv_heads: IndexRange
+    hidden: IndexRange
+    vocabulary: IndexRange
 
     @classmethod
     def of(cls, config: ModelConfig, rank: int, world_size: int) -> Self:
@@ -63,8 +63,8 @@ class Share:
         return cls(
             heads=heads,
             kv_heads=kv_heads,
-            hidden=Run.of(config.intermediate_size, rank, world_size),
-            vocabulary=Run.of(config.vocab_size, rank, world_size),
+            hidden=IndexRange.of(config.intermediate_size, rank, world_size),
+            vocabulary=IndexRange.of(config.vocab_size, rank, world_size),
         )
 
     def of_config(self, config: ModelConfig) -> ModelConfig:
@@ -77,11 +77,11 @@ class Share:
         )
 
 
-def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[Run, Run]:
+def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[IndexRange, IndexRange]:
     """Query heads of a rank, and the key/value heads that they read."""
     num_kv, group = config.num_kv_heads, config.num_queries_per_kv
     if world_size <= num_kv:
-        kv_heads = Run.of(num_kv, rank, world_size)
+        kv_heads = IndexRange.of(num_kv, rank, world_size)
         return kv_heads.times(group), kv_heads
     num_copies, rest = divmod(world_size, num_kv)
     if rest or num_copies > group:
@@ -90,7 +90,7 @@ def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[Run, Run]:
             f"possible are 1 to {num_kv} ranks and multiples of {num_kv} up to {config.num_heads}"
         )
     kv_head, copy = divmod(rank, num_copies)
-    queries = Run.of(group, copy, num_copies)
+    queries = IndexRange.of(group, copy, num_copies)
     first = kv_head * group
-    heads = Run(start=first + queries.start, stop=first + queries.stop)
-    return heads, Run(start=kv_head, stop=kv_head + 1)
+    heads = IndexRange(start=first + queries.start, stop=first + queries.stop)
+    return heads, IndexRange(start=kv_head, stop=kv_head + 1)

@@ -32,14 +32,14 @@ class Block(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one side sends: JSON-able fields, and arrays."""
+    """A message from one side: JSON-able fields, and arrays."""
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()
 
 
 class MessageEnd(Protocol):
-    """What a lane's server needs of its channel; see `Channel`."""
+    """The end of a channel that a lane's server needs; see `Channel`."""
 
     def receive(self) -> Message:
         """Wait for the next message."""

@@ -79,7 +79,7 @@ _hints = lru_cache(get_type_hints)
 
 
 def _arrays(value: Any) -> Sequence[Block]:
-    """What of a value follows the JSON."""
+    """Return what of a value follows the JSON."""
     if isinstance(value, Candidates):
         return _array(value.tokens, "int32"), _array(value.probabilities, "float64")
     if isinstance(value, ExitSignal):

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
+from typing import Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
-from runtime.backends.devices import EAGER
+from runtime.backends.lane_device import EAGER, Dtype
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
 from runtime.wire.channel import Block, Message
 from runtime.wire.measurement import Measurement
 
-Dtype = Literal["bfloat16", "float32", "int8", "int4"]
-"""Form of weights; int8 is computed with in bfloat16, on devices that can."""
 Spans = Sequence[tuple[str, float, float, int]]
 """Steps of the draft: `decoding.trace.Work`, start, end, rows."""
 
@@ -29,7 +27,7 @@ R = TypeVar("R")
 
 
 class Answer(NamedTuple, Generic[R]):
-    """What a lane replied, and when the operation started and ended there (`time.perf_counter`)."""
+    """A lane's reply, and when the operation started and ended there (`time.perf_counter`)."""
 
     value: R
     start_s: float
@@ -37,7 +35,7 @@ class Answer(NamedTuple, Generic[R]):
 
 
 class Handler(NamedTuple):
-    """What a lane does when it is asked for the operation of a name."""
+    """A function that a lane calls when it is asked for the operation of a name."""
 
     name: str
     run: Callable[[Message], codec.Written]
@@ -54,7 +52,7 @@ class Operation(Generic[R]):
 
     @classmethod
     def answer(cls, message: Message) -> Answer[R]:
-        """What the answer to the operation holds."""
+        """Read the answer to the operation."""
         fields = message.fields
         [base] = [base for base in cls.__orig_bases__ if get_origin(base) is Operation]  # type: ignore[attr-defined]
         [reply_type] = get_args(base)
@@ -62,7 +60,7 @@ class Operation(Generic[R]):
 
     @classmethod
     def handled_by(cls, handle: Callable[[Self], R]) -> Handler:
-        """What handles the operation in its lane."""
+        """Return what handles the operation in its lane."""
 
         def run(message: Message) -> codec.Written:
             return codec.write(handle(codec.read(cls, message.fields["fields"], message.blocks)))
@@ -75,7 +73,7 @@ class Operation(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ping(Operation[None]):
-    """Nothing; `load` is something to carry on the way there."""
+    """Do nothing; `load` is something to carry on the way there."""
 
     load: tuple[Block, ...] = ()
 
@@ -99,7 +97,7 @@ class LoadStreams(Operation[None]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterTraits:
-    """What a drafter needs and is for; see `runtime.drafters.window_drafter.WindowDrafter`."""
+    """The needs and the methods of a drafter; see `runtime.drafters.window_drafter.WindowDrafter`."""
 
     folder: Path
     feature_layers: tuple[int, ...]
@@ -136,7 +134,7 @@ class RowInvariance(NamedTuple):
         return self.is_invariant and self.least_rows == 1 and not self.instructions
 
     def __str__(self) -> str:
-        """For people, such as `exact, by calls of 2 rows and more, instructions up to AVX512_CORE_BF16`."""
+        """Say it for people, such as `exact, by calls of 2 rows and more, instructions up to AVX512_CORE_BF16`."""
         filled = f"calls of {self.least_rows} rows and more" if self.least_rows > 1 else ""
         by = ", ".join(filter(None, (filled, self.instructions)))
         exact = "exact" if self.is_invariant else "not exact: texts may differ from plain decoding's in near ties"
@@ -162,7 +160,7 @@ class KeepBusy(Operation[list[float]]):
 
 
 class Stop(Operation[None]):
-    """Nothing: a message that ends `KeepBusy` by merely being there."""
+    """Do nothing: a message that ends `KeepBusy` by merely being there."""
 
 
 # Of the target

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decoding.errors import LaneError
-from runtime.backends.devices import OPENVINO, require_device, require_form
+from runtime.backends.devices import require_device, require_form
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.weights.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
@@ -42,7 +42,7 @@ class CompiledModels:
         return TargetModel(backend, exit_of(stored.lm_head.weight, exits, backend))
 
     def load_streams(self, operation: LoadStreams) -> TargetModel:
-        """None: raises `LaneError`."""
+        """Raise `LaneError`: streams look at keys."""
         raise LaneError(
             f"{operation.drafter}: streams of a target need a lane of torch: they look at its keys, which are not there"
         )
@@ -69,11 +69,10 @@ class CompiledModels:
         return self._heads.load_drafter(operation)
 
     def _shared(self, operation: LoadDraft, dtype: np.dtype[Any]) -> StoredDecoder:
-        """What a draft shares with the target: no layers are needed."""
+        """Load what a draft shares with the target: no layers are needed."""
         return self._target or load_stored_decoder(operation.target, dtype, with_layers=False)
 
     def _open(self, stored: StoredDecoder, operation: LoadTarget | LoadDraft) -> CompiledDecoder:
-        require_device(operation.device)
-        require_form(operation.device, operation.device, operation.dtype)
-        device = operation.device.removeprefix(OPENVINO)
+        device = require_device(operation.device)
+        require_form(device.name, device.name, operation.dtype)
         return CompiledDecoder(stored, device=device, form=operation.dtype, num_threads=self._num_threads)

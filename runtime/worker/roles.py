@@ -44,7 +44,7 @@ F = TypeVar("F", ExitSignal, Verdict)
 
 
 def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
-    """What handles each operation of the target."""
+    """Return what handles each operation of the target."""
 
     def prefill(operation: PrefillTarget) -> Block | None:
         start, schedule = operation.start, operation.start.schedule
@@ -92,7 +92,7 @@ class DraftRole:
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
-        """What handles each operation."""
+        """Handlers of all operations."""
         return (
             PrepareDraft.handled_by(self.prepare),
             PrefillDraft.handled_by(self.prefill),

@@ -12,11 +12,12 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from decoding.errors import LaneError
-from runtime.backends.devices import EAGER, is_compiled
+from runtime.backends.lane_device import EAGER, Device
 from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.instruction_set import described
+from runtime.memory.collection import leave_imports_alone
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Message, MessageEnd
 from runtime.wire.codec import Written
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Models(Protocol):
-    """What loads the models of a lane; importing it imports the library that computes them."""
+    """A loader of a lane's models; importing it imports the library that computes them."""
 
     def load_target(self, operation: LoadTarget) -> TargetModel:
         """The target of a folder, with its exits if there are any."""
@@ -73,9 +74,11 @@ class LaneServer:
             *self._measure.handlers,
         )
 
-    def make_ready(self, device: str) -> None:
-        """Import what computes on a device, before anybody waits for it."""
+    def serve_on(self, device: str) -> None:
+        """Import what computes on a device, before anybody waits for it, and answer until the other end is gone."""
         self._models_on(device)
+        leave_imports_alone()
+        self.serve()
 
     def serve(self) -> None:
         """Answer until the other end is gone."""
@@ -152,8 +155,8 @@ class LaneServer:
         self._handle(*target_handlers(model), CheckRows.handled_by(check))
 
     def _models_on(self, device: str) -> Models:
-        """What loads models for a device; ranks load theirs by torch, which says what is amiss with other devices."""
-        by_graphs = is_compiled(device) and self._group is None
+        """Return what loads models for a device; ranks load theirs by torch, which refuses other devices."""
+        by_graphs = Device.of_lane(device).is_compiled and self._group is None
         if by_graphs not in self._models:
             self._models[by_graphs] = self._new_models(by_graphs=by_graphs)
         return self._models[by_graphs]

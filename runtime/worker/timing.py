@@ -40,7 +40,7 @@ class MeasureRole:
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
-        """What handles each operation."""
+        """Handlers of all operations."""
         return (
             Measure.handled_by(self.measure),
             KeepBusy.handled_by(self.keep_busy),
@@ -120,7 +120,7 @@ class MeasureRole:
     def _kept(
         self, model: TargetModel | WindowDrafter, measurement: Measurement, prepare: Callable[[], Prepared]
     ) -> Prepared:
-        """What was prepared aside before, if it was for the same model and size, however often it is timed."""
+        """Return what was prepared aside before, if it was for the same model and size, however often it is timed."""
         size = replace(measurement, repeats=1, warm_up=0)
         kept = self._aside.get(measurement.part)
         if kept is None or kept[0] is not model or kept[1] != size:
@@ -147,7 +147,7 @@ class MeasureRole:
 
 
 def _random_ids(config: ModelConfig, count: int) -> list[int]:
-    """The same in all ranks of a lane."""
+    """Return random ids, the same in all ranks of a lane."""
     ids: list[int] = np.random.default_rng(0).integers(config.vocab_size, size=count).tolist()
     return ids
 

@@ -8,7 +8,8 @@ import torch
 
 from decoding.errors import LaneError
 from runtime.backends.backend import Backend
-from runtime.backends.devices import EAGER
+from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams.folder import load_streams
@@ -40,8 +41,7 @@ class TorchModels:
         """
         dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
         if self._group.world_size > 1:
-            if operation.device != EAGER:
-                raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
+            self._require_own(Device.of_lane(operation.device))
             return load_sharded_target(operation, self._group, dtype=dtype)
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
@@ -71,5 +71,14 @@ class TorchModels:
         return drafter
 
     def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
-        torch.set_num_threads(torch_threads(operation.device, self._num_threads))
-        return backend_opener(operation.device, operation.dtype, num_threads=self._num_threads)
+        device = Device.of_lane(operation.device)
+        if self._group.world_size > 1:  # each rank has cores or a GPU of its own, and computes there eagerly
+            return lambda decoder: EagerBackend(decoder.to(self._group.device))
+        torch.set_num_threads(torch_threads(device, self._num_threads))
+        return backend_opener(device, operation.dtype, num_threads=self._num_threads)
+
+    def _require_own(self, device: Device) -> None:
+        """Raise `LaneError` where the ranks are asked to compute on what is not theirs."""
+        own = torch.device(self._group.device).type
+        if device.own_name.partition(":")[0] != own:
+            raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")

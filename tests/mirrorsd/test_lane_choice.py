@@ -29,7 +29,7 @@ def on(device, *, name=None):
 
 
 def test_a_profile_of_a_device_never_runs_on_another_one():
-    assert [spec.device for spec in profile_lanes(on("generic-cpu"))] == ["cpu"]
+    assert [spec.device.name for spec in profile_lanes(on("generic-cpu"))] == ["cpu"]
     with pytest.raises(ConfigError, match="lane 'cpu0' is on cuda:0 in the profile, and its name says cpu"):
         profile_lanes(on("cuda:0"))
     with pytest.raises(ConfigError, match="device 'cuda:7' is not there: this machine has no such device"):
@@ -45,7 +45,7 @@ def pair(tiny_folders, head_folders):
 def test_lanes_are_compiled_where_that_is_possible_and_torchs_elsewhere(pair, monkeypatch):
     forms = ("bfloat16", "float32", "int8", "int4")
     assert {usual_device(replace(pair, dtype=form)) for form in forms} == {"openvino:CPU"}
-    assert {spec.device for spec in chosen_lanes(None, None, pair)} == {"openvino:CPU"}
+    assert {spec.device.name for spec in chosen_lanes(None, None, pair)} == {"openvino:CPU"}
     monkeypatch.setattr("runtime.backends.devices._openvino_devices", lambda: ())
     assert usual_device(pair) == "cpu"
 

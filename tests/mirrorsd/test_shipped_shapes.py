@@ -6,7 +6,7 @@ from decoding.errors import ModelError
 from hwprofiles.model_shape import model_shape, shipped_models
 from mirrorsd.model_pair import find_pair
 from mirrorsd.shipped_shapes import is_shipped_shape, shipped_shape_folder
-from runtime.memory.needs import num_parameters
+from runtime.memory.model_bytes import num_parameters
 from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runtime.arrays import BFLOAT16
-from runtime.backends.cuda import static_texts
+from runtime.backends.cuda import static_memory
 from runtime.backends.openvino import texts
 from runtime.models import kv_cache
 
@@ -38,24 +38,24 @@ def no_numbers_in_memory_that_is_taken():
         clear()
 
     with _around_clearing(before) as patch:
-        made, restart, reserve = (getattr(texts.TextMemory, name) for name in ("_made", "restart", "reserve"))
+        made, restart, reserve = (getattr(texts.GrowingMemory, name) for name in ("_made", "restart", "reserve"))
 
         def poisoned(self, size):
             if size not in self._buffers:
-                fill(np.nan, made(self, size))
+                fill(np.nan, made(self, size).slots)
             return made(self, size)
 
         def poisoned_restart(self, num_slots=0):
-            fill(np.nan, *self._buffers.values())
+            fill(np.nan, *[buffer.slots for buffer in self._buffers.values()])
             restart(self, num_slots)
 
         def poisoned_reserve(self, num_slots, *, num_kept):
-            fill(np.nan, *[slots for size, slots in self._buffers.items() if size != self._num_slots])
+            fill(np.nan, *[one.slots for size, one in self._buffers.items() if size != self._num_slots])
             reserve(self, num_slots, num_kept=num_kept)
 
-        patch.setattr(texts.TextMemory, "_made", poisoned)
-        patch.setattr(texts.TextMemory, "restart", poisoned_restart)
-        patch.setattr(texts.TextMemory, "reserve", poisoned_reserve)
+        patch.setattr(texts.GrowingMemory, "_made", poisoned)
+        patch.setattr(texts.GrowingMemory, "restart", poisoned_restart)
+        patch.setattr(texts.GrowingMemory, "reserve", poisoned_reserve)
         yield
 
 
@@ -79,7 +79,7 @@ def _around_clearing(around: Callable):
         patch.setattr(texts, "clear", lambda slots: around([slots], lambda: clear(slots)))
         for kind, name, parts in (
             (kv_cache.KVCache, "_clear", lambda cache: [cache.keys, cache.values]),
-            (static_texts.TextMemory, "clear", lambda memory: [memory.slots_L2BKSH]),
+            (static_memory.CapturedMemory, "clear", lambda memory: [memory.slots]),
         ):
             patch.setattr(kind, name, _wrapped(getattr(kind, name), parts, around))
         yield patch

@@ -13,6 +13,7 @@ import torch
 from runtime.arrays import concatenated, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.self_test import is_row_invariant
 from tests.tiny_models import VOCAB_SIZE, tiny_target
@@ -31,7 +32,7 @@ def new_backends():
         yield (
             f"graphs {form}",
             lambda form=form, dtype=dtype: OpenVinoBackend(
-                tiny_target(**SIZES).to(dtype), device="CPU", form=form, num_threads=1
+                tiny_target(**SIZES).to(dtype), device=Device.of_lane("openvino:CPU"), form=form, num_threads=1
             ),
         )
 

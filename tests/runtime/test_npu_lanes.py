@@ -4,7 +4,7 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
-from runtime.backends import npu
+from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.measurement import Measurement
@@ -33,7 +33,7 @@ SCHEDULES = {
 @pytest.fixture(scope="module", autouse=True)
 def npu_on_cpu(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(npu.ON_CPU, "1")
+        patch.setenv(NPU_ON_CPU, "1")
         patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
         forget()
         yield

@@ -15,6 +15,7 @@ from mirrorsd.prompt_tokens import encode
 from runtime.arrays import inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from runtime.engine import Engine
@@ -37,7 +38,7 @@ def text(embedded_model_folder):
 
 def backend_of(folder, form):
     decoder = load_decoder(folder, dtype=torch.float32 if form == "float32" else torch.bfloat16)
-    return OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    return OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
 
 
 def prepare(backend, num_slots, num_prompt):

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
-from runtime.backends import npu
 from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.lanes.sequence_lanes import Listener
 from runtime.worker import torch_models
 from tests.runtime.backends.test_devices import forget
@@ -92,7 +92,7 @@ def ask(request, folders, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
         if draft_lane == "openvino:NPU":
-            patch.setenv(npu.ON_CPU, "1")
+            patch.setenv(NPU_ON_CPU, "1")
             forget()
         if request.param == "captured calls":
             patch.setattr(torch_models, "backend_opener", lambda *_, **__: lambda one: CudaBackend(one, device="cpu"))

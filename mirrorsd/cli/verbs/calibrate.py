@@ -95,9 +95,9 @@ def calibrate(
 def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
     """The option of `mirrorsd record` for a record that holds for the profile's lanes, by the first of these."""
     from mirrorsd.lane_choice import usual_device
-    from runtime.backends.devices import device_of
+    from runtime.backends.lane_device import Device
 
-    device = device_of(profile.lanes[0].name)
+    device = Device.of_lane(profile.lanes[0].name).name
     return () if device == usual_device(pair) else ("--device", device)
 
 

@@ -5,9 +5,7 @@ On the CPU the function itself is called on the same buffers. So everything but 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -26,9 +24,8 @@ Replay = Callable[[], object]
 class GraphCapture:
     """Captures functions that allocate nothing they leave behind, read no value on the host, and write buffers."""
 
-    def __init__(self, device: torch.device, *, stream: torch.cuda.Stream | None = None) -> None:
-        """Args: where; the stream that graphs are replayed in, None for the current one."""
-        self.device, self._stream = device, stream
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def captured(self, run: Replay) -> Replay:
@@ -46,40 +43,10 @@ class GraphCapture:
             # graphs of one pool share memory: they run one after the other, and leave nothing in it
             with torch.cuda.graph(graph, pool=self._pool):
                 run()
-        return lambda: self._replay(graph)
-
-    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
-        if self._stream is None:
-            graph.replay()
-            return
-        with torch.cuda.stream(self._stream):
-            graph.replay()
+        return graph.replay
 
 
 def wait(device: torch.device) -> None:
     """Until everything asked of a device by this thread is done."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
-
-
-def elapsed_s(run: Replay, device: torch.device, *, repeats: int) -> Sequence[float]:
-    """Seconds of runs that follow each other without a pause: by events on a GPU, by the clock on the CPU.
-
-    On a GPU the host is waited for only where it is slower than what it asks for.
-    """
-    if device.type != "cuda":
-        return [_clocked(run) for _ in range(repeats)]
-    with torch.cuda.device(device):
-        events = [new_event(enable_timing=True) for _ in range(repeats + 1)]
-        events[0].record()
-        for event in events[1:]:
-            run()
-            event.record()
-        events[-1].synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
-
-
-def _clocked(run: Replay) -> float:
-    start_s = time.perf_counter()
-    run()
-    return time.perf_counter() - start_s

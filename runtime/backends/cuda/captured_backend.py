@@ -10,23 +10,17 @@ import torch
 from torch import Tensor
 
 from runtime.backends.backend import Plan, Segment
-from runtime.backends.by_torch import ByTorch
 from runtime.backends.cuda.capture import GraphCapture, wait
-from runtime.backends.cuda.captured_calls import RowInputs, RowsCall, SegmentCall, SegmentShape
+from runtime.backends.cuda.captured_calls import CapturedInputs, CapturedSegment, CapturedShape, RowsCall
 from runtime.backends.cuda.pinned import Download, Upload
+from runtime.backends.cuda.static_memory import CapturedBranches, CapturedMemory, fitting
 from runtime.backends.cuda.static_sizes import ROWS, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
-from runtime.backends.cuda.static_texts import (
-    BranchRows,
-    StaticBranches,
-    StaticText,
-    TextMemory,
-    WindowThenBranches,
-    fitting,
-)
+from runtime.backends.eager import ByTorch
+from runtime.backends.static_sequences import StaticCalls, StaticRows, StaticText
 from runtime.models.decoder import Decoder
 
 
-class CudaBackend(ByTorch):
+class CudaBackend(StaticCalls, ByTorch):
     """Implements `runtime.backends.backend.Backend`; hidden states and logits are tensors of the device."""
 
     has_open_keys: bool = False
@@ -46,21 +40,21 @@ class CudaBackend(ByTorch):
         self.dtype = decoder.embedding.weight.dtype
         self._capture = GraphCapture(self.device)
         self._download = Download(self.device)
-        self._inputs: dict[tuple[int, int], RowInputs] = {}
+        self._inputs: dict[tuple[int, int], CapturedInputs] = {}
         self._ids: dict[int, Upload] = {}
-        self._texts: WeakSet[StaticText] = WeakSet()
-        self._branches: WeakSet[StaticBranches] = WeakSet()
+        self._memories: WeakSet[CapturedMemory] = WeakSet()
+        self._branches: WeakSet[CapturedBranches] = WeakSet()
         self._head = HeadCalls(decoder.logits, decoder.final_norm, self._capture)
 
     def new_text(self) -> StaticText:
         """Room for a text."""
-        text = StaticText(self.config, self.dtype, self.device)
-        self._texts.add(text)
-        return text
+        memory = CapturedMemory(self.config, 1, self.dtype, self.device)
+        self._memories.add(memory)
+        return StaticText(memory)
 
-    def new_branches(self, num_branches: int) -> StaticBranches:
+    def new_branches(self, num_branches: int) -> CapturedBranches:
         """Room for branches of a text."""
-        branches = StaticBranches(self.config, num_branches, self.dtype, self.device)
+        branches = CapturedBranches(self.config, num_branches, self.dtype, self.device)
         self._branches.add(branches)
         return branches
 
@@ -73,16 +67,16 @@ class CudaBackend(ByTorch):
         """
         sizes = [size for size in slot_buckets(plan.num_slots) if size >= slot_bucket(plan.least_slots)]
         with fitting("the calls of a sequence", self.device):
-            for text in self._texts:
-                text.memory.reserve(plan.num_slots)
+            for memory in self._memories:
+                memory.allocate(plan.num_slots)
                 for count in {row_bucket(min(rows, ROWS[-1])) for rows in plan.rows}:
-                    self._load(text.memory, plan.segments, (1, count), sizes)
+                    self._load(memory, plan.segments, (1, count), sizes)
                 if plan.prompt_segments:
                     for count in {ROWS[-1], row_bucket(min(plan.num_prompt, ROWS[-1]))}:
-                        self._load(text.memory, plan.prompt_segments, (1, count), slot_buckets(plan.num_prompt))
+                        self._load(memory, plan.prompt_segments, (1, count), slot_buckets(plan.num_prompt))
             for branches in self._branches:
                 if branches.num_branches and branches.num_branches == plan.num_branches:
-                    branches.memory.reserve(plan.num_slots)
+                    branches.memory.allocate(plan.num_slots)
                     self._load(branches.memory, plan.segments, (text_bucket(plan.num_branches), 1), sizes)
             for rows in plan.rows:
                 self._head.load(row_bucket(min(rows, ROWS[-1])))
@@ -96,23 +90,6 @@ class CudaBackend(ByTorch):
         own = self._ids[ids.numel()]
         own.send(ids.reshape(-1))
         return self._decoder.embedding(own.values).view(*ids.shape, self.config.hidden_size)  # type: ignore[no-any-return]
-
-    @torch.inference_mode()
-    def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Any, mask: Any = None, cache: Any
-    ) -> Tensor:
-        """Hidden states after layer `stop`; raises `LaneError` where a text has too few slots."""
-        if start == stop:
-            return x_BTD
-        positions = torch.as_tensor(positions)
-        mask = None if mask is None else torch.as_tensor(mask).to(self.dtype)
-        segment = start, stop
-        if isinstance(cache, WindowThenBranches):
-            return self._window_then_branches(x_BTD, segment, positions, cache)
-        if isinstance(cache, BranchRows):
-            return self._run_branches(x_BTD, segment, cache)
-        assert isinstance(cache, StaticText), "a text of another back end"
-        return self._run_text(x_BTD, segment, positions, cache, mask)
 
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm alone."""
@@ -131,11 +108,11 @@ class CudaBackend(ByTorch):
         """Until everything asked for is done."""
         wait(self.device)
 
-    def _run_text(
-        self, x_BTD: Tensor, segment: Segment, positions: Tensor, text: StaticText, mask: Tensor | None
-    ) -> Tensor:
+    def _run_text(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, text: Any) -> Tensor:
+        positions, memory = torch.as_tensor(positions), text.memory
+        mask = None if mask is None else torch.as_tensor(mask).to(self.dtype)
         num_rows, first = x_BTD.shape[1], text.cursor
-        text.memory.require(first + num_rows)
+        memory.reserve(first + num_rows)
         # rows of a tree see each other in no text's order, so they stay in one call
         cuts = [(0, num_rows)] if mask is not None and num_rows <= ROWS[-1] else list(pieces(first, num_rows))
         done = []
@@ -147,17 +124,17 @@ class CudaBackend(ByTorch):
             block = None if mask is None else mask[start:stop, first + start : first + stop]
             places = torch.arange(first + start, first + start + count)[None]
             inputs.fill(x_BTD[:, start:stop], padded, places, block)
-            shape = SegmentShape(*segment, 1, count, slot_bucket(first + stop))
-            done.append(self._call(text.memory, shape)(1, stop - start))
+            shape = CapturedShape(*segment, 1, count, slot_bucket(first + stop))
+            done.append(self._call(memory, shape)(1, stop - start))
         return done[0] if len(done) == 1 else torch.cat(done, dim=1)
 
-    def _run_branches(self, x_R1D: Tensor, segment: Segment, rows: BranchRows) -> Tensor:
+    def _run_branches(self, x_R1D: Tensor, segment: Segment, _: Any, rows: StaticRows) -> Tensor:
         """One call for every number of slots that a row of theirs looks at: seldom more than one."""
-        places_R, memory = rows.positions_RT[:, 0], rows.branches.memory
+        places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
         sizes = [slot_bucket(place + 1) for place in places_R.tolist()]
-        count = text_bucket(rows.first + len(places_R))
+        count = text_bucket(first + len(places_R))
         inputs, out_R1D = self._inputs_of(count, 1), torch.empty_like(x_R1D)
-        own = slice(rows.first, rows.first + len(places_R))
+        own = slice(first, first + len(places_R))
         for size in sorted(set(sizes)):
             is_own = torch.tensor([other == size for other in sizes])
             places = torch.full((count, 1), size - 1)
@@ -167,41 +144,32 @@ class CudaBackend(ByTorch):
             x_B1D = inputs.x_BTD.clone()
             x_B1D[own] = x_R1D
             inputs.fill(x_B1D, positions, places)
-            found = self._call(memory, SegmentShape(*segment, count, 1, size))(count, 1)[own]
+            found = self._call(memory, CapturedShape(*segment, count, 1, size))(count, 1)[own]
             if is_own.all():
                 return found
             is_here = is_own.to(self.device)[:, None, None]
             out_R1D = torch.where(is_here, found, out_R1D)
         return out_R1D
 
-    def _window_then_branches(
-        self, x_BTD: Tensor, segment: Segment, positions: Tensor, both: WindowThenBranches
-    ) -> Tensor:
-        count, text = both.num_window, both.text
-        window = self._run_text(x_BTD[:, :count], segment, positions[:count], text, None)
-        both.rows.branches.copy(text, slice(*segment), text.cursor, text.cursor + count)
-        after = self._run_branches(x_BTD[0, count:, None], segment, both.rows)
-        return torch.cat([window, after.transpose(0, 1)], dim=1)
-
-    def _load(self, memory: TextMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
+    def _load(self, memory: CapturedMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
         """Have the calls of segments captured, on inputs that harm nothing."""
         for segment in segments:
             for size in sizes:
                 self._inputs_of(*counts).restart()
-                self._call(memory, SegmentShape(*segment, *counts, size))
+                self._call(memory, CapturedShape(*segment, *counts, size))
 
-    def _call(self, memory: TextMemory, shape: SegmentShape) -> SegmentCall:
+    def _call(self, memory: CapturedMemory, shape: CapturedShape) -> CapturedSegment:
         """The call of a shape, captured when it is first asked for: on the inputs that there are."""
         if shape not in memory.calls:
             inputs = self._inputs_of(shape.num_texts, shape.num_rows)
-            with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} slots", self.device):
-                memory.calls[shape] = SegmentCall(self._decoder, shape, inputs, memory.slots_L2BKSH, self._capture)
+            with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):
+                memory.calls[shape] = CapturedSegment(self._decoder, shape, inputs, memory.slots, self._capture)
         return memory.calls[shape]
 
-    def _inputs_of(self, num_texts: int, num_rows: int) -> RowInputs:
+    def _inputs_of(self, num_texts: int, num_rows: int) -> CapturedInputs:
         key = num_texts, num_rows
         if key not in self._inputs:
-            self._inputs[key] = RowInputs(*key, self.config.hidden_size, self.dtype, self.device)
+            self._inputs[key] = CapturedInputs(*key, self.config.hidden_size, self.dtype, self.device)
         return self._inputs[key]
 
 

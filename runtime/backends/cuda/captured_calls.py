@@ -19,7 +19,7 @@ from runtime.models.attention import LayerKeys, Piece, Sight, mask_for_groups
 from runtime.models.decoder import Decoder, causal_mask
 
 
-class SegmentShape(NamedTuple):
+class CapturedShape(NamedTuple):
     """Layers `start` + 1 to `stop` over the rows of some texts that look at so many slots."""
 
     start: int
@@ -29,8 +29,8 @@ class SegmentShape(NamedTuple):
     num_slots: int
 
 
-class RowInputs:
-    """What goes into a call over so many texts and rows: hidden states, places, and who sees whom.
+class CapturedInputs:
+    """Inputs of a call over so many texts and rows: hidden states, places, and who sees whom.
 
     Attributes:
         x_BTD: hidden states; of rows that fill up what they were before, which is finite.
@@ -78,7 +78,7 @@ class RowInputs:
 class StaticKeys(LayerKeys):
     """Keys and values of the texts of a call, in slots that are there before it."""
 
-    def __init__(self, slots_L2BKSH: Tensor, rows: RowInputs) -> None:
+    def __init__(self, slots_L2BKSH: Tensor, rows: CapturedInputs) -> None:
         self._slots, self._rows = slots_L2BKSH, rows
         self._numbers_S = torch.arange(slots_L2BKSH.shape[4], device=slots_L2BKSH.device)
 
@@ -98,8 +98,8 @@ class StaticKeys(LayerKeys):
         return (Piece(slice(None), None, mask_for_groups(seen_BTS[:, None], num_queries_per_kv)),)
 
 
-class SegmentCall:
-    """Layers over the rows of a `RowInputs`, whose keys and values lie in one memory.
+class CapturedSegment:
+    """Layers over the rows of a `CapturedInputs`, whose keys and values lie in one memory.
 
     Attributes:
         run: the computation on the buffers, kernel by kernel.
@@ -107,7 +107,7 @@ class SegmentCall:
     """
 
     def __init__(
-        self, decoder: Decoder, shape: SegmentShape, rows: RowInputs, slots_L2BKSH: Tensor, capture: GraphCapture
+        self, decoder: Decoder, shape: CapturedShape, rows: CapturedInputs, slots_L2BKSH: Tensor, capture: GraphCapture
     ) -> None:
         keys = StaticKeys(slots_L2BKSH[:, :, : shape.num_texts, :, : shape.num_slots], rows)
         out_BTD = torch.zeros_like(rows.x_BTD)
@@ -141,7 +141,7 @@ class RowsCall:
         self.replay = capture.captured(run)
 
     def __call__(self, x_TD: Tensor) -> Tensor:
-        """What the rows come out as, in memory of their own."""
+        """Return the results of rows, in memory of their own."""
         self._x_MD[: len(x_TD)] = x_TD
         self.replay()
         return self._out_MV[: len(x_TD)].clone()

@@ -29,7 +29,7 @@ _REFUSED: Final = 3
 
 
 def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> bytes:
-    """What a graph was compiled to.
+    """Compile a graph in a process of its own, and return the result.
 
     Raises:
         LaneError: the compiler refused it, ended its process, or took too long; names the graph and what to do.

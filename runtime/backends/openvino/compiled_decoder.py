@@ -22,19 +22,20 @@ from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Head, Plan, Segment
-from runtime.backends.openvino.adapter import CompiledAdapter
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats
 from runtime.backends.openvino.graphs.graph import require_architecture
-from runtime.backends.openvino.graphs.head_graphs import HeadGraphs
+from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter, HeadGraphs
 from runtime.backends.openvino.graphs.layer_graphs import LayerGraphs
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
-from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
+from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
-from runtime.backends.openvino.weights.packing import Form, arithmetic, packed
+from runtime.backends.openvino.weights.packing import arithmetic, packed
+from runtime.backends.static_sequences import StaticCalls, StaticRows
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.blocks import to_array
 from runtime.wire.channel import Block
@@ -43,15 +44,15 @@ _MOST_PROBED_CALLS: Final = 8
 """For one number of rows: a probe takes as long as some tens of calls of one layer."""
 
 
-class CompiledDecoder:
+class CompiledDecoder(StaticCalls):
     """Implements `runtime.backends.backend.Backend` on a device of OpenVINO; arrays are numpy's."""
 
     has_open_keys: bool = False
     device: Any = None
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
-    def __init__(self, stored: StoredDecoder, *, device: str, form: Form, num_threads: int) -> None:
-        """Args: its weights, which graphs may take away; OpenVINO's name of a device; their form; threads of a call.
+    def __init__(self, stored: StoredDecoder, *, device: Device, form: Dtype, num_threads: int) -> None:
+        """Args: its weights, which graphs may take away; one of OpenVINO's devices; their form; threads of a call.
 
         Raises:
             ModelError: the architecture has no graph.
@@ -70,7 +71,7 @@ class CompiledDecoder:
         self._heads: list[HeadGraphs] = []
         self._floor = 1
         # of the rows that have passed some layers: masks are made once for a pass, however often it is cut
-        self._under_way: tuple[tuple[Any, Any, StaticText], list[tuple[int, int, Rows]]] | None = None
+        self._under_way: tuple[tuple[Any, Any, GrowingText], list[tuple[int, int, CallRows]]] | None = None
         self._head = self._new_head(stored.lm_head.weight)
 
     @property
@@ -78,16 +79,16 @@ class CompiledDecoder:
         """Rows that calls are filled up to, as far as a sequence was prepared."""
         return self._floor
 
-    def new_text(self) -> StaticText:
+    def new_text(self) -> GrowingText:
         """Room for a text."""
-        return StaticText(self.config, self._kept_dtype)
+        return GrowingText(GrowingMemory(self.config, 1, self._kept_dtype))
 
-    def new_branches(self, num_branches: int) -> StaticBranches:
+    def new_branches(self, num_branches: int) -> GrowingBranches:
         """Room for branches of a text, in place of those before."""
         self._graphs.forget_branches()
-        filled_up = self._floor - 1 if self._limits.has_open_sizes else self._bucket(max(1, num_branches))
+        filled_up = self._floor - 1 if self._limits.device.has_open_sizes else self._bucket(max(1, num_branches))
         room = num_branches + filled_up if num_branches else 0
-        return StaticBranches(self.config, num_branches, self._kept_dtype, room=room)
+        return GrowingBranches(GrowingMemory(self.config, room, self._kept_dtype), num_branches)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
@@ -97,7 +98,7 @@ class CompiledDecoder:
             LaneError: the device refuses a graph.
         """
         self._limits.require(plan)
-        if self._limits.is_probed:
+        if not self._limits.device.is_npu:
             self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = self._numbers_of_texts(plan)
@@ -106,7 +107,7 @@ class CompiledDecoder:
         for segment in plan.segments:
             self._make_ready(segment, [(1, count) for count in self._rows | self._single], sizes)
             self._make_ready(segment, [(count, 1) for count in self._num_texts], sizes)
-        if not self._limits.has_open_sizes:
+        if not self._limits.device.has_open_sizes:
             for segment in plan.prompt_segments:
                 self._make_ready(segment, [(1, count) for count in PROMPT_ROWS], slot_buckets(plan.num_prompt))
         for head in self._heads:
@@ -116,26 +117,6 @@ class CompiledDecoder:
     def embedding(self, ids: NDArray[np.int64]) -> Floats:
         """Hidden states that enter the first layer."""
         return self._stored.embedded(ids)
-
-    def run_layers(
-        self,
-        x_BTD: Floats,
-        start: int,
-        stop: int,
-        *,
-        positions: NDArray[np.int64],
-        mask: Floats | None = None,
-        cache: Any,
-    ) -> Floats:
-        """Hidden states after layer `stop`."""
-        if start == stop:
-            return x_BTD
-        if isinstance(cache, WindowThenBranches):
-            return self._window_then_branches(x_BTD, (start, stop), positions, cache)
-        if isinstance(cache, BranchRows):
-            return self._run(x_BTD, (start, stop), positions, cache.rows)
-        assert isinstance(cache, StaticText), "a text of another back end"
-        return self._run_text(x_BTD, (start, stop), positions, mask, cache)
 
     def normalise(self, x: Floats) -> Floats:
         """The final norm alone, in the type of arithmetic: all heads read the same numbers."""
@@ -182,18 +163,16 @@ class CompiledDecoder:
         return to_array(block).astype(np.float32)
 
     def on_host(self, *arrays: Any) -> tuple[Any, ...]:
-        """They are there."""
+        """Return the arrays, which are there."""
         return arrays
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Return at once: nothing is under way."""
 
     def _rounded(self, x: Floats) -> Floats:
         return x.astype(self._arithmetic).astype(np.float32)
 
-    def _run_text(
-        self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], mask: Floats | None, text: StaticText
-    ) -> Floats:
+    def _run_text(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, text: Any) -> Floats:
         """Rows of a text, in as many calls as there are graphs for."""
         known, given = self._under_way, (positions, mask, text)
         if segment[0] and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
@@ -204,23 +183,16 @@ class CompiledDecoder:
         done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
-    def _calls(self, num_rows: int, mask: Floats | None, text: StaticText) -> list[tuple[int, int, Rows]]:
+    def _calls(self, num_rows: int, mask: Floats | None, text: GrowingText) -> list[tuple[int, int, CallRows]]:
         """First and last row of every call, and where they go: in the text's order, or by a mask, all at once."""
         text.reserve(num_rows)
         cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
         return [(first, last, text.rows(first, last, mask)) for first, last in cuts]
 
-    def _window_then_branches(
-        self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], both: WindowThenBranches
-    ) -> Floats:
-        count, text = both.num_window, both.text
-        window = self._run_text(x_BTD[:, :count], segment, positions[:count], None, text)
-        both.branches.copy(text, slice(*segment), text.cursor, text.cursor + count)
-        x_R1D = x_BTD[0, count:, None]
-        after = self._run(x_R1D, segment, positions[count:, None], both.rows.rows)
-        return np.concatenate([window, after.transpose(1, 0, 2)], axis=1)
+    def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: StaticRows) -> Floats:
+        return self._run(x_RTD, segment, positions, rows.call)
 
-    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: Rows) -> Floats:
+    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:
         num_texts, num_rows, _ = x_BTD.shape
         if num_texts == 1:
             num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))
@@ -240,10 +212,10 @@ class CompiledDecoder:
                 self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
 
     def _numbers_of_texts(self, plan: Plan) -> set[int]:
-        """Those of calls over branches: exact ones where sizes are open, since a text more costs what a row does."""
+        """Sizes of calls over branches: exact ones where sizes are open, where one more costs what a row does."""
         if not plan.num_branches:
             return set()
-        if not self._limits.has_open_sizes:
+        if not self._limits.device.has_open_sizes:
             return {self._bucket(plan.num_branches)}
         counts = range(plan.least_branches or plan.num_branches, plan.num_branches + 1)
         return {max(count, self._floor) for count in counts}
@@ -290,9 +262,9 @@ class CompiledDecoder:
     @property
     def _single(self) -> set[int]:
         """The size of single rows, if they are never filled up further."""
-        return {self._bucket(1)} if self._limits.has_open_sizes else set()
+        return {self._bucket(1)} if self._limits.device.has_open_sizes else set()
 
-    def _new_head(self, rows_VD: NDArray[Any], form: Form | None = None) -> Head:
+    def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
         form = form or ("int8" if self._form == "int4" else self._form)  # what int4 would cost most
         matrix = packed(rows_VD, form, self._kept_dtype)
         head = HeadGraphs(matrix, self._compiler, self._limits, self._constants)

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import LaneError
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compile_apart import compiled_apart
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.settings import settings_of
 from runtime.backends.openvino.weights.kept_files import path_of, read, write
-from runtime.backends.openvino.weights.packing import Form
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 
@@ -28,10 +27,10 @@ _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 class Compiler:
     """Compiles for one device, with so many threads."""
 
-    def __init__(self, device: str, form: Form, num_threads: int) -> None:
-        self.device, self.form = device, form
+    def __init__(self, device: Device, form: Dtype, num_threads: int) -> None:
+        self.device, self.form = device.own_name, form
         self._settings = settings_of(device, form, num_threads)
-        self._limits = limits_of(device)
+        self._compiles_apart = device.is_npu
 
     @cached_property
     def _core(self) -> ov.Core:
@@ -39,7 +38,7 @@ class Compiler:
 
     @cached_property
     def _identity(self) -> Mapping[str, Any]:
-        """What decides about a compiled graph besides the graph."""
+        """All that decides about a compiled graph besides the graph."""
         computing = "CPU" if self._settings.cpu else self.device
         return {
             "openvino": ov.get_version(),
@@ -70,7 +69,7 @@ class Compiler:
         path = path_of(json.dumps({**self._identity, **key}, sort_keys=True, default=str), ".blob")
         if (found := self._read(path)) is not None:
             return found
-        if self._limits.compiles_apart:
+        if self._compiles_apart:
             made, content = self._made_apart(build())
         else:
             made = self.compiled(build())

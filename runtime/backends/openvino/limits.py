@@ -11,32 +11,26 @@ import numpy as np
 
 from decoding.errors import ConfigError
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends import npu
 from runtime.backends.backend import Plan
+from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the graphs for a device.
+    """What compiled models of a device have to keep to.
 
     Attributes:
-        device: OpenVINO's name of it.
+        device: whose they are.
         half: its type of 16 bits; float32 where it has none.
         rows: numbers of rows that calls have; empty for any (`buckets.row_bucket`).
-        num_slots: slots that a graph has at most, one of which is spare; None for any number.
-        is_probed: whether it is asked from how many rows on a row's bits stay the same (`row_floor`).
-        compiles_apart: whether its compiler may end the process, and is given one of its own.
-        has_open_sizes: whether one graph serves any number of texts, rows and slots, else there is one for every size.
+        num_slots: KV positions that a compiled model has at most, one of which is spare; None for any number.
     """
 
-    device: str
-    half: np.dtype[Any] = BFLOAT16
+    device: Device
+    half: np.dtype[Any]
     rows: tuple[int, ...] = ()
     num_slots: int | None = None
-    is_probed: bool = True
-    compiles_apart: bool = False
-    has_open_sizes: bool = False
 
     def bucket(self, count: int) -> int:
         """Rows of the graph that serves so many.
@@ -48,7 +42,7 @@ class Limits:
             return row_bucket(count)
         if count > self.rows[-1]:
             raise ConfigError(
-                f"a step of {count} rows does not fit openvino:{self.device}: its graphs have {self.rows[-1]} at most. "
+                f"a step of {count} rows does not fit {self.device.name}: its graphs have {self.rows[-1]} at most. "
                 "Fewer branches or a shorter window do"
             )
         return self.rows[bisect_left(self.rows, count)]
@@ -65,25 +59,16 @@ class Limits:
         if self.num_slots is None or slot_bucket(plan.num_slots) <= self.num_slots:
             return
         raise ConfigError(
-            f"a sequence of {plan.num_slots} slots, {plan.num_prompt} of them its prompt's, does not fit "
-            f"openvino:{self.device}: it has {self.num_slots - 1} at most. A shorter prompt or fewer new tokens do"
+            f"a sequence of {plan.num_slots} KV positions, {plan.num_prompt} of them its prompt's, does not fit "
+            f"{self.device.name}: it has {self.num_slots - 1} at most. A shorter prompt or fewer new tokens do"
         )
 
 
-def limits_of(device: str) -> Limits:
-    """Those of a device, by OpenVINO's name."""
-    if device == "CPU":
-        return Limits(device=device, half=BFLOAT16 if _cpu_computes_bfloat16() else FLOAT32, has_open_sizes=True)
-    if device.split(".", maxsplit=1)[0] != "NPU":
-        return Limits(device=device)
-    return Limits(
-        device=device,
-        half=np.dtype(np.float16),
-        rows=npu.ROWS,
-        num_slots=npu.SLOTS,
-        is_probed=False,
-        compiles_apart=True,
-    )
+def limits_of(device: Device) -> Limits:
+    """Return the limits of a device."""
+    if device.is_npu:
+        return Limits(device, np.dtype(np.float16), NPU_ROWS, NPU_POSITIONS)
+    return Limits(device, FLOAT32 if device.has_open_sizes and not _cpu_computes_bfloat16() else BFLOAT16)
 
 
 @cache

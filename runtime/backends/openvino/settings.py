@@ -1,8 +1,9 @@
 """How OpenVINO is told to compile, by device and form of weights; plain data, which a process of its own can be sent.
 
 On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head did not compile
-(2026.4). With the switch of `runtime.backends.npu` the same path compiles for the CPU and computes in float32: defaults
-of the CPU say so, since a graph that was read from disk has forgotten what it was compiled with.
+(2026.4). Where `runtime.backends.lane_device` says that the NPU is the CPU, the same path compiles for the CPU and
+computes in float32: defaults of the CPU say so, since a graph that was read from disk has forgotten what it was
+compiled with.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.backends import npu
+from runtime.backends.lane_device import Device, npu_is_on_cpu
 from runtime.backends.openvino.library import ov
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Of one device: of its graphs, and defaults of the CPU where graphs of another name end up there."""
+    """Settings of a device's graphs, and of the CPU where graphs of another name end up there."""
 
     graph: dict[str, Any]
     cpu: dict[str, Any] = field(default_factory=dict)
@@ -29,12 +30,12 @@ class Settings:
         return core
 
 
-def settings_of(device: str, form: str, num_threads: int) -> Settings:
-    """How graphs of a form are compiled for a device."""
-    if device.split(".", maxsplit=1)[0] == "NPU":
+def settings_of(device: Device, form: str, num_threads: int) -> Settings:
+    """Return how graphs of a form are compiled for a device."""
+    if device.is_npu:
         return _npu_settings(num_threads)
     graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if form == "float32" else "bf16"}
-    if device == "CPU":
+    if device.has_open_sizes:
         graph |= _cpu_settings(num_threads)
     if form in ("int8", "int4"):
         # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
@@ -44,7 +45,7 @@ def settings_of(device: str, form: str, num_threads: int) -> Settings:
 
 def _npu_settings(num_threads: int) -> Settings:
     graph = {"NPU_USE_NPUW": "YES", "NPUW_ONLINE_PIPELINE": "NONE", "NPUW_DEVICES": "NPU"}
-    if not npu.is_on_cpu():
+    if not npu_is_on_cpu():
         return Settings(graph=graph)
     return Settings(
         graph=graph | {"NPUW_DEVICES": "CPU"},

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from runtime.arrays import FLOAT32, as_array, as_tensor
 from runtime.backends.backend import Head
-from runtime.backends.openvino.adapter import CompiledAdapter
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
-from runtime.backends.openvino.weights.packing import Form
+from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter
 from runtime.models.decoder import Decoder
 from runtime.storage.stored_decoder import stored_form
 from runtime.wire.blocks import to_tensor
@@ -23,7 +23,7 @@ class OpenVinoBackend(CompiledDecoder):
 
     device = torch.device("cpu")
 
-    def __init__(self, decoder: Decoder, *, device: str, form: Form, num_threads: int) -> None:
+    def __init__(self, decoder: Decoder, *, device: Device, form: Dtype, num_threads: int) -> None:
         """Args: its weights, which are taken away as they are rounded, if they have to be; else as `CompiledDecoder`.
 
         Raises:

@@ -86,4 +86,4 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
         tracks = ParallelTracks(sizes, group)
     randomise(tracks, config.seed, dtype=dtype)
     tracks.rotary = Rotary(sizes.track, target.max_position)
-    return TrackDrafter(as_draft(tracks.eval(), target.vocab_size))
+    return TrackDrafter(as_draft(tracks.eval().to(group.device), target.vocab_size))

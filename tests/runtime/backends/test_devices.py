@@ -8,6 +8,7 @@ import torch
 
 from decoding.errors import ConfigError
 from runtime.backends import devices
+from runtime.backends.lane_device import CORES, Device
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.lane_set import LaneSet
 
@@ -25,10 +26,11 @@ from runtime.lanes.lane_set import LaneSet
         ("openvino:NPU", "openvino:NPU"),
         ("cuda:0", "cuda:0"),
         ("cuda:1#2", "cuda:1"),
+        ("cuda:1-2ranks", "cuda:1"),
     ],
 )
 def test_a_lanes_name_says_its_device(lane, device) -> None:
-    assert devices.device_of(lane) == device
+    assert Device.of_lane(lane).name == device
 
 
 @pytest.mark.parametrize("lane", ["cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"])
@@ -51,13 +53,18 @@ def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
     ],
 )
 def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend) -> None:
-    assert devices.backend_of(device) == backend
-    assert devices.runs_streams(device) == (backend == "torch")
+    assert Device.of_lane(device).backend == backend
+    assert Device.of_lane(device).has_open_keys == (backend == "torch")
+
+
+def test_ranks_have_gpus_that_follow_each_other_and_share_cores() -> None:
+    assert [Device.of_lane("cuda:1-2ranks").of_rank(rank).own_name for rank in (0, 1)] == ["cuda:1", "cuda:2"]
+    assert Device.of_lane("big-2ranks").of_rank(1) == CORES
 
 
 def test_what_a_device_computes_with_is_known_of_those_that_are_there() -> None:
     asked = [("cpu", "float32"), ("cpu", "int8"), ("openvino:CPU", "int8"), ("openvino:NPU", "int8"), ("tpu", "int8")]
-    assert [devices.computes(*one) for one in asked] == [True, False, True, False, False]
+    assert [form in devices.status_of(name).forms for name, form in asked] == [True, False, True, False, False]
 
 
 def test_every_device_has_lanes_and_forms_or_a_reason() -> None:
@@ -81,8 +88,8 @@ def only(monkeypatch, *there):
 
 
 def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_that_are_there(monkeypatch) -> None:
-    cpu = devices.Device(name="cpu", description="", forms=("float32",), lanes="all")
-    gone = devices.Device(name="openvino:NPU", description="", missing="no driver")
+    cpu = devices.DeviceStatus(name="cpu", description="", forms=("float32",), lanes="all")
+    gone = devices.DeviceStatus(name="openvino:NPU", description="", missing="no driver")
     only(monkeypatch, cpu, gone)
     with pytest.raises(ConfigError, match=r"device 'openvino:NPU' is not there: no driver\. Devices here: cpu$"):
         LaneSpec(name="openvino:NPU")

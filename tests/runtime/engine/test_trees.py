@@ -7,13 +7,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from decoding import metrics
-from decoding.errors import ConfigError, LaneError
+from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters import registry as drafter_kinds
-from runtime.lanes.sequence_lanes import Listener
-from runtime.verification.rules import Sampling
-from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tree_doubles import TreeDrafter
@@ -88,14 +85,6 @@ def test_temperature_zero_is_greedy_under_every_rule(run, tiny_folders, rule) ->
     assert metrics.mean_acceptance_length([found.trace]) > 1.5
 
 
-@pytest.mark.parametrize("draft_lane", ["small", "big"])
-@pytest.mark.parametrize("seed", range(5))
-def test_sampled_text_under_match_is_that_of_plain_sampling(run, tiny_folders, draft_lane, seed) -> None:
-    expected = plain.continue_text(tiny_folders.decoder, PROMPT, 24, Sampling("match", 1.0, seed), eos=(EOS,))
-    found = run(draft_lane=draft_lane, temperature=1.0, seed=seed)
-    assert list(found.tokens) == expected
-
-
 def chi_square(run, decoder, count=300, **options):
     """Statistic and degrees of freedom of the second new token against plain sampling at temperature 2."""
     prompt = [5, 17]
@@ -137,26 +126,6 @@ def test_the_trace_tells_trees_as_it_tells_chains(run) -> None:
     assert max(entry.num_drafted for entry in trace.rounds) == 10
 
 
-@pytest.mark.parametrize("rounds_before", [0, 2])
-def test_a_dead_drafter_leaves_the_text_as_it_was(run, engine, tiny_folders, rounds_before) -> None:
-    expected = plain.continue_text(tiny_folders.decoder, PROMPT, 24)
-    rounds = []
-
-    def kill(tokens):
-        rounds.append(tokens)
-        if len(rounds) == rounds_before + 1:
-            engine.lane("small").die()
-
-    found = run(eos_token_ids=(), listener=Listener(on_tokens=kill))
-    assert list(found.tokens) == expected
-    (event,) = found.trace.events
-    assert event.lane == "small"
-    assert "the target goes on alone" in event.text
-    assert [entry.num_drafted > 0 for entry in found.trace.rounds][rounds_before + 1 :] == [False] * (
-        len(found.trace.rounds) - rounds_before - 1
-    )
-
-
 def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_folders) -> None:
     hydra = schedule_of(folders).model_copy(update={"method": "hydra"})
     with pytest.raises(ConfigError, match="method is hydra, but the drafter trees is one for medusa or eagle2"):
@@ -164,12 +133,3 @@ def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_fold
     chain = schedule_of(folders).model_copy(update={"drafter": str(tiny_folders.drafter)})
     with pytest.raises(ConfigError, match="method is medusa, but the drafter drafter is one for speculative or mirror"):
         engine.generate(chain, PROMPT, max_new_tokens=4)
-
-
-def test_steps_of_a_head_can_be_timed_and_those_of_a_draft_model_cannot(engine, folders) -> None:
-    lane = engine.load_draft("small", str(folders / "trees"))
-    assert len(lane.measure(Measurement(part="head_step", rows=3, context=8, repeats=2))) == 2
-    with pytest.raises(LaneError, match="is a head, its part is head_step"):
-        lane.measure(Measurement(part="draft_step"))
-    with pytest.raises(LaneError, match="draft_streams cannot be timed"):
-        lane.measure(Measurement(part="draft_streams"))

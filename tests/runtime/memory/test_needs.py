@@ -9,25 +9,17 @@ import torch
 
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
 from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.texts import StaticText
+from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import packed
 from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
-from runtime.memory.needs import (
-    COMPILED_PROCESS_BYTES,
-    ITEM_BYTES,
-    PROCESS_BYTES,
-    DraftSize,
-    LaneNeed,
-    draft_size,
-    keys_values_bytes,
-    memory_needed,
-    num_parameters,
-    weight_bytes,
-)
+from runtime.memory.draft_sizes import DraftSize
+from runtime.memory.model_bytes import ITEM_BYTES, keys_values_bytes, num_parameters, weight_bytes
+from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed, draft_size, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
@@ -244,11 +236,11 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     for lane in ("openvino:CPU@1", "openvino:NPU"):
         schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
         needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
-    text = StaticText(config, limits_of("CPU").half)
+    text = GrowingText(GrowingMemory(config, 1, limits_of(Device.of_lane("openvino:CPU")).half))
     text.start(300)
     for length in (100, 200, 300):
         text.memory.reserve(length, num_kept=0)
-    held = sum(buffer.nbytes for buffer in text.memory._buffers.values())
+    held = sum(buffer.slots.nbytes for buffer in text.memory._buffers.values())
     assert needs["openvino:CPU@0"].keys_values == needs["openvino:CPU@1"].keys_values == held
     assert needs["openvino:CPU@1"].branches == num_roots(MIRROR) * held
     assert needs["openvino:NPU"].branches == 2 * num_roots(MIRROR) * needs["openvino:NPU"].keys_values

@@ -14,8 +14,7 @@ import torch
 from torch.distributed import FileStore
 
 from decoding.errors import LaneError
-from runtime.parallel.group import Group
-from runtime.parallel.membership import Membership
+from runtime.parallel.group import Group, Membership
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 300

@@ -126,18 +126,6 @@ def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
     assert min(seconds) > 0
 
 
-def test_a_group_can_be_kept_busy_until_another_lane_is_done(engine, tiny_folders) -> None:
-    with engine.load_target(BIG).busy(Measurement(part="verify", rows=4, context=20)) as seconds:
-        engine.load_draft("small", str(tiny_folders.drafter))
-    assert seconds
-    assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
-
-
-def test_a_draft_in_the_same_lane_is_timed_there(engine, tiny_folders) -> None:
-    lane = engine.load_draft(BIG, str(tiny_folders.drafter))
-    assert len(lane.measure(Measurement(part="draft_step", rows=2, context=20, repeats=2))) == 2
-
-
 def test_what_cannot_be_loaded_leaves_a_lane_that_serves(engine, tiny_folders, tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="not a kind of drafter"):

@@ -17,8 +17,8 @@ from runtime.models.decoder import causal_mask
 from runtime.models.ranking import ranked_ids
 from runtime.models.weights import load_decoder
 from runtime.parallel.group import Group
-from runtime.parallel.sharded_top_k import sharded_top_k
-from runtime.parallel.sharded_weights import load_sharded_decoder
+from runtime.parallel.sharded_decoder import load_sharded_decoder
+from runtime.parallel.sharded_target import sharded_top_k
 from tests.runtime.parallel.ranks import on_ranks
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target

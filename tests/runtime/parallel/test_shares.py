@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ModelError
-from runtime.parallel.shares import Run, Share
+from runtime.parallel.shares import IndexRange, Share
 from tests.tiny_models import tiny_config
 
 
@@ -19,7 +19,7 @@ def shares(config, world_size):
 
 @given(whole=st.integers(0, 200), world_size=st.integers(1, 20))
 def test_runs_follow_each_other_and_differ_by_one_at_most(whole, world_size) -> None:
-    runs = [Run.of(whole, rank, world_size) for rank in range(world_size)]
+    runs = [IndexRange.of(whole, rank, world_size) for rank in range(world_size)]
     assert [index for run in runs for index in indices(run)] == list(range(whole))
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 

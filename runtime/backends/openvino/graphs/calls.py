@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.openvino.graphs.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.texts import Rows, Slots
+from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig
 
 Floats = NDArray[np.float32]
@@ -46,13 +46,13 @@ class RowInputs:
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
-        self._filled: Rows | None = None
+        self._filled: CallRows | None = None
 
     def forget(self) -> None:
         """Let go of the rows that were put in last."""
         self._filled = None
 
-    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: Rows) -> None:
+    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: CallRows) -> None:
         """Put rows of some texts in, fewer than there is memory for or as many.
 
         Rows that have passed some layers already differ in `x_BTD` alone.
@@ -81,9 +81,9 @@ class SegmentCall:
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
         self._compiled, self._shape, self._type = compiled, shape, key_type
-        self._memories: OrderedDict[int, _BoundMemory] = OrderedDict()
+        self._requests: OrderedDict[Buffer, dict[tuple[int, int], _BoundRequest]] = OrderedDict()
 
-    def __call__(self, inputs: RowInputs, rows: Rows) -> None:
+    def __call__(self, inputs: RowInputs, rows: CallRows) -> None:
         """From `inputs.x` to `inputs.out`."""
         bound = self._bound(rows, inputs.size[0])
         if bound.inputs is not inputs:
@@ -94,28 +94,27 @@ class SegmentCall:
 
     def forget_branches(self) -> None:
         """Let go of the memory of several texts: those that come now have their own."""
-        self._memories = OrderedDict((key, one) for key, one in self._memories.items() if one.slots.shape[2] == 1)
+        self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
-    def _bound(self, rows: Rows, num_texts: int) -> _BoundRequest:
+    def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:
         """The request that knows where the keys of these texts are."""
-        key = id(rows.slots)
-        if key in self._memories:
-            self._memories.move_to_end(key)
+        if rows.buffer in self._requests:
+            self._requests.move_to_end(rows.buffer)
         else:
-            if len(self._memories) == _MOST_MEMORIES:
-                self._memories.popitem(last=False)
-            self._memories[key] = _BoundMemory(rows.slots)
-        texts, requests = slice(rows.first, rows.first + num_texts), self._memories[key].requests
+            if len(self._requests) == _MOST_MEMORIES:
+                self._requests.popitem(last=False)
+            self._requests[rows.buffer] = {}
+        texts, requests = slice(rows.first, rows.first + num_texts), self._requests[rows.buffer]
         part = texts.start, texts.stop
         if part not in requests:
-            requests[part] = _BoundRequest(self._new_request(rows.slots, texts))
+            requests[part] = _BoundRequest(self._new_request(rows.buffer, texts))
         return requests[part]
 
-    def _new_request(self, slots: Slots, texts: slice) -> ov.InferRequest:
+    def _new_request(self, buffer: Buffer, texts: slice) -> ov.InferRequest:
         request = self._compiled.create_infer_request()
         for layer in range(self._shape.start, self._shape.stop):
             for part in (0, 1):
-                memory = slots[layer, part, texts]
+                memory = buffer.slots[layer, part, texts]
                 tensor = ov.Tensor(memory, ov.Shape(list(memory.shape)), self._type)
                 request.set_tensor(key_name(layer, part), tensor)
                 request.set_tensor(key_name(layer, part, updated=True), tensor)
@@ -128,14 +127,6 @@ class _BoundRequest:
 
     request: ov.InferRequest
     inputs: RowInputs | None = None
-
-
-@dataclass(slots=True)
-class _BoundMemory:
-    """Where keys are, held so that nothing else gets its identity, and requests for parts: from and to which text."""
-
-    slots: Slots
-    requests: dict[tuple[int, int], _BoundRequest] = field(default_factory=dict)
 
 
 class HeadCall:

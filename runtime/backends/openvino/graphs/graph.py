@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import ModelError
-from runtime.backends.devices import COMPILED_ARCHITECTURES
+from runtime.backends.lane_device import COMPILED_ARCHITECTURES
 from runtime.backends.openvino.library import Node, op, ov
 from runtime.backends.openvino.weights.constants import Constants
-from runtime.backends.openvino.weights.layer_weights import LayerWeights, Linear
-from runtime.backends.openvino.weights.packing import Matrix
+from runtime.backends.openvino.weights.layer_weights import LayerWeights, PackedLinear
+from runtime.backends.openvino.weights.packing import PackedMatrix
 from runtime.models.config import ModelConfig
 
 GRAPH_VERSION: Final = 2
@@ -47,7 +47,7 @@ class SegmentShape(NamedTuple):
         layers = f"layers {self.start + 1} to {self.stop}"
         if self.num_rows == ANY:
             return layers
-        return f"{layers} of {self.num_texts} texts, {self.num_rows} rows of each and {self.num_slots} slots"
+        return f"{layers} of {self.num_texts} sequences, {self.num_rows} rows of each and {self.num_slots} KV positions"
 
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
@@ -73,7 +73,7 @@ def segment_graph(
     return _Segment(config, shape, constants).build(layers)
 
 
-def head_graph(head_VD: Matrix, num_rows: int, constants: Constants) -> ov.Model:
+def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov.Model:
     """Logits in float32 of normalised hidden states [M, D]."""
     x = _input(X, [num_rows, head_VD.shape[1]])
     logits = op.matmul(op.convert(x, constants.type), constants.matrix(head_VD), transpose_a=False, transpose_b=True)
@@ -117,7 +117,7 @@ class _Segment:
         return op.add(x, self._linear(gated, layer.down))
 
     def _attend(self, x: Node, layer: LayerWeights, index: int) -> Node:
-        """What rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+        """The values that rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
         qkv = _reshape(self._linear(x, layer.qkv), [0, 0, num_heads + 2 * num_kv, size])
@@ -153,7 +153,7 @@ class _Segment:
         self._updated.append(_output(key_name(index, part, updated=True), updated))
         return updated
 
-    def _linear(self, x: Node, layer: Linear) -> Node:
+    def _linear(self, x: Node, layer: PackedLinear) -> Node:
         y = op.matmul(x, self._constants.matrix(layer.matrix), transpose_a=False, transpose_b=True)
         return y if layer.bias is None else op.add(y, self._constants.vector(layer.bias))
 

@@ -1,22 +1,28 @@
-"""The graphs of a head, or of any other product of rows with one matrix."""
+"""The graphs of a head, or of another product of rows with one matrix; an exit's adapter is made of such products."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.arrays import rms_norm
+from runtime.backends.backend import Head
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats, HeadCall
 from runtime.backends.openvino.graphs.graph import ANY, head_graph
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.limits import Limits
 from runtime.backends.openvino.weights.constants import Constants
-from runtime.backends.openvino.weights.packing import Matrix
+from runtime.backends.openvino.weights.packing import PackedMatrix
 
 
 class HeadGraphs:
     """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
 
-    def __init__(self, matrix_VD: Matrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
+    def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
         self._matrix, self._compiler, self._limits, self._constants = matrix_VD, compiler, limits, constants
         self._calls: dict[int, HeadCall] = {}
         self._ready: set[int] = set()
@@ -28,14 +34,14 @@ class HeadGraphs:
     def make_ready(self, num_rows: int) -> None:
         """Have the graph of so many rows, and have it called once if it has others too."""
         call = self._call(num_rows)
-        if self._limits.has_open_sizes and num_rows not in self._ready:
+        if self._limits.device.has_open_sizes and num_rows not in self._ready:
             call(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
             self._ready.add(num_rows)
             if self._matrix.block is not None:
                 self._matrix.block.give_back()
 
     def _call(self, num_rows: int) -> HeadCall:
-        size = ANY if self._limits.has_open_sizes else num_rows
+        size = ANY if self._limits.device.has_open_sizes else num_rows
         if size not in self._calls:
             self._calls[size] = HeadCall(self._compiled(size), *self._matrix.shape)
         return self._calls[size]
@@ -47,3 +53,20 @@ class HeadGraphs:
         if num_rows == ANY:
             return self._compiler.compiled(build())
         return self._compiler.kept({"head": num_rows, "weights": self._matrix.digest()}, build)
+
+
+class CompiledAdapter:
+    """Computes what `runtime.target.exit_adapter.ExitAdapter` does, of the same weights."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], product: Callable[[NDArray[Any]], Head], eps: float) -> None:
+        """Args: its weights by their names there; what computes products with a matrix; of its norm."""
+        self._affine, self._up, self._down = (product(arrays[f"{name}.weight"]) for name in ("affine", "up", "down"))
+        self._bias, self._norm = (arrays[name].astype(np.float32) for name in ("affine.bias", "norm"))
+        self._eps = eps
+
+    def __call__(self, x_BTD: Floats) -> Floats:
+        """Hidden states after the exit layer -> states for the target's final norm and head, [B, T, D]."""
+        x_BTD = self._affine(x_BTD) + self._bias
+        wide = self._up(rms_norm(x_BTD, self._norm, self._eps))
+        sigmoid = (np.tanh(wide / 2) + 1) / 2  # which overflows nowhere
+        return x_BTD + self._down(wide * sigmoid)  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats, Rotation, RowInputs, SegmentCall
 from runtime.backends.openvino.graphs.graph import SegmentShape, segment_graph
 from runtime.backends.openvino.limits import Limits
-from runtime.backends.openvino.texts import Rows, scratch_rows
+from runtime.backends.openvino.texts import CallRows, scratch_rows
 from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.models.config import ModelConfig
@@ -54,9 +54,11 @@ class LayerGraphs:
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
 
-    def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: Rows) -> Floats:
+    def run(
+        self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: CallRows
+    ) -> Floats:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
-        inputs = self._inputs_of(*size, rows.slots.shape[-2])
+        inputs = self._inputs_of(*size, rows.buffer.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
         for key in self._keys(segment, inputs):
             # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
@@ -77,7 +79,7 @@ class LayerGraphs:
         inputs = self._inputs_of(num_texts, num_rows, num_slots)
         for key in self._keys(segment, inputs):
             call = self._call(key)
-            if not self._limits.has_open_sizes or inputs.size in self._called.setdefault(key, set()):
+            if not self._limits.device.has_open_sizes or inputs.size in self._called.setdefault(key, set()):
                 continue
             call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
             self._called[key].add(inputs.size)
@@ -95,14 +97,14 @@ class LayerGraphs:
         """The graphs of a segment, first to last."""
         self.cut([segment])
         start, stop = segment
-        is_open = self._limits.has_open_sizes
+        is_open = self._limits.device.has_open_sizes
         own = own_size(inputs.size[:2], self._num_bytes) if is_open else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
         return [GraphKey(SegmentShape(*part, *(() if is_open else inputs.size)), own) for part in parts]
 
     @cached_property
     def _num_bytes(self) -> int:
-        """Of the matrices of all layers, which are alike."""
+        """Bytes of the matrices of all layers, which are alike."""
         return self._config.num_layers * self._layers[0].num_bytes
 
     def _call(self, key: GraphKey) -> SegmentCall:
@@ -113,7 +115,7 @@ class LayerGraphs:
         shape, config, constants = key.shape, self._config, self._constants
         layers = [self._layers[index] for index in range(shape.start, shape.stop)]
         num_bytes = self._bytes_of(key)
-        if self._limits.has_open_sizes:
+        if self._limits.device.has_open_sizes:
             if key.size not in (None, SINGLE_ROW):
                 self._make_room_for_copy(num_bytes)
             compiled = self._compiler.compiled(segment_graph(config, layers, shape, constants))

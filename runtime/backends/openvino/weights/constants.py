@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.weights.packing import Matrix, memory_of
+from runtime.backends.openvino.weights.packing import PackedMatrix, memory_of
 
 _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float16): ov.Type.f16}
 
@@ -26,7 +26,7 @@ class Constants:
         self.dtype, self.type = dtype, _TYPES[dtype]
         self._kept: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    def matrix(self, matrix: Matrix) -> Node:
+    def matrix(self, matrix: PackedMatrix) -> Node:
         """A matrix to multiply rows with."""
         if matrix.scales is None:
             return self._shared(matrix.values, self.dtype)

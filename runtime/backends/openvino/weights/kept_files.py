@@ -52,7 +52,7 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """What was written to a file.
+    """Return what was written to a file.
 
     Raises:
         OSError: it is not there, or not as it was written.
@@ -81,7 +81,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         yield file, num_bytes
 
 
-class Block:
+class KeptBytes:
     """Bytes in memory or mapped from a file."""
 
     def __init__(self, memory: np.ndarray, mapping: mmap.mmap | None = None) -> None:
@@ -98,7 +98,7 @@ class Block:
             self._mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]]) -> Block:
+def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]]) -> KeptBytes:
     """The bytes that `make` returns one after the other, `num_bytes` in all, from disk if they were made before.
 
     Where the disk cannot be written they stay in memory.
@@ -111,10 +111,10 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]
         write(path, *(part.data for part in parts))
         if (found := _mapped(path, num_bytes)) is not None:
             return found
-    return Block(np.concatenate(parts))
+    return KeptBytes(np.concatenate(parts))
 
 
-def _mapped(path: Path, num_bytes: int) -> Block | None:
+def _mapped(path: Path, num_bytes: int) -> KeptBytes | None:
     """A file's bytes; None if it is not there or not as it was written."""
     try:
         with _opened(path) as (file, num_found):
@@ -123,7 +123,7 @@ def _mapped(path: Path, num_bytes: int) -> Block | None:
             mapping = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
     except OSError:
         return None
-    return Block(np.frombuffer(mapping, np.uint8), mapping)
+    return KeptBytes(np.frombuffer(mapping, np.uint8), mapping)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""What of a decoder's layer its graph is made of."""
+"""The weights that a graph of a decoder's layer is made of."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.weights.packing import Form, Matrix, digest_of, packed
-from runtime.memory.freed import give_back_freed
+from runtime.backends.lane_device import Dtype
+from runtime.backends.openvino.weights.packing import PackedMatrix, digest_of, packed
+from runtime.memory.collection import give_back_freed
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LINEARS: Final = ("qkv", "out", "gate_up", "down")
 
 
-class Linear(NamedTuple):
+class PackedLinear(NamedTuple):
     """A matrix and what is added to its products."""
 
-    matrix: Matrix
+    matrix: PackedMatrix
     bias: NDArray[Any] | None
 
 
@@ -28,26 +29,26 @@ class LayerWeights:
     """All weights of a layer, its matrices in the form of the graph; names are those of `runtime.models.decoder`."""
 
     input_norm: NDArray[Any]
-    qkv: Linear
+    qkv: PackedLinear
     q_norm: NDArray[Any] | None
     k_norm: NDArray[Any] | None
-    out: Linear
+    out: PackedLinear
     mlp_norm: NDArray[Any]
-    gate_up: Linear
-    down: Linear
+    gate_up: PackedLinear
+    down: PackedLinear
 
     @property
-    def matrices(self) -> Iterator[Matrix]:
+    def matrices(self) -> Iterator[PackedMatrix]:
         """All four."""
         return (getattr(self, name).matrix for name in _LINEARS)
 
     @property
     def num_bytes(self) -> int:
-        """Of its matrices, as a graph holds them."""
+        """Bytes of its matrices, as a graph holds them."""
         return sum(matrix.num_bytes for matrix in self.matrices)
 
     def digest(self) -> str:
-        """What tells the layer from others."""
+        """Return what tells the layer from others."""
         biases = [getattr(self, name).bias for name in _LINEARS]
         vectors = [self.input_norm, self.q_norm, self.k_norm, self.mlp_norm, *biases]
         return " ".join(
@@ -67,7 +68,7 @@ class LayersTaken:
     Matrices that had to be rounded are the decoder's no longer.
     """
 
-    def __init__(self, stored: StoredDecoder, form: Form, dtype: np.dtype[Any]) -> None:
+    def __init__(self, stored: StoredDecoder, form: Dtype, dtype: np.dtype[Any]) -> None:
         self._layers, self._form, self._dtype = stored.layers, form, dtype
         self._taken: dict[int, LayerWeights] = {}
 
@@ -79,10 +80,10 @@ class LayersTaken:
         return self._taken[index]
 
 
-def _taken(layer: dict[str, NDArray[Any]], form: Form, dtype: np.dtype[Any]) -> LayerWeights:
+def _taken(layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> LayerWeights:
     take = layer.pop if form in ("int8", "int4") else layer.__getitem__
     linears = {
-        name: Linear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
+        name: PackedLinear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
     }
     return LayerWeights(
         input_norm=layer["input_norm"],

@@ -11,16 +11,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.openvino.weights.kept_files import Block, kept_block
-
-Form = Literal["float32", "bfloat16", "int8", "int4"]
-"""Of weights; int8 and int4 are computed with in the device's type of 16 bits."""
+from runtime.backends.lane_device import Dtype
+from runtime.backends.openvino.weights.kept_files import KeptBytes, kept_block
 
 _LARGEST: Final = 127
 _LARGEST_INT4: Final = 7
@@ -33,7 +31,7 @@ _AT_ONCE: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matrix:
+class PackedMatrix:
     """A matrix [O, I] as graphs hold it.
 
     Attributes:
@@ -44,38 +42,38 @@ class Matrix:
         block: what holds both; None for values as they are.
     """
 
-    form: Form
+    form: Dtype
     shape: tuple[int, int]
     values: NDArray[Any]
     scales: NDArray[Any] | None = None
-    block: Block | None = None
+    block: KeptBytes | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Of values and scales."""
+        """Bytes of values and scales."""
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def digest(self) -> str:
-        """What tells it from others."""
+        """Return what tells it from others."""
         return digest_of(self.values) + ("" if self.scales is None else digest_of(self.scales))
 
 
-def arithmetic(form: Form, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
-    """What is computed with, and what keys and values are kept in: `half` is the device's type of 16 bits."""
+def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
+    """Return the type of arithmetic, keys and values: `half` is the device's type of 16 bits."""
     return FLOAT32 if form == "float32" else half
 
 
-def packed(weight_OI: NDArray[Any], form: Form, dtype: np.dtype[Any]) -> Matrix:
+def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
     """A matrix in a form, `dtype` being that of values which are not rounded; from disk if it was made before."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form not in ("int8", "int4"):
-        return Matrix(form, shape, weight_OI.astype(dtype, copy=False))
+        return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1]), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
     values, scales = block.memory[:size].view(np.int8), block.memory[size:].view(BFLOAT16)
-    return Matrix(form, shape, values, scales.reshape(scales_shape), block)
+    return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
 
 
 def quantized(weight_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
@@ -105,7 +103,7 @@ def memory_of(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """What tells an array from others: of rows that share numbers each number is looked at once."""
+    """Return what tells an array from others: of rows that share numbers each number is looked at once."""
     whole = hashlib.sha256(str((array.shape, array.strides, array.dtype.name)).encode())
     whole.update(np.atleast_1d(memory_of(_numbers(array))).data)
     return whole.hexdigest()
@@ -115,7 +113,7 @@ def _num_groups(inputs: int) -> int:
     return inputs // _GROUP if inputs % _GROUP == 0 else 1
 
 
-def _stored(weight_OI: NDArray[Any], form: Form, num_bytes: int, num_scales: int) -> list[NDArray[Any]]:
+def _stored(weight_OI: NDArray[Any], form: Dtype, num_bytes: int, num_scales: int) -> list[NDArray[Any]]:
     """Bytes of the values and of the scales, made of some rows after the other."""
     values, scales = np.empty(num_bytes, np.int8), np.empty(num_scales, BFLOAT16)
     value = scale = 0
@@ -128,7 +126,7 @@ def _stored(weight_OI: NDArray[Any], form: Form, num_bytes: int, num_scales: int
     return [memory_of(values), memory_of(scales)]
 
 
-def _rounded(rows_OI: NDArray[Any], form: Form) -> tuple[NDArray[np.int8], NDArray[Any]]:
+def _rounded(rows_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Steps of some rows, and their scales: one for all where rows share numbers, which are rounded once then."""
     numbers = _numbers(rows_OI)
     if numbers is rows_OI:

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.host import lanes_of, local_lanes
 from hwprofiles.profile import load_profile
-from runtime.backends.devices import device_of
+from runtime.backends.lane_device import Device
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import machine
 
@@ -63,7 +63,7 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
 )
 def test_the_lanes_of_a_device_or_those_named_are_measured(mirrorsd, words, tmp_path, monkeypatch, given, lanes):
     asked = []
-    first = machine().lanes[0].model_copy(update={"device": device_of(lanes[0]), "name": lanes[0]})
+    first = machine().lanes[0].model_copy(update={"device": Device.of_lane(lanes[0]).name, "name": lanes[0]})
     profile = machine().model_copy(update={"lanes": (first,), "links": (), "contention": ()})
 
     def measure(_pair, _path, **options):

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.cuda import static_texts
+from runtime.backends.cuda import static_memory
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.static_sizes import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
-from runtime.models.masks import tree_rows
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
 
 SHAPES = {
@@ -106,34 +105,6 @@ def test_the_self_test_says_so() -> None:
     assert is_row_invariant(backend_of("grouped queries"))
 
 
-def test_bits_do_not_depend_on_slots_that_are_empty_or_hold_another_text() -> None:
-    backend = backend_of("grouped queries")
-    text = backend.new_text()
-    text.start(1000)
-    text.fill_random(900)
-    text.start(len(IDS))
-    x = backend.run_layers(backend.embedding(IDS[None, :8]), 0, 4, positions=torch.arange(8), cache=text)
-    assert torch.equal(backend.logits(x)[0].float(), one_by_one("grouped queries")[:8])
-
-
-def test_a_text_that_is_rolled_back_goes_on_as_if_nothing_had_been_after_it() -> None:
-    backend = backend_of("grouped queries")
-    text = backend.new_text()
-    text.start(100)
-
-    def feed(ids):
-        start = text.cursor
-        x = backend.embedding(ids[None])
-        x = backend.run_layers(x, 0, 4, positions=torch.arange(start, start + len(ids)), cache=text)
-        text.advance(len(ids))
-        return backend.logits(x)[0].float()
-
-    feed(IDS[:10])
-    feed(IDS[20:33])
-    text.set_length(10)
-    assert torch.equal(feed(IDS[10:14]), one_by_one("grouped queries")[10:14])
-
-
 def test_prepared_calls_serve_the_sequence_and_no_others_are_made() -> None:
     backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
     text = backend.new_text()
@@ -155,89 +126,6 @@ def test_prepared_calls_serve_the_sequence_and_no_others_are_made() -> None:
     assert text.memory.calls == made
 
 
-def test_rows_of_a_tree_see_their_path() -> None:
-    backend = backend_of("grouped queries")
-    tree, parents = [5, 6, 7, 8, 9], (-1, 0, 0, 2)
-
-    def after(ids, *, mask=None, depths=None):
-        text = backend.new_text()
-        text.start(50)
-        own_places = torch.arange(20, 20 + len(ids)) if depths is None else depths
-        for rows, positions, own in ((IDS[:20], torch.arange(20), None), (torch.tensor(ids), own_places, mask)):
-            x = backend.run_layers(backend.embedding(rows[None]), 0, 4, positions=positions, mask=own, cache=text)
-            text.advance(len(rows))
-        return text, backend.logits(x)[0]
-
-    rows = tree_rows(parents)
-    text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
-    for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
-        _, alone = after([tree[row] for row in path])
-        assert torch.allclose(found[path[-1]], alone[-1], atol=1e-4)
-    text.gather([21, 23, 24], 21)
-    assert text.cursor == 24
-    expected, _ = after([5, 6, 8, 9])
-    own, other = (one.memory.slots_L2BKSH[..., :24, :] for one in (text, expected))
-    assert torch.allclose(own, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("length", [22, FIRST_LIMIT])
-def test_a_row_of_a_branch_continues_its_text(length) -> None:
-    """In the longer text the branches stand on both sides of a limit."""
-    backend = backend_of("grouped queries")
-    text, branches = backend.new_text(), backend.new_branches(3)
-    text.start(length + 10)
-    branches.start(length + 10)
-
-    def feed(ids, cache, positions):
-        return backend.run_layers(backend.embedding(torch.tensor(ids)), 0, 4, positions=positions, cache=cache)
-
-    feed([IDS[:length].tolist()], text, torch.arange(length))
-    text.advance(length)
-    branches.follow(text, num_final=length - 2, stop=length)
-    starts, tokens = (length - 2, length, length - 1), ([3, 4], [5, 6], [7, 8])
-    for step in range(2):
-        rows = branches.rows(slice(0, 3), [[start + step] for start in starts])
-        found = feed([[own[step]] for own in tokens], rows, rows.positions_RT)
-    for branch, (start, own) in enumerate(zip(starts, tokens, strict=True)):
-        fresh = backend.new_text()
-        fresh.start(length + 10)
-        ids = [*IDS[:start].tolist(), *own]
-        expected = feed([ids], fresh, torch.arange(len(ids)))
-        assert torch.allclose(found[branch, 0], expected[0, -1], atol=1e-5)
-    some = branches.rows(slice(1, 3), [[length + 2], [length + 1]])
-    feed([[1], [2]], some, some.positions_RT)
-    branches.give(0, length - 2, length, text)
-    text.set_length(length)
-    again = feed([[9]], text, torch.tensor([length]))
-    fresh = backend.new_text()
-    fresh.start(length + 10)
-    ids = [*IDS[: length - 2].tolist(), 3, 4, 9]
-    assert torch.allclose(again[0, 0], feed([ids], fresh, torch.arange(len(ids)))[0, -1], atol=1e-5)
-
-
-def test_branches_after_a_window_see_it() -> None:
-    backend = backend_of("grouped queries")
-
-    def feed(ids, cache, positions):
-        x = backend.embedding(torch.tensor([ids]))
-        return backend.run_layers(x, 0, 4, positions=torch.tensor(positions), cache=cache)[0]
-
-    text, branches = backend.new_text(), backend.new_branches(2)
-    text.start(100)
-    branches.start(100)
-    feed(IDS[:10].tolist(), text, list(range(10)))
-    text.advance(10)
-    branches.follow(text, num_final=10, stop=10)
-    rows = branches.rows(slice(0, 2), [[11], [13]])
-    found = feed([1, 2, 3, 4, 5], branches.after_window(text, 3, rows), [10, 11, 12, 11, 13])
-    for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
-        fresh = backend.new_text()
-        fresh.start(100)
-        expected = feed([*IDS[:10].tolist(), *ids], fresh, list(range(10 + len(ids))))
-        assert torch.allclose(found[row], expected[-1], atol=1e-5)
-    assert text.cursor == 10
-
-
 def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> None:
     backend = backend_of("grouped queries")
     text, branches = backend.new_text(), backend.new_branches(2)
@@ -245,9 +133,9 @@ def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> 
     branches.start(10)
     room = FIRST_LIMIT
     text.set_length(room)
-    with pytest.raises(LaneError, match=f"needs {room + 1} slots, and {room} were reserved"):
+    with pytest.raises(LaneError, match=f"needs {room + 1} KV positions, and {room} were reserved"):
         backend.run_layers(backend.embedding(IDS[None, :1]), 0, 4, positions=torch.tensor([room]), cache=text)
-    with pytest.raises(LaneError, match=f"needs {room + 3} slots"):
+    with pytest.raises(LaneError, match=f"needs {room + 3} KV positions"):
         branches.rows(slice(0, 1), [[room + 2]])
     text.start(room + 1)
     text.set_length(room + 1)
@@ -260,8 +148,8 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch) -> N
     def none_left(*args, **kwargs):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(static_texts.torch, "empty", none_left)
+    monkeypatch.setattr(static_memory.torch, "empty", none_left)
     with pytest.raises(
-        MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of 1536 slots \(0\.000 GB\)"
+        MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 1536 positions \(0\.000 GB\)"
     ):
         text.start(1300)

@@ -2,12 +2,9 @@
 
 import pytest
 
-from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
-from runtime.backends.cuda import static_texts
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.lanes import draft_lane, target_lane
-from runtime.wire.measurement import Measurement
+from runtime.backends.lane_device import Device
 from runtime.worker import torch_models
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
@@ -67,8 +64,7 @@ def captured(monkeypatch):
         return opened
 
     monkeypatch.setattr(torch_models, "backend_opener", opener)
-    for lane in (target_lane, draft_lane):
-        monkeypatch.setattr(lane, "compiles", lambda device: True)
+    monkeypatch.setattr(Device, "prepares", property(lambda self: True))
     return made
 
 
@@ -82,36 +78,3 @@ def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(model
         assert found[name].tokens == eager[name].tokens, name
         rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[name], eager[name])]
         assert rounds[0] == rounds[1], name
-
-
-def test_parts_are_timed(models, captured) -> None:
-    folder, exits, drafts = models
-    with thread_engine(folder, exits_folder=exits) as engine:
-        generate(engine, SCHEDULES["mirror from the exit"], drafts)
-        for part, own in (("verify", {}), ("lm_head", {}), ("exit", {"exit_layer": 2, "num_candidates": 3})):
-            measured = engine.load_target("big").measure(Measurement(part=part, rows=4, context=150, repeats=2, **own))
-            assert len(measured) == 2
-            assert min(measured) > 0
-
-
-def test_a_device_without_room_is_an_error_with_numbers_and_the_other_lane_goes_on(
-    models, captured, monkeypatch
-) -> None:
-    folder, exits, drafts = models
-    schedule = SCHEDULES["mirror from the exit"]
-    with thread_engine(folder, exits_folder=exits) as engine:
-        expected = generate(engine, schedule, drafts).tokens
-
-        make = static_texts.torch.zeros
-
-        def none_left(shape, *args, **kwargs):
-            if isinstance(shape, tuple) and len(shape) == 6 and shape[4] > NUM_TOKENS * 3:
-                raise static_texts.torch.OutOfMemoryError
-            return make(shape, *args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(static_texts.torch, "empty", none_left)
-            own = schedule.model_copy(update={"drafter": str(drafts[False])})
-            with pytest.raises(MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of \d+ slots"):
-                engine.generate(own, [5] * 360, max_new_tokens=10, eos_token_ids=())
-        assert generate(engine, schedule, drafts).tokens == expected

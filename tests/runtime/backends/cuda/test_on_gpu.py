@@ -68,17 +68,15 @@ def test_two_streams_each_do_their_own() -> None:
     device = torch.device(GPU)
     streams = [torch.cuda.Stream(device) for _ in range(2)]
     counts = [torch.zeros(1, device=device) for _ in streams]
-    replays = [
-        GraphCapture(device, stream=stream).captured(lambda own=own: own.add_(1))
-        for stream, own in zip(streams, counts, strict=True)
-    ]
+    replays = [GraphCapture(device).captured(lambda own=own: own.add_(1)) for own in counts]
     wait(device)
     for own in counts:
         own.zero_()
     wait(device)
     for _ in range(50):
-        for replay in replays:
-            replay()
+        for replay, stream in zip(replays, streams, strict=True):
+            with torch.cuda.stream(stream):
+                replay()
     for stream in streams:
         stream.synchronize()
     assert [int(own) for own in counts] == [50, 50]

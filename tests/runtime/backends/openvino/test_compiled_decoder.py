@@ -12,11 +12,11 @@ from decoding.errors import ModelError
 from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
-from runtime.models.masks import tree_rows
 from runtime.models.weights import load_decoder
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
@@ -41,12 +41,18 @@ def decoder_of(shape):
     return tiny_target(**SHAPES[shape], max_position=400)
 
 
+def new_backend():
+    return OpenVinoBackend(
+        tiny_target(max_position=400), device=Device.of_lane("openvino:CPU"), form="bfloat16", num_threads=1
+    )
+
+
 @cache
 def backend_of(shape, form):
     decoder = decoder_of(shape)
     if form != "float32":
         decoder = tiny_target(**SHAPES[shape], max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     whole = segments_between(decoder.config.num_layers)
     backend.prepare(Plan(num_slots=127, num_prompt=60, rows=SIZES, segments=whole, prompt_segments=whole))
     return backend
@@ -93,7 +99,7 @@ def test_logits_are_those_of_the_rounded_weights(form) -> None:
             rounding = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
             values, scale = (as_tensor(part).float() for part in rounding(as_array(weight)))
             weight.copy_((values * scale).view(weight.shape))
-    found = read(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1), [16] * 8)
+    found = read(OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1), [16] * 8)
     with torch.inference_mode():
         near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, whole))
     error = (found - near).abs().mean()
@@ -129,70 +135,6 @@ def test_the_self_test_says_so(form) -> None:
     assert is_row_invariant(backend_of("grouped queries", form))
 
 
-def test_rows_of_a_tree_see_their_path() -> None:
-    """Every path of a tree, moved after the text, is what the path alone is."""
-    backend, num_layers = backend_of("grouped queries", "float32"), 4
-    tree, parents = [5, 6, 7, 8, 9], (-1, 0, 0, 2)
-
-    def after(ids, *, mask=None, depths=None):
-        text = backend.new_text()
-        text.start(50)
-        after_text = torch.arange(20, 20 + len(ids)) if depths is None else depths
-        for rows, positions, own in ((IDS[:20], torch.arange(20), None), (torch.tensor(ids), after_text, mask)):
-            x = backend.embedding(rows[None])
-            x = backend.run_layers(x, 0, num_layers, positions=positions, mask=own, cache=text)
-            text.advance(len(rows))
-        return text, backend.logits(x)[0]
-
-    rows = tree_rows(parents)
-    text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
-    for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
-        _, alone = after([tree[row] for row in path])
-        assert torch.allclose(found[path[-1]], alone[-1], atol=1e-4)
-    text.gather([21, 23, 24], 21)
-    assert text.cursor == 24
-    expected, _ = after([5, 6, 8, 9])
-    assert torch.allclose(
-        torch.from_numpy(text.memory.slots[..., :24, :]),
-        torch.from_numpy(expected.memory.slots[..., :24, :]),
-        atol=1e-5,
-    )
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_row_of_a_branch_has_the_bits_of_the_text_that_it_continues(form) -> None:
-    backend, layers = backend_of("grouped queries", form), 4
-    text, branches = backend.new_text(), backend.new_branches(3)
-    text.start(100)
-    branches.start(100)
-
-    def feed(ids, cache, positions):
-        x = backend.embedding(torch.tensor(ids))
-        return backend.run_layers(x, 0, layers, positions=positions, cache=cache)
-
-    feed([IDS[:22].tolist()], text, torch.arange(22))
-    text.advance(22)
-    branches.follow(text, num_final=20, stop=22)
-    starts, tokens = (20, 22, 21), ([3, 4], [5, 6], [7, 8])
-    for step in range(2):
-        places = [[start + step] for start in starts]
-        rows = branches.rows(slice(0, 3), places)
-        found = feed([[own[step]] for own in tokens], rows, rows.positions_RT)
-    for branch, (start, own) in enumerate(zip(starts, tokens, strict=True)):
-        fresh = backend.new_text()
-        fresh.start(100)
-        ids = [*IDS[:start].tolist(), *own]
-        expected = feed([ids], fresh, torch.arange(len(ids)))
-        assert torch.equal(found[branch, 0], expected[0, -1])
-    branches.give(2, 21, 23, text)
-    text.set_length(23)
-    again = feed([[9]], text, torch.arange(23, 24))
-    assert not torch.equal(again[0, 0], found[2, 0])
-    fresh = backend.new_text()
-    fresh.start(100)
-    assert torch.equal(again[0, 0], feed([[*IDS[:21].tolist(), 7, 8, 9]], fresh, torch.arange(24))[0, -1])
-
-
 PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7, 2), "none": (0, None)}
 """Branches of a call, at most and at least."""
 
@@ -203,7 +145,7 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
     decoder = decoder_of("grouped queries")
     if form != "float32":
         decoder = tiny_target(max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     whole, (most, least) = segments_between(4), PLANNED[planned]
     backend.prepare(
         Plan(
@@ -237,38 +179,14 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
             assert torch.equal(some, every[:count])
 
 
-def test_branches_after_a_window_see_it() -> None:
-    backend, layers = backend_of("grouped queries", "bfloat16"), 4
-
-    def feed(ids, cache, positions):
-        return backend.run_layers(
-            backend.embedding(torch.tensor([ids])), 0, layers, positions=torch.tensor(positions), cache=cache
-        )[0]
-
-    text, branches = backend.new_text(), backend.new_branches(2)
-    text.start(100)
-    branches.start(100)
-    feed(IDS[:10].tolist(), text, list(range(10)))
-    text.advance(10)
-    branches.follow(text, num_final=10, stop=10)
-    rows = branches.rows(slice(0, 2), [[11], [13]])
-    found = feed([1, 2, 3, 4, 5], branches.after_window(text, 3, rows), [10, 11, 12, 11, 13])
-    for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
-        fresh = backend.new_text()
-        fresh.start(100)
-        expected = feed([*IDS[:10].tolist(), *ids], fresh, list(range(10 + len(ids))))
-        assert torch.equal(found[row], expected[-1])
-    assert text.cursor == 10
-
-
 def test_an_architecture_without_a_graph_is_refused() -> None:
     decoder = tiny_target(architecture="OPTForCausalLM")
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
-        OpenVinoBackend(decoder, device="CPU", form="float32", num_threads=1)
+        OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form="float32", num_threads=1)
 
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
 def test_the_embedded_model_is_row_invariant(form) -> None:
     decoder = load_decoder(EMBEDDED, dtype=torch.bfloat16)
-    assert is_row_invariant(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1))
+    assert is_row_invariant(OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from decoding.errors import LaneError
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.library import op, ov
 from runtime.backends.openvino.weights.kept_files import compiled_folder
@@ -33,7 +34,7 @@ def first_of(compiled):
 def test_a_graph_is_compiled_once_for_all_processes() -> None:
     build = Builder(3.0)
     for _ in range(3):
-        assert first_of(Compiler("CPU", "float32", 1).kept({"number": 3}, build)) == 4.0
+        assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
     assert build.count == 1
     assert [path.suffix for path in compiled_folder().iterdir()] == [".blob"]
 
@@ -44,19 +45,19 @@ def test_a_graph_is_compiled_once_for_all_processes() -> None:
 def test_another_graph_form_or_number_of_threads_is_compiled_anew(other) -> None:
     form, num_threads, key = other
     build = Builder(3.0)
-    Compiler("CPU", "float32", 1).kept({"number": 3}, build)
-    Compiler("CPU", form, num_threads).kept(key, build)
+    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)
+    Compiler(Device.of_lane("openvino:CPU"), form, num_threads).kept(key, build)
     assert build.count == 2
 
 
 @pytest.mark.parametrize("rest", [lambda whole: b"", lambda whole: bytes(len(whole) - len(whole) // 2)])
 def test_a_damaged_file_is_made_again(rest) -> None:
     build = Builder(3.0)
-    Compiler("CPU", "float32", 1).kept({"number": 3}, build)
+    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)
     (path,) = compiled_folder().iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + rest(whole))
-    assert first_of(Compiler("CPU", "float32", 1).kept({"number": 3}, build)) == 4.0
+    assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
     assert build.count == 2
     assert path.stat().st_size == len(whole)
 
@@ -65,22 +66,22 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
     compiled_folder().write_text("in the way")
     build = Builder(3.0)
     for _ in range(2):
-        assert first_of(Compiler("CPU", "float32", 1).kept({"number": 3}, build)) == 4.0
+        assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
     assert build.count == 2
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
     monkeypatch.setattr("runtime.backends.openvino.weights.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
-    Compiler("CPU", "float32", 1).kept({"number": 3}, first)
-    Compiler("CPU", "float32", 1).kept({"number": 4}, second)
+    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, first)
+    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 4}, second)
     assert len(list(compiled_folder().iterdir())) == 1
-    Compiler("CPU", "float32", 1).kept({"number": 4}, second)
+    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 4}, second)
     assert second.count == 1
 
 
 def test_what_takes_no_time_is_compiled_anew() -> None:
-    compiler = Compiler("CPU", "float32", 1)
+    compiler = Compiler(Device.of_lane("openvino:CPU"), "float32", 1)
     assert first_of(compiler.compiled(Builder(3.0)())) == 4.0
     assert not compiled_folder().exists()
 
@@ -91,4 +92,4 @@ def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane(monkeypatch) ->
 
     monkeypatch.setattr(ov.Core, "compile_model", refuse)
     with pytest.raises(LaneError, match="OpenVINO's CPU refuses a graph of float32 weights: no such operation"):
-        Compiler("CPU", "float32", 1).kept({"number": 5}, Builder(3.0))
+        Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 5}, Builder(3.0))

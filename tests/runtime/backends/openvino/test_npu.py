@@ -8,9 +8,9 @@ import torch
 
 from decoding.errors import ConfigError, LaneError
 from runtime.arrays import as_array, as_tensor
-from runtime.backends import npu
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino import compile_apart, compiler
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
@@ -18,6 +18,7 @@ from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
+NPU = Device.of_lane("openvino:NPU")
 NUM_LAYERS = 4
 WHOLE = segments_between(NUM_LAYERS)
 IDS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1))
@@ -27,7 +28,7 @@ SHAPES = {"a scale for a row": {}, "a scale for 64 inputs": {"hidden_size": 64, 
 @pytest.fixture(scope="module", autouse=True)
 def npu_on_cpu():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(npu.ON_CPU, "1")
+        patch.setenv(NPU_ON_CPU, "1")
         yield
 
 
@@ -40,7 +41,7 @@ def backend_of(form, shape="a scale for a row"):
     decoder = decoder_of(shape)
     if form != "float32":
         decoder = decoder.to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device="NPU", form=form, num_threads=1)
+    backend = OpenVinoBackend(decoder, device=NPU, form=form, num_threads=1)
     backend.prepare(Plan(num_slots=100, num_prompt=20, rows=(1, 3), segments=WHOLE, prompt_segments=WHOLE))
     return backend
 
@@ -76,71 +77,25 @@ def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
     assert (found.argmax(dim=-1) == near.argmax(dim=-1)).float().mean() > 0.95
 
 
-def test_a_text_that_is_rolled_back_says_what_a_fresh_one_says() -> None:
-    backend = backend_of("float32")
-
-    def feed(text, ids):
-        x = backend.embedding(ids[None])
-        positions = torch.arange(text.cursor, text.cursor + len(ids))
-        x = backend.run_layers(x, 0, NUM_LAYERS, positions=positions, cache=text)
-        text.advance(len(ids))
-        return x
-
-    back, fresh = backend.new_text(), backend.new_text()
-    for text in (back, fresh):
-        text.start(100)
-        feed(text, IDS[:16])
-    feed(back, IDS[30:33])
-    back.set_length(17)
-    feed(fresh, IDS[30:31])
-    assert torch.allclose(feed(back, IDS[40:43]), feed(fresh, IDS[40:43]), atol=1e-5)
-
-
-def test_branches_go_on_from_their_places() -> None:
-    backend = backend_of("float32")
-    text, branches = backend.new_text(), backend.new_branches(3)
-    text.start(100)
-    branches.start(100)
-    x = backend.embedding(IDS[None, :20])
-    backend.run_layers(x, 0, NUM_LAYERS, positions=torch.arange(20), cache=text)
-    text.advance(20)
-    branches.follow(text, num_final=18, stop=20)
-    starts = (18, 20, 19)
-    rows = branches.rows(slice(0, 3), [[start] for start in starts])
-    found = backend.run_layers(
-        backend.embedding(torch.tensor([[3], [5], [7]])), 0, NUM_LAYERS, positions=rows.positions_RT, cache=rows
-    )
-    for branch, (start, token) in enumerate(zip(starts, (3, 5, 7), strict=True)):
-        ids = torch.cat([IDS[:start], torch.tensor([token])])
-        eager = EagerBackend(decoder_of())
-        alone = eager.new_text()
-        alone.start(100)
-        with torch.inference_mode():
-            expected = eager.run_layers(
-                eager.embedding(ids[None]), 0, NUM_LAYERS, positions=torch.arange(start + 1), cache=alone
-            )
-        assert torch.allclose(found[branch, 0], expected[0, -1], atol=1e-3)
-
-
 @pytest.mark.parametrize("fewest", [None, 2])
 def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest) -> None:
     """One for each of many numbers would be compiled, and held, with weights of its own."""
-    backend = OpenVinoBackend(decoder_of(), device="NPU", form="float32", num_threads=1)
+    backend = OpenVinoBackend(decoder_of(), device=NPU, form="float32", num_threads=1)
     plan = Plan(num_slots=100, num_prompt=0, rows=(1,), segments=WHOLE, prompt_segments=())
     backend.prepare(replace(plan, num_branches=5, least_branches=fewest))
-    assert backend._num_texts == {limits_of("NPU").bucket(5)} != {5}
+    assert backend._num_texts == {limits_of(NPU).bucket(5)} != {5}
 
 
 def test_a_step_has_the_rows_of_the_next_graph() -> None:
-    limits = limits_of("NPU")
+    limits = limits_of(NPU)
     assert [limits.bucket(count) for count in (1, 2, 3, 4, 5, 9, 17, 64)] == [1, 2, 4, 4, 8, 16, 32, 64]
-    assert limits_of("CPU").bucket(3) == 3
+    assert limits_of(Device.of_lane("openvino:CPU")).bucket(3) == 3
 
 
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        ({"num_slots": 4096, "num_prompt": 4000}, r"of 4096 slots, 4000 of them its prompt's, .* 4095 at most"),
+        ({"num_slots": 4096, "num_prompt": 4000}, r"of 4096 KV positions, 4000 of them its prompt's, .* 4095 at most"),
         ({"num_branches": 65}, r"a step of 65 rows does not fit openvino:NPU: its graphs have 64 at most"),
         ({"rows": (1, 70)}, "a step of 70 rows"),
     ],
@@ -148,7 +103,7 @@ def test_a_step_has_the_rows_of_the_next_graph() -> None:
 def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message) -> None:
     monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled"))
     monkeypatch.setattr(compiler.Compiler, "_read", lambda *_: pytest.fail("it was read"))
-    backend = OpenVinoBackend(decoder_of(), device="NPU", form="int8", num_threads=1)
+    backend = OpenVinoBackend(decoder_of(), device=NPU, form="int8", num_threads=1)
     plan = {"num_slots": 100, "num_prompt": 20, "rows": (1,), "segments": WHOLE, "prompt_segments": WHOLE}
     with pytest.raises(ConfigError, match=message):
         backend.prepare(Plan(**plan | size))
@@ -163,7 +118,7 @@ def fresh(tmp_path, monkeypatch):
 
 
 def prepare_head(form="int8"):
-    OpenVinoBackend(decoder_of(), device="NPU", form=form, num_threads=1).logits(torch.zeros(1, 3, 16))
+    OpenVinoBackend(decoder_of(), device=NPU, form=form, num_threads=1).logits(torch.zeros(1, 3, 16))
 
 
 def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh) -> None:

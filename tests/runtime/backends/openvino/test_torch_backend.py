@@ -6,6 +6,7 @@ import torch
 
 from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import segments_between
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.models.vocabulary import OutputRows
@@ -26,8 +27,8 @@ def pair_of(form):
     """The same weights for torch and without it, and the decoder of torch."""
     dtype = torch.float32 if form == "float32" else torch.bfloat16
     ours, theirs = (tiny_target(max_position=400).to(dtype) for _ in range(2))
-    compiled = CompiledDecoder(stored_form(ours), device="CPU", form=form, num_threads=1)
-    return compiled, OpenVinoBackend(theirs, device="CPU", form=form, num_threads=1), theirs
+    compiled = CompiledDecoder(stored_form(ours), device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
+    return compiled, OpenVinoBackend(theirs, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1), theirs
 
 
 def read(backend, ids, *, cuts=()):

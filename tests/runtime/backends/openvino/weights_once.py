@@ -14,9 +14,10 @@ import numpy as np
 
 from runtime.arrays import BFLOAT16
 from runtime.backends.backend import segments_between
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino import buckets
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
-from runtime.memory.freed import give_back_freed
+from runtime.memory.collection import give_back_freed
 from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.stored_decoder import stored_decoder
@@ -33,7 +34,7 @@ def main(form):
     if form == "bfloat16":  # windows onto one block would be given memory by the graphs
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     stored = stored_decoder(config, arrays, max_position=config.max_position)
-    backend = CompiledDecoder(stored, device="CPU", form=form, num_threads=1)
+    backend = CompiledDecoder(stored, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     weights = sum(backend._layers[index].num_bytes for index in range(8))
     start = private_bytes()
     backend.prepare(plan(3, num_layers=8, rows=(1,)))

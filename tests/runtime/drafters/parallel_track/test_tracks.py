@@ -15,8 +15,7 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.parallel.group import Group
-from runtime.parallel.membership import Membership
+from runtime.parallel.group import Group, Membership
 from tests.runtime import plain
 from tests.runtime.parallel.ranks import on_ranks
 from tests.tiny_models import EOS, tiny_config

@@ -8,24 +8,22 @@ import torch
 
 from runtime.backends.backend import Plan
 from runtime.backends.openvino.graphs.calls import _MOST_MEMORIES
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
-from tests.runtime.backends.openvino.test_compiled_decoder import read
-from tests.tiny_models import tiny_target
+from tests.runtime.backends.openvino.test_compiled_decoder import new_backend, read
 
 
 @pytest.fixture(scope="module")
 def backend():
-    return OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    return new_backend()
 
 
 def memories_of(backend):
-    return [call._memories for call in backend._graphs._calls.values()]
+    return [call._requests for call in backend._graphs._calls.values()]
 
 
 def requests_of(backend):
     """All requests, of every graph."""
     calls = memories_of(backend)
-    return [one.request for memories in calls for memory in memories.values() for one in memory.requests.values()]
+    return [one.request for memories in calls for bound in memories.values() for one in bound.values()]
 
 
 def taking_turns(backend, texts, ids_KT):
@@ -60,7 +58,7 @@ def test_every_text_keeps_its_request_while_others_are_read(backend):
 
 
 def test_every_part_of_branches_keeps_its_request_while_others_are_called():
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     num_branches = 2 * _MOST_MEMORIES
     backend.prepare(
         Plan(
@@ -92,7 +90,7 @@ def test_every_part_of_branches_keeps_its_request_while_others_are_called():
 
 
 def test_branches_let_go_of_the_memory_of_those_before_them():
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     backend.prepare(Plan(num_slots=60, num_prompt=1, rows=(1,), segments=((0, 4),), prompt_segments=(), num_branches=3))
 
     def called():
@@ -102,7 +100,7 @@ def test_branches_let_go_of_the_memory_of_those_before_them():
         rows = branches.rows(slice(3), [[5]] * 3)
         x = backend.embedding(torch.tensor([[1], [2], [3]]))
         backend.run_layers(x, 0, 4, positions=rows.positions_RT, cache=rows)
-        return weakref.ref(rows.rows.slots)
+        return weakref.ref(rows.call.buffer.slots)
 
     first, second = called(), called()
     gc.collect()

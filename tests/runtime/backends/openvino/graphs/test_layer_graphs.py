@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan, segments_between
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
-from tests.runtime.backends.openvino.test_compiled_decoder import read
+from tests.runtime.backends.openvino.test_compiled_decoder import new_backend, read
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")
@@ -58,7 +59,7 @@ def copies(monkeypatch):
 
 @pytest.mark.usefixtures("copies")
 def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compiled) -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     backend.prepare(plan(2))
     assert sorted(compiled) == ["a head", "layers 1 to 1", "layers 1 to 2", "layers 3 to 4"]  # the second is a probe's
     compiled.clear()
@@ -72,7 +73,7 @@ def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compil
 
 @pytest.mark.usefixtures("copies")
 def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     expected = read(backend, [4] * 40)
     assert graphs_of(backend) == [(0, 4)]
     for cuts, graphs in (
@@ -88,7 +89,7 @@ def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
 
 @pytest.mark.usefixtures("copies")
 def test_one_graph_has_all_sizes_that_were_prepared() -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     backend.prepare(plan(2, rows=(8, 16), num_slots=300))
     sizes = {(*key.shape[:2], *size) for key, called in backend._graphs._called.items() for size in called}
     assert sizes == {
@@ -111,17 +112,17 @@ def weights_of(backend):
     [(0, {None}), (1, {SINGLE_ROW, None}), (7, {SINGLE_ROW, None}), (9, {(1, 1), (1, 3), (1, 5)})],
 )
 def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same_bits(copies, num_copies, sizes):
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     expected = read(backend, [40, *[3, 5, 1] * 10])
     copies(num_copies * weights_of(backend))
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     backend.prepare(plan(rows=(3, 5)))
     assert sizes_of(backend) == sizes
     assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
 
 
 def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     copies(9 * weights_of(backend))
     backend.prepare(plan(rows=(3,)))
     prepared = sizes_of(backend)
@@ -133,7 +134,7 @@ def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -
 
 def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(copies) -> None:
     """The draft and the exit may name the same roots, so such calls have any number of texts up to all."""
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     copies(9 * weights_of(backend))
     backend._floor = backend._probed_floor
     assert backend._floor <= 2, "else this test says less"
@@ -158,14 +159,14 @@ def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(
     ],
 )
 def test_no_call_over_branches_has_fewer_than_rows_keep_their_bits_from(floor, most, fewest, numbers) -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     backend.__dict__["_probed_floor"] = floor
     backend.prepare(replace(plan(), num_branches=most, least_branches=fewest))
     assert backend._num_texts == numbers
 
 
 def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     copies(9 * weights_of(backend))
     for rows in (2, 3, 4, 5, 6, 7, 8, 9, 12):
         backend.prepare(plan(rows=(rows,)))
@@ -178,7 +179,7 @@ def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> No
 
 
 def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend = new_backend()
     copies(weights_of(backend))
     backend.prepare(plan(rows=(8,)))
     called = {key.size: {size[1] for size in sizes} for key, sizes in backend._graphs._called.items()}
@@ -190,7 +191,7 @@ def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> N
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_a_decoder_has_no_matrices_of_its_own_once_they_are_rounded(form) -> None:
     decoder = tiny_target(max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     backend.prepare(plan())
     assert {weight.device.type for weight in decoder.layers.parameters() if weight.dim() == 2} == {"meta"}
     assert not any(weight.is_meta for name, weight in decoder.named_parameters() if not name.startswith("layers"))

@@ -1,0 +1,141 @@
+"""A device that a lane computes on, and all that its name settles.
+
+A lane's name carries its device:
+
+    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch as it comes
+    openvino:CPU                             all cores by compiled models
+    openvino:CPU@0                           the cores of the lane cpu0 by compiled models
+    openvino:GPU, openvino:NPU               other devices of OpenVINO
+    cuda:0, cuda:0#2                         a GPU by captured graphs; a second lane of it
+    cuda:0-2ranks                            cuda:0 and cuda:1, which share one target
+
+Every lane is a process, so a second one of a GPU has a stream and memory of its own. The GPU gives processes turns, and
+runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs.
+
+Nothing is imported or looked for here: which devices there are is the business of `runtime.backends.devices`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from decoding.errors import ConfigError
+
+Dtype = Literal["bfloat16", "float32", "int8", "int4"]
+"""Form of weights; int8 and int4 are computed with in the device's type of 16 bits."""
+EAGER: Final = "cpu"
+"""The device of lanes whose names have no colon."""
+COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""Those that OpenVINO computes (`runtime.backends.openvino.graphs.graph`)."""
+NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
+"""Rows that compiled models of an NPU have: a step costs what the next of these does."""
+NPU_POSITIONS: Final = 4096
+"""KV positions that a compiled model of an NPU has at most, one of which is spare. Ours, not a device's: every doubling
+is compiled anew."""
+NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
+"""The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
+
+_LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d+ranks?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device by its name.
+
+    Attributes:
+        name: as users write it, such as `cpu`, `openvino:GPU.1` or `cuda:0`.
+        library: what computes there.
+        own_name: the library's own name of it, such as `GPU.1`.
+    """
+
+    name: str
+    library: Literal["torch", "openvino", "cuda"]
+    own_name: str
+
+    @classmethod
+    def of_lane(cls, lane: str) -> Device:
+        """Return the device that the name of a lane, or of a device, says.
+
+        Raises:
+            ConfigError: the name has a colon and is not of the form of a device's.
+        """
+        if ":" not in lane:
+            return CORES
+        if (found := _LANE.fullmatch(lane)) is None:
+            raise ConfigError(
+                f"lane {lane!r} names no device; names are such as cpu0, openvino:CPU, openvino:CPU@0, openvino:NPU, "
+                "cuda:0"
+            )
+        name, own_name = found[1], found[1].partition(":")[2]
+        return cls(name, "cuda", name) if name.startswith("cuda:") else cls(name, "openvino", own_name)
+
+    @property
+    def backend(self) -> str:
+        """What computes, as records have it: `torch`, `openvino:CPU`, `cuda`.
+
+        It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
+        """
+        return self.name.partition(".")[0] if self.is_compiled else self.library
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether models compiled by OpenVINO compute: such a lane needs no torch."""
+        return self.library == "openvino"
+
+    @property
+    def prepares(self) -> bool:
+        """Whether a lane has something to compile or capture before a sequence."""
+        return self.library != "torch"
+
+    @property
+    def has_open_keys(self) -> bool:
+        """Whether torch modules may look at a sequence's keys: streams do.
+
+        A draft of four layers would gain nothing by it elsewhere: guesses run its two upper layers and the head again,
+        and where they were measured a step costs more plain ones than it brings tokens
+        (benchmarks/results/draft-streams.json).
+        """
+        return self.library == "torch"
+
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether one compiled model serves any number of sequences, rows and KV positions."""
+        return self.backend == "openvino:CPU"
+
+    @property
+    def is_npu(self) -> bool:
+        """Whether it is an NPU, whose compiled models have few sizes and whose compiler may end its process."""
+        return self.backend == "openvino:NPU"
+
+    def knows(self, architecture: str) -> bool:
+        """Whether it computes an architecture, named as in a Hugging Face configuration; torch does all of ours."""
+        return not self.is_compiled or architecture in COMPILED_ARCHITECTURES
+
+    def timed_rows(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the row counts to time in place of `rows`, which suit a device where each row costs a little more.
+
+        On an NPU both edges of every compiled size tell what all counts between them cost.
+        """
+        if not self.is_npu:
+            return rows
+        last = min(rows[-1], NPU_ROWS[-1])
+        edges = {count for size in NPU_ROWS for count in (size, size + 1)}
+        return (*sorted(count for count in edges if count < last), last)
+
+    def of_rank(self, rank: int) -> Device:
+        """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""
+        if self.library != "cuda":
+            return self
+        return Device.of_lane(f"cuda:{int(self.name.removeprefix('cuda:')) + rank}")
+
+
+CORES: Final = Device(EAGER, "torch", EAGER)
+"""The CPU's cores by torch."""
+
+
+def npu_is_on_cpu() -> bool:
+    """Whether `openvino:NPU` is the CPU, by the environment."""
+    return os.environ.get(NPU_ON_CPU, "") not in ("", "0")
