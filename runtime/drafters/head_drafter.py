@@ -1,4 +1,4 @@
-"""What Medusa and Hydra drafters share: heads on the target's last state that draft the same tree at every step.
+"""The base of Medusa and Hydra drafters: heads on the target's last state that draft the same tree at every step.
 
 Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's features.
 """
@@ -18,7 +18,7 @@ from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
 
 
 class HeadDrafter(WindowDrafter):
-    """The half of a drafter that knows the tree.
+    """A drafter with a static tree.
 
     The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
     """
@@ -32,15 +32,15 @@ class HeadDrafter(WindowDrafter):
 
     @abstractmethod
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Every head's ranks along a text (`ranks_by_level`), [N, K]; features of all positions but two are enough."""
+        """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
-        """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`)."""
+        """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`)."""
         ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
-        """Settle the tree of a sequence; the features that it must have."""
+        """Set the tree of a sequence, and return its features, which it must have."""
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)

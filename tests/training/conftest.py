@@ -9,10 +9,14 @@ import torch
 
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import load_decoder
+from tests.runtime.conftest import one_thread
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
+
+__all__ = ["one_thread"]
+"""Tiny models gain nothing from threads here either."""
 
 NUM_CONVERSATIONS = 14
 

@@ -1,4 +1,4 @@
-"""What a draft lane runs for Hydra++ heads: the prefix layer over what was committed, then one step per level.
+"""The drafter with Hydra++ heads: the prefix layer over committed tokens, then one step per level.
 
 The first step reads the committed rows and drafts the root's children; every further one drafts the children of
 all nodes of a level that have any. Shapes: legend of `runtime.trees.static_tree`, plus R nodes of a level, D hidden
@@ -75,7 +75,7 @@ class HydraDrafter(HeadDrafter):
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """The prefix layer over so many rows, then the children of as many nodes.
+        """Return a step of the prefix layer over so many rows, then the children of as many nodes.
 
         No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
         """
@@ -120,7 +120,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _read(self, features_TD: Tensor) -> Tensor:
-        """Run the prefix layer over the next committed positions; h' of the last of them, [1, D]."""
+        """Run the prefix layer over the next committed positions, and return h' of the last one [1, D]."""
         start, count = self.cache.cursor, len(features_TD)
         prefix_BTD = self.model.read_prefix(
             (features_TD * self.model.target_norm)[None],
@@ -141,7 +141,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _candidates(self, prefix_RD: Tensor, seen_RL: Tensor, count: int) -> Tensor:
-        """Best target ids after the tokens seen since the state, [R, C]; the last of them in the last column."""
+        """Return the best target ids [R, C] after the tokens since the state, the last of them in the last column."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]

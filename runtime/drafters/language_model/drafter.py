@@ -42,7 +42,7 @@ from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
 
 _FEW_BRANCHES: Final = 2
-"""Of those that draft and exit name together, in one step: which of them they share, the text decides."""
+"""Fewest branches to prepare for where draft and exit may name the same ones."""
 
 
 class Drafter(WindowDrafter):

@@ -1,4 +1,4 @@
-"""What a draft lane runs for Medusa heads: one step over one state drafts the whole tree.
+"""The drafter with Medusa heads: one step over one state drafts the whole tree.
 
 Shapes: legend of `runtime.trees.static_tree`, plus V kept ids, D hidden size.
 """
@@ -27,7 +27,7 @@ class MedusaHeads(Protocol):
 
     @property
     def ids(self) -> Tensor:
-        """Target ids of their logits, [V]."""
+        """Target ids of the logits, [V]."""
         ...
 
     def add_prompt_tokens(self, prompt: Sequence[int], /) -> None:
@@ -41,11 +41,11 @@ class MedusaHeads(Protocol):
 
     @property
     def num_heads(self) -> int:
-        """Heads there are: the depth of the deepest tree."""
+        """Number of heads: the depth of the deepest tree."""
         ...
 
     def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Logits of the first heads, [M, V] each."""
+        """Return the logits of the first heads, [M, V] each."""
         ...
 
 
@@ -101,12 +101,12 @@ class MedusaDrafter(HeadDrafter):
         return ranks_by_level(ids, start, num_heads, candidates_from)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
-        """Best ids of every level of the tree."""
+        """Return the best ids of every level of the tree."""
         return [candidates_1C[0].tolist() for candidates_1C in self._candidates(feature_1D, self._counts)]
 
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        """The best target ids of every head, as many as asked for, [N, C] each."""
+        """Return the best target ids of every head, [N, C] each."""
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
         ids = self.heads.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]

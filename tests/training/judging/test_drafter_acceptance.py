@@ -3,7 +3,7 @@ import torch
 
 from tests.tiny_models import tiny_draft, tiny_target
 from training.data.conversations import Conversation
-from training.judging.drafter_acceptance import Acceptance, AgreementCount, accepted_by_round, judge_draft
+from training.judging.drafter_acceptance import AgreementCount, HeldOutAcceptance, accepted_by_round, judge_draft
 
 
 def test_a_round_starts_where_the_last_one_ended() -> None:
@@ -13,13 +13,13 @@ def test_a_round_starts_where_the_last_one_ended() -> None:
 
 
 def test_figures_follow_their_definitions() -> None:
-    result = Acceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
+    result = HeldOutAcceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
     assert result.mean_acceptance_length == pytest.approx(11 / 4)
     assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0))
 
 
 def test_no_round_gives_no_figure() -> None:
-    result = Acceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
+    result = HeldOutAcceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
     assert result.mean_acceptance_length != result.mean_acceptance_length
 
 

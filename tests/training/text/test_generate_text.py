@@ -40,6 +40,9 @@ def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make) -> Non
     assert len(rows) == len({row.prompt for row in rows}) == 20
     assert seen[-1] == (20, 20)
     assert all(earlier <= later for earlier, later in pairwise(seen))
+    before = path.read_bytes()
+    make(progress=lambda *_: pytest.fail("a finished file is left as it is"))
+    assert path.read_bytes() == before
 
 
 def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make) -> None:
@@ -89,15 +92,6 @@ def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name) 
     with path.open("ab") as file:
         file.write(b'{"prompt":[1,7,')  # a batch that was being written when the power went
     assert make(name=name).read_bytes() == whole.read_bytes()
-
-
-def test_a_finished_file_is_left_as_it_is(make) -> None:
-    path = make()
-    before = path.read_bytes()
-    calls = []
-    make(progress=lambda *call: calls.append(call))
-    assert path.read_bytes() == before
-    assert calls == []
 
 
 def test_the_provenance_names_model_dtype_recipe_and_extent(make) -> None:
