@@ -9,6 +9,7 @@ from runtime.drafters.language_model.folder import DrafterFolderConfig, load_dra
 from runtime.models.decoder import causal_mask
 from runtime.storage.weight_folder import load_folder
 from tests.runtime.drafters.streams.test_model import streams_of_row
+from tests.training.conftest import assert_learns
 from training.data.batch import make_batch, shifted_features, soft_cross_entropy
 from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
@@ -218,19 +219,8 @@ def test_the_loss_compares_each_stream_with_what_the_draft_says_later(states, dr
 
 def test_learning_lowers_the_loss_and_moves_nothing_but_the_streams(states, drafters) -> None:
     task = DraftStreamTask(frozen(drafters[1], featureless_share=0), KEPT, states)
-    before = {name: weight.clone() for name, weight in task.draft.named_parameters() if not weight.requires_grad}
-    optimizer = torch.optim.AdamW(task.module.trained.values(), lr=2e-2)
-    losses = []
-    for step in range(20):
-        loss, _ = task.loss([0, 1, 2, 3], torch.Generator().manual_seed(step % 2))
-        losses.append(float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert losses[-1] < 0.95 * losses[0]
-    after = dict(task.draft.named_parameters())
-    assert before
-    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
+    weights = task.module.trained.values()
+    assert_learns(task, weights, frozen=task.draft, batch=BATCH, num_steps=20, rate=2e-2, share=0.95)
 
 
 def test_a_run_ends_with_the_same_draft_its_streams_and_its_card(

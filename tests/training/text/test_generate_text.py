@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
+from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
-from tests.training.conftest import NumberTokenizer, greedy_answer
+from tests.training.conftest import NumberTokenizer
 from training.data.conversations import read_conversations
 from training.text import generate_text as generate
 from training.text.generate_text import generate_conversations
@@ -60,10 +61,7 @@ def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn
     greedy = [row for row in rows if row.temperature == 0]
     assert 0 < len(greedy) < len(rows)
     for row in greedy:
-        expected = greedy_answer(target, list(row.prompt), 8)
-        if EOS in expected:
-            expected = expected[: expected.index(EOS) + 1]
-        assert list(row.answer) == expected
+        assert list(row.answer) == plain.continue_text(target, row.prompt, 8, eos=(EOS,))
     assert {row.temperature for row in rows} == {0.0, 0.8}
 
 
