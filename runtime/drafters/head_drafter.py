@@ -15,6 +15,7 @@ from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
+from runtime.verification.rules import GREEDY, Sampling
 
 
 class HeadDrafter(WindowDrafter):
@@ -39,12 +40,24 @@ class HeadDrafter(WindowDrafter):
         ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
-    def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
-        """Set the tree of a sequence, and return its features, which it must have."""
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling = GREEDY,  # noqa: ARG002
+        features_TE: Tensor | None = None,
+    ) -> None:
+        """Start a sequence with the tree that its schedule asks for (see `WindowDrafter`)."""
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
-        return features_TE
+        self._read_prompt(prompt, features_TE, capacity)
+
+    @abstractmethod
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
+        """Read a prompt and the target's features of all its positions but the last."""
 
     def _set_tree(self, size: int, depth: int) -> None:
         """Draft trees of so many nodes, on paths of at most `depth`."""

@@ -109,11 +109,6 @@ def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling
     return _follow(window, choose)
 
 
-def verify_greedy(logits_TV: Array, window: Window) -> Verdict:
-    """Follow the target's argmax; of equal logits the lowest id is it."""
-    return decide_greedy(_argmax(logits_TV), window, GREEDY, 0)
-
-
 def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
     """Follow the target's own samples, as plain decoding draws them."""
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from decoding.messages import NO_WINDOW, Window
-from decoding.schedule import Schedule
 from decoding.tree_shape import Path, parents_of
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.hydra.model import HydraModel
@@ -23,7 +22,6 @@ from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, ranks_by_level
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
@@ -42,17 +40,7 @@ class HydraDrafter(HeadDrafter):
         self._last_token = 0
         self._prefix_1D: Tensor | None = None
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
-    ) -> None:
-        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`)."""
-        features_TE = self._start(schedule, features_TE)
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
         self.model.output.add_prompt_tokens(prompt)
         self.cache.start(capacity)
         self._last_token, self._prefix_1D = prompt[-1], None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.errors import ModelError
+from decoding.errors import LaneError, ModelError
 from runtime.arrays import Array, unit_scale
 from runtime.backends.backend import Backend, Head, Text
 from runtime.models.ranking import best_places
@@ -159,6 +159,14 @@ class DraftPasses(ABC):
             return np.zeros((*entering_BRD.shape[:-1], 0), np.int64)
         hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
         return best_places(self.output.logits(hidden_BRJD))
+
+    def require_streams(self, count: int) -> None:
+        """Raise a `LaneError` if a schedule asks for more streams than the draft has on its back end."""
+        sizes = self.config.streams
+        if count and self.backend is not None and not self.backend.has_open_keys:
+            raise LaneError("draft_streams needs a draft on a lane of torch: compiled lanes do not show their KV cache")
+        if count > (sizes.num_streams if sizes else 0):
+            raise LaneError(f"draft_streams is {count}: this draft has {sizes.num_streams if sizes else 'none'}")
 
     @property
     def half_layer(self) -> int:

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from decoding.messages import NO_WINDOW
-from decoding.schedule import MAX_TREE, Schedule
+from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path, cut
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
@@ -60,17 +59,7 @@ class MedusaDrafter(HeadDrafter):
         self.heads = heads
         self._feature_1D: Tensor | None = None
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,  # noqa: ARG002
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
-    ) -> None:
-        """Start a sequence: all that the heads need of it is its tokens and last state (see `WindowDrafter`)."""
-        features_TE = self._start(schedule, features_TE)
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
         self.heads.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None

@@ -193,7 +193,7 @@ def model_of(dtype, *, with_features, num_streams):
     rounds=st.integers(1, 3),
     sampling=st.sampled_from([Sampling(), Sampling("match", 0.8, 3), Sampling("ratio", 0.8, 3)]),
 )
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout_without_streams(
     options, dtype, sizes, steps, choice, rounds, sampling
 ) -> None:
