@@ -13,20 +13,20 @@ from decoding.validation import Many
 from decoding.yaml_file import load_yaml
 
 MOST: Final = 10**12
-"""More of anything that is counted is a slip of the hand."""
+"""Upper limit of every count: a larger number is a typing error."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
-class Strict(BaseModel):
+class RecipeFields(BaseModel):
     """Values that are checked: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Optimisation(Strict):
-    """How long and how fast to train.
+class Optimisation(RecipeFields):
+    """Length and learning rate of a training run.
 
     `num_tokens` counts answer tokens seen, repeats included. The learning rate warms up over `warmup_steps`,
     stays, and falls linearly to `final_fraction` of itself over the last `decay_fraction` of the tokens; so a
@@ -44,7 +44,7 @@ class Optimisation(Strict):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] = 0
 
 
-class _Common(Strict):
+class _Common(RecipeFields):
     """Attributes of every recipe.
 
     Attributes:
@@ -286,7 +286,7 @@ TrainingRecipe = (
     | DraftStreamRecipe
     | StreamingDraftRecipe
 )
-"""Whatever is trained on the target's states."""
+"""A recipe of any kind."""
 
 
 class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")]]):

@@ -37,7 +37,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         stage: computing the target's states (`total` counts conversations), training (answer tokens), or
@@ -146,7 +146,7 @@ _TASKS: Mapping[str, type[StatesTask[Any]]] = {
     "eagle1": EagleTask,
     "eagle3": EagleTask,
 }
-"""What a recipe of each kind trains."""
+"""Task of each kind of recipe."""
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:

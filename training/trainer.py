@@ -118,7 +118,7 @@ class _State:
         return self.num_tokens >= self.settings.num_tokens
 
     def report(self, scores: Mapping[str, float]) -> Report:
-        """How far the run is."""
+        """Return the progress of the run."""
         return Report(
             step=self.step,
             num_tokens=self.num_tokens,

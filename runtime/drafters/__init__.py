@@ -1,1 +1,1 @@
-"""What drafts windows: one folder per kind, with its model, drafter and folder formats."""
+"""Drafters: one folder per kind, with its model, drafter and folder formats."""

@@ -1,4 +1,4 @@
-"""What Medusa and Hydra drafters share: heads on the target's last state that draft the same tree at every step.
+"""The base of Medusa and Hydra drafters: heads on the target's last state that draft the same tree at every step.
 
 Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's features.
 """
@@ -15,10 +15,11 @@ from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
+from runtime.verification.rules import GREEDY, Sampling
 
 
 class HeadDrafter(WindowDrafter):
-    """The half of a drafter that knows the tree.
+    """A drafter with a static tree.
 
     The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
     """
@@ -32,19 +33,31 @@ class HeadDrafter(WindowDrafter):
 
     @abstractmethod
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Every head's ranks along a text (`ranks_by_level`), [N, K]; features of all positions but two are enough."""
+        """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
-        """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`)."""
+        """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`)."""
         ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
-    def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
-        """Settle the tree of a sequence; the features that it must have."""
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling = GREEDY,  # noqa: ARG002
+        features_TE: Tensor | None = None,
+    ) -> None:
+        """Start a sequence with the tree that its schedule asks for (see `WindowDrafter`)."""
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
-        return features_TE
+        self._read_prompt(prompt, features_TE, capacity)
+
+    @abstractmethod
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
+        """Read a prompt and the target's features of all its positions but the last."""
 
     def _set_tree(self, size: int, depth: int) -> None:
         """Draft trees of so many nodes, on paths of at most `depth`."""

@@ -1,4 +1,4 @@
-"""Every kind of drafter folder and what loads it, by the name that its `config.json` has for it."""
+"""Every kind of drafter folder and its loader, by the name of the kind in `config.json`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _alone() -> Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """What a drafter of torch may use of its target.
+    """The target of a drafter of torch.
 
     Attributes:
         target_folder: Hugging Face folder of the target.
-        dtype: of all weights.
-        load_target: returns the target, whose layers need not be there; called by kinds alone that share its weights.
+        dtype: type of all weights.
+        load_target: returns the target, perhaps without layers; called only by kinds that share its weights.
         group: the ranks of the lane.
     """
 
@@ -50,7 +50,7 @@ class DrafterContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredContext:
-    """The same of a draft that graphs are made of; the target is arrays, its layers not among them."""
+    """The target of a draft for compiled lanes, as arrays and without layers."""
 
     target_folder: Path
     dtype: np.dtype[Any]
@@ -60,20 +60,20 @@ class StoredContext:
 STREAM_KIND: Final = "mirrorsd_streams"
 """A folder with streams of a target."""
 CAUSAL_LM_KIND: Final = "causal_lm"
-"""A whole model, which says nothing of drafting itself."""
+"""A standalone model, whose config does not mention drafting."""
 
 Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
 class Kind(NamedTuple):
-    """How a kind of folder is loaded.
+    """How to load a kind of folder.
 
     Attributes:
-        load: by torch.
-        method: that it is for; None for a draft model, which serves several.
-        load_stored: to be computed by graphs; None where torch computes it in any lane.
-        has_weights: whether there is anything to compute.
-        size: what it takes of memory, worked out before it is loaded.
+        load: loads it with torch.
+        method: the method it drafts for; None for a draft model, which serves several.
+        load_stored: loads it for compiled lanes; None where torch computes it in every lane.
+        has_weights: whether it has weights.
+        size: works out the memory that it takes, before it is loaded.
     """
 
     load: Loader
@@ -84,7 +84,7 @@ class Kind(NamedTuple):
 
 
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
-    """The drafter of a folder, for the target of the context.
+    """Return the drafter of a folder, for the target of the context.
 
     Raises:
         ConfigError: the folder holds streams of a target, which need no lane of their own.
@@ -95,7 +95,7 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
 
 
 def known_kind(folder: Path) -> Kind:
-    """How a folder is loaded.
+    """Return how to load a folder.
 
     Raises:
         ModelFormatError: its config cannot be read, or names no known kind.
@@ -123,14 +123,14 @@ def require_streams(folder: Path) -> None:
 
 
 def _function(loader: str) -> Callable[..., Any]:
-    """`module:function`, imported when a kind is asked for: a lane loads what it runs, and nothing else."""
+    """Import and return `module:function`: a lane imports only the kinds that it runs."""
     module, _, name = loader.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 
 def _of_its_target(loader: str) -> Loader:
-    """What loads a drafter that shares weights of its target."""
+    """Return the loader of a drafter that shares weights of its target."""
 
     def load(folder: Path, context: DrafterContext) -> WindowDrafter:
         target = context.load_target()
@@ -156,12 +156,12 @@ def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
 
 
 def _of_its_own(loader: str) -> Loader:
-    """What loads a model of its own, which has the target's tokenizer and nothing else of it."""
+    """Return the loader of a standalone draft model."""
     return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
 def _of_the_group(loader: str) -> Loader:
-    """What loads a model that the ranks of a lane share."""
+    """Return the loader of a model that is split over the ranks of a lane."""
     return lambda folder, context: _function(loader)(
         folder, context.target_folder, dtype=context.dtype, group=context.group
     )
@@ -175,7 +175,7 @@ def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
 
 
 def _without_weights(loader: str) -> Loader:
-    """What loads a drafter that needs its folder alone."""
+    """Return the loader of a drafter that needs only its folder."""
     return lambda folder, _: _function(loader)(folder)
 
 
@@ -205,11 +205,11 @@ KINDS: Final[dict[str, Kind]] = {
     "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),
 }
-"""By `speculators_model_type` of a folder's config; published heads and models have none, but other fields."""
+"""Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 
 
 def kind_of(folder: Path) -> str:
-    """The kind that a folder's config names.
+    """Return the kind that a folder's config names.
 
     Raises:
         ModelFormatError: the config cannot be read.

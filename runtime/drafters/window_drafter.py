@@ -1,7 +1,7 @@
-"""What a draft lane runs: anything that drafts windows after a committed text, chains or trees.
+"""The interface of a draft lane's drafters, which draft chains or trees after the committed tokens.
 
-The draft language model (`runtime.drafters.language_model.drafter`) is one; heads that read the target's states are
-others. Shapes: T rows, E width of all features a row has.
+Draft models (`runtime.drafters.language_model.drafter`) are drafters, and heads that read the target's states.
+Shapes: T rows, E width of all features a row has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]
-"""A window under way: yields the rows of every step done, returns the window."""
+"""Drafting of a window: yields the rows of every step, returns the window."""
 
 
 class WindowDrafter(ABC):
@@ -36,15 +36,15 @@ class WindowDrafter(ABC):
     """Parts that `timed_step` knows."""
 
     def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:  # noqa: ARG002
-        """Have its layers computed by what is made of their decoder; whether it can. Heads are torch everywhere."""
+        """Compute the layers on the back end made of their decoder, and return whether that works: not for heads."""
         return False
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:  # noqa: ARG002
-        """Be ready for a sequence of a prompt of so many tokens that may grow to `capacity`; whether it compiles."""
+        """Prepare for a prompt of so many tokens and a sequence of `capacity`, and return whether that compiles."""
         return False
 
     def array(self, block: Block) -> Array:
-        """The target's features as it reads them."""
+        """Return the target's features as an array of the drafter's library."""
         return to_tensor(block)
 
     @abstractmethod
@@ -61,9 +61,8 @@ class WindowDrafter(ABC):
 
         Args:
             prompt: at least one token id.
-            schedule: which windows are wanted.
-            capacity: tokens that the text may grow to; room for what is drafted after it is the drafter's own
-                business.
+            schedule: says which windows to draft.
+            capacity: tokens that the sequence may grow to; the drafter adds room for drafted ones.
             sampling: how this sequence's tokens are chosen.
             features_TE: the target's features of all positions but the last, [len(prompt) - 1, E]; None if the
                 schedule reads none.
@@ -74,9 +73,9 @@ class WindowDrafter(ABC):
 
     @abstractmethod
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
-        """Draft a window from the committed text.
+        """Draft a window after the committed tokens.
 
-        At temperature 0 it is a function of the committed text alone.
+        At temperature 0 it is a function of the committed tokens alone.
 
         Args:
             committed: tokens committed since the last window was drafted; none right after `prefill`.
@@ -86,9 +85,9 @@ class WindowDrafter(ABC):
 
     @abstractmethod
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """One step of `rows` rows after a random text of `context` tokens, to be run again and again.
+        """Return a step of `rows` rows after `context` random tokens, to be run again and again.
 
-        The sequence under way is lost.
+        The current sequence is lost.
 
         Raises:
             LaneError: the drafter lacks what the step needs.

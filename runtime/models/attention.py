@@ -34,23 +34,23 @@ class Piece(NamedTuple):
     mask: Tensor | None
 
     def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:
-        """What rows gather [B, T, N * H]; `q_BTNH` are those of this piece."""
+        """Return the output of attention [B, T, N * H] for the queries of this piece."""
         return attention(q_BTNH, k_BKSH[:, :, : self.num_keys], v_BKSH[:, :, : self.num_keys], self.mask)
 
 
 Sight = tuple[Piece, ...]
-"""What the rows of a call see, settled once for all layers."""
+"""Keys that the rows of a call see, worked out once for all layers."""
 
 
 class LayerKeys(ABC):
-    """Where layers put the keys and values of a call's rows, and what these rows see."""
+    """A KV cache, or a stand-in for one: takes the keys and values of a call's rows, and says what these rows see."""
 
     @abstractmethod
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
         """Take the keys and values of this call's rows; return those that the rows may see, [B, K, S, H] each."""
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """What rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets every row see every key."""
+        """Return what rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets all rows see all keys."""
         return (Piece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
 
     def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
@@ -106,5 +106,5 @@ def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
 
 
 def keys_seen(slot: int) -> int:
-    """How many keys a row in a slot sees: by the slot alone, so that its sums pair up in the same way in any call."""
+    """Return over how many keys a row in a slot is computed: by the slot alone, so that sums are equal in any call."""
     return slot + 1 + -(slot + 1) % KEYS_AT_ONCE

@@ -21,7 +21,7 @@ _ACTIVATIONS: Final = {
 }
 SUPPORTED_ARCHITECTURES = tuple(_ACTIVATIONS)
 _OPT_NORM_EPS: Final = 1e-5
-"""Its configurations name none; this is what transformers computes with."""
+"""Epsilon of transformers, since OPT configurations have none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

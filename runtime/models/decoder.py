@@ -26,13 +26,11 @@ from runtime.storage.decoder_names import LEARNED_OFFSET
 from runtime.storage.stored_decoder import rotary_tables
 
 Rotation = tuple[Tensor, Tensor]
-
-
 """Cosines and sines of the rows' positions."""
 
 
 class RowPlaces(NamedTuple):
-    """Where the rows of a pass are, the same for all its layers: their rotation, and what they see."""
+    """Rotation and visible keys of the rows of a pass, the same for all layers."""
 
     rotary: Rotation
     sight: Sight
@@ -154,7 +152,7 @@ class Decoder(nn.Module):
         return x_BTD
 
     def row_places(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: LayerKeys) -> RowPlaces:
-        """Where rows are that enter some layer; arguments as in `run_layers`."""
+        """Return the places of rows that enter some layer; arguments as in `run_layers`."""
         sight = cache.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
         return RowPlaces(self.rotary(positions, x_BTD.dtype), sight)
 
@@ -168,9 +166,9 @@ class Decoder(nn.Module):
 
 
 def is_unfilled() -> bool:
-    """Whether modules are being made on the meta device, to be given their weights.
+    """Return whether modules are made on the meta device, to be given weights later.
 
-    What they would draw or compute there is not wanted, and loads torch's compiler, which takes as long as torch.
+    Drawing numbers there would import torch's compiler, which takes as long as importing torch.
     """
     return torch.get_default_device().type == "meta"
 
@@ -184,7 +182,7 @@ def new_embedding(num_rows: int, size: int) -> nn.Embedding:
 
 
 def norm_bias(config: ModelConfig) -> nn.Parameter | None:
-    """What a norm of the family has next to its weight."""
+    """Return the bias of a norm; None in families without one."""
     return nn.Parameter(torch.zeros(config.hidden_size)) if config.norm == "layer" else None
 
 

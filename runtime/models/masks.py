@@ -1,4 +1,4 @@
-"""Which keys a row may see, where that is not all of a text so far (`runtime.models.kv_cache.KVCache.sight`).
+"""Masks of rows that do not see all tokens before them (`runtime.models.kv_cache.KVCache.sight`).
 
 Shapes: legend of `runtime.models.decoder`.
 """

@@ -43,7 +43,7 @@ class KnownModel:
 
     name: str
     folder: Path
-    """Where it is, or will be once it is fetched."""
+    """Its place, also before it is fetched."""
     is_present: bool
     num_bytes: int
     """Size of the folder on disk; 0 while the model is absent."""

@@ -79,7 +79,7 @@ def _of_vector(name: str) -> float:
 
 
 def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:
-    """Where a matrix [O, I] begins in the block, and how far its rows are from each other: as far as there is room."""
+    """Return where a matrix [O, I] begins in the block, and the distance of its rows: as large as fits."""
     rows, size = shape
     step = min(size, (_BLOCK - size) // rows)
     if step < 1:

@@ -59,7 +59,7 @@ def _ranked_tensor(logits_RV: Tensor, count: int) -> Tensor:
 
 
 def _ranked_all(logits_RV: Tensor, count: int) -> Tensor:
-    """The same by ranking every id of the vocabulary: one integer holds the logit and then the id."""
+    """Rank every id of the vocabulary by one integer that holds the logit and then the id."""
     import torch
 
     vocab_size = logits_RV.shape[-1]

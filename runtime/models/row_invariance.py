@@ -31,7 +31,7 @@ class Linear(nn.Linear):
 
     @property
     def row_multiple(self) -> int:
-        """What its rows are filled up to a multiple of."""
+        """Multiple that the number of rows is filled up to."""
         return _multiple_of(self.weight, self.bias) if self.weight.is_cpu else 1
 
 

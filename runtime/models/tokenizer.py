@@ -20,7 +20,7 @@ _MOST_IDS: Final = 1 << 24
 """More than any vocabulary has."""
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What the last bytes of a text decode to while the character they begin is incomplete."""
+"""Decoded form of the last bytes of a text while their character is incomplete."""
 
 
 class Tokenizer:

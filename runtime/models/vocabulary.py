@@ -1,4 +1,4 @@
-"""What a draft, head or exit may propose: the kept ids of its reduced vocabulary, and the tokens of the prompt.
+"""Ids that a draft, head or exit may propose: those of its reduced vocabulary, and the tokens of the prompt.
 
 Names, numbers and foreign words of an answer mostly are in its prompt, and a vocabulary reduced to what answers
 use most lacks just these. Their rows are the target's own, as all others are, so nothing has to be trained for them.
@@ -41,21 +41,21 @@ class OutputRows:
 
     @property
     def rows(self) -> Array:
-        """Those of `ids`."""
+        """Rows of `ids`."""
         if self._rows is None:
             kept_KD = self._kept[1]
             self._rows = kept_KD if self._prompt_ED is None else concatenated([kept_KD, self._prompt_ED])
         return self._rows
 
     def move_to(self, device: Any) -> None:
-        """Have rows and ids on a device; a prompt's are forgotten."""
+        """Move rows and ids to a device; those of a prompt are dropped."""
         kept_ids, kept_KD = self._kept
         self._kept = kept_ids.to(device), kept_KD.to(device)
         self._target_VD = None if self._target_VD is None else self._target_VD.to(device)
         self._forget_prompt()
 
     def run_on(self, backend: Backend) -> None:
-        """Have logits computed there, where it computes heads."""
+        """Compute logits on a back end."""
         self._backend, self._kept_logits = backend, backend.head(self._kept[1])
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a decoder's parameters are called, here and in Hugging Face folders, and of what shape they are."""
+"""Names of a decoder's parameters, ours and those of Hugging Face folders, and their shapes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from runtime.models.config import ModelConfig
 
 LEARNED_OFFSET: Final = 2
-"""OPT's row of a position: its first two rows were meant for padding."""
+"""First row of OPT's position table that is used: two rows were meant for padding."""
 
 
 class _Names(NamedTuple):
-    """What a family calls its tensors: `parts` of a layer go into one matrix of ours, row by row."""
+    """Names of a family's tensors: `parts` of a layer are concatenated into one matrix of ours, row by row."""
 
     root: str
     final_norm: str
@@ -46,7 +46,7 @@ _QK_NORMS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
 
 
 def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Our parameter name -> the Hugging Face tensors that are concatenated into it."""
+    """Return the Hugging Face tensors that are concatenated into each parameter, by our names."""
     family = _OPT if config.architecture == "OPTForCausalLM" else _LLAMA
     names: dict[str, tuple[str, ...]] = {"embedding.weight": (f"{family.root}embed_tokens.weight",)}
     names |= _norm_tensors(config, "final_norm", f"{family.root}{family.final_norm}")
@@ -69,7 +69,7 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def decoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter that `decoder_tensors` names."""
+    """Return the shape of every parameter that `decoder_tensors` names."""
     hidden, heads = config.hidden_size, config.num_heads + 2 * config.num_kv_heads
     wide = (2 if config.mlp == "gated" else 1) * config.intermediate_size
     matrices = {

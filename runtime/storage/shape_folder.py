@@ -22,7 +22,7 @@ _SEED: Final = 0
 
 
 def is_shape_name(name: str) -> bool:
-    """Whether a model's name asks for its shape alone."""
+    """Return whether a model's name asks for its shape alone."""
     return name.startswith(PREFIX)
 
 
@@ -68,6 +68,6 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
 
 
 def has_random_weights(folder: Path) -> bool:
-    """Whether a model's folder asks for random weights; False for one that holds no config."""
+    """Return whether a model's folder asks for random weights; False for one without a config."""
     path = folder / "config.json"
     return path.is_file() and MARK in read_object(path, holds="")

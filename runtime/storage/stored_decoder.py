@@ -27,7 +27,7 @@ Tables = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Cosines and sines [P, H] of every position."""
 
 
-class Matrix(NamedTuple):
+class EmbeddingRows(NamedTuple):
     """Rows of an embedding or of `lm_head`."""
 
     weight: NDArray[Any]
@@ -47,8 +47,8 @@ class StoredDecoder:
     """
 
     config: ModelConfig
-    embedding: Matrix
-    lm_head: Matrix
+    embedding: EmbeddingRows
+    lm_head: EmbeddingRows
     final_norm: NDArray[np.float32]
     rotary: Tables
     layers: list[dict[str, NDArray[Any]]] = field(default_factory=list)
@@ -64,11 +64,11 @@ class StoredDecoder:
 
 def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_position: int) -> StoredDecoder:
     """Return the decoder of parameters by their names."""
-    embedding = Matrix(arrays["embedding.weight"])
+    embedding = EmbeddingRows(arrays["embedding.weight"])
     return StoredDecoder(
         config=config,
         embedding=embedding,
-        lm_head=Matrix(arrays["lm_head.weight"]) if "lm_head.weight" in arrays else embedding,
+        lm_head=EmbeddingRows(arrays["lm_head.weight"]) if "lm_head.weight" in arrays else embedding,
         final_norm=arrays["final_norm"].astype(np.float32),
         rotary=rotary_tables(config, max_position),
         layers=by_layer(arrays),

@@ -33,24 +33,24 @@ class EarlyExit:
         weights: Mapping[int, Any],
         backend: Backend,
     ) -> None:
-        """Args: the final norm; rows of the head; weights of trained adapters by layer; what computes them."""
+        """Args: the final norm; rows of the head; weights of trained adapters by layer; the back end."""
         self._normalise, self._output, self._weights, self._backend = normalise, output, weights, backend
         self._adapters: dict[int, Adapter] = {}
         output.run_on(backend)
 
     def open(self, layer: int) -> Adapter | None:
-        """The adapter of a layer, if there is one; made when it is first asked for."""
+        """Return the adapter of a layer, if there is one; it is made on first use."""
         if layer not in self._adapters and layer in self._weights:
             self._adapters[layer] = self._backend.adapter(self._weights[layer])
         return self._adapters.get(layer)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
+        """Add the tokens of this prompt to the adapters' vocabulary."""
         self._output.add_prompt_tokens(prompt)
 
     @inference
     def read(self, x_BTD: Array, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
-        """Best target ids of every row of the only sequence, best first, and their log-probabilities.
+        """Return the best target ids of every row of the only sequence, best first, and their log-probabilities.
 
         Args:
             x_BTD: hidden states after `layer`, [1, T, D].
@@ -66,16 +66,16 @@ class EarlyExit:
 
 
 def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Backend) -> EarlyExit:
-    """The exits of a target.
+    """Return the exits of a target.
 
     Args:
         head_VD: rows of its output head.
         exits: adapters that were trained for it, if there are any.
-        backend: what computes them.
+        backend: the back end that computes them.
     """
     if exits is None:
         ids = as_tensor(np.arange(len(head_VD))).to(head_VD.device) if is_tensor(head_VD) else np.arange(len(head_VD))
         return EarlyExit(backend.normalise, OutputRows(ids, head_VD), {}, backend)
-    # rows of their own: gathering them for every message would cost more than the product
+    # copied rows: gathering them for every message would cost more than the product
     output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
     return EarlyExit(backend.normalise, output, exits.adapters, backend)

@@ -32,11 +32,11 @@ class StreamingTarget(TargetModel):
         self._tree = streams.paths
 
     def set_tree(self, *, size: int, depth: int) -> None:
-        """From now on draft trees of so many nodes, on paths of at most `depth`."""
+        """Draft trees of so many nodes, on paths of at most `depth`."""
         self._tree = cut(self.streams.paths, size, depth)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Let exits and streams propose the tokens of this prompt too."""
+        """Add the tokens of this prompt to those that exits and streams may propose."""
         super().add_prompt_tokens(prompt)
         self.streams.output.add_prompt_tokens(prompt)
 

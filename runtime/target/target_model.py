@@ -45,13 +45,13 @@ class RowsUnderWay(NamedTuple):
 
 
 class TargetModel:
-    """A decoder, its exits, and the state of the sequence it is working on."""
+    """A decoder, its exits, and the state of one sequence."""
 
     num_streams = 0
     """Rows that draft after those of a window, and need slots as these do."""
 
     def __init__(self, backend: Backend, early_exit: EarlyExit) -> None:
-        """Args: what computes its layers and heads; its exits."""
+        """Args: the back end of its layers and heads; its exits."""
         self.backend, self.early_exit = backend, early_exit
         self.config, self.num_layers = backend.config, backend.config.num_layers
         self.cache: Any = self.backend.new_text()
@@ -63,21 +63,21 @@ class TargetModel:
 
     @classmethod
     def of(cls, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
-        """A target of torch: its weights, its trained exits, and what computes, torch if there is nothing else."""
+        """Return a target of these weights and trained exits, on a back end; None is torch."""
         from runtime.backends.eager import EagerBackend
 
         backend = backend or EagerBackend(decoder)
         return cls(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
 
-    def aside(self, capacity: int) -> Self:
-        """The same model with a greedy text of its own, of so many slots: a sequence under way goes on where it was."""
+    def scratch_sequence(self, capacity: int) -> Self:
+        """Return this model with a greedy sequence of its own, of so many slots; the current sequence is untouched."""
         other = copy(self)
         other.cache = self.backend.new_text()
         other.begin(0, capacity)
         return other
 
     def begin(self, last_token: int, capacity: int, *, sampling: Sampling = GREEDY) -> None:
-        """Start a text of so many slots, whose one token is still to be read; arguments as in `prefill`."""
+        """Start a sequence of so many slots and one token, which is not read yet; arguments as in `prefill`."""
         self.cache.start(capacity + self.num_streams)
         self._last_token, self._sampling, self._waiting = last_token, sampling, None
         self._feature_layers, self._raw_features = (), False
@@ -92,7 +92,7 @@ class TargetModel:
         exit_layer: int | None = None,
         least_slots: int = 0,
     ) -> None:
-        """Let the back end get ready for a sequence.
+        """Prepare the back end for a sequence.
 
         Args:
             num_prompt: tokens of its prompt.
@@ -155,11 +155,11 @@ class TargetModel:
         return self._on_host(concatenated(features or [self._features_of_nothing()]))
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Let exits name the tokens of this prompt too."""
+        """Add the tokens of this prompt to those that exits may name."""
         self.early_exit.add_prompt_tokens(prompt)
 
     def set_tree(self, *, size: int, depth: int) -> None:
-        """Which trees to draft, for a target that drafts (`runtime.target.streaming_target`)."""
+        """Set the trees to draft, for a target that drafts (`runtime.target.streaming_target`)."""
 
     def stream(self, window: Window) -> Verdict:  # noqa: ARG002
         """Verify, and draft the next window in the same pass.
@@ -171,7 +171,7 @@ class TargetModel:
 
     @inference
     def verify(self, window: Window) -> Verdict:
-        """All layers over the last committed token and the window; features of the accepted rows."""
+        """Verify a window: all layers over the last committed token and the window; features of the accepted rows."""
         rows = self.advance(self.embed(window), self.num_layers)
         verdict = self.decide(rows)
         if not self._feature_layers:
@@ -181,7 +181,7 @@ class TargetModel:
 
     @inference
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
-        """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
+        """Run the layers up to `exit_layer`, and return the exit's candidates and the features of all rows."""
         rows = self._waiting = self.advance(self.embed(window), exit_layer)
         candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
         if (replay := self._sampling.replay) is not None:
@@ -191,7 +191,7 @@ class TargetModel:
 
     @inference
     def suffix(self) -> Verdict:
-        """The remaining layers of the rows given to `prefix`."""
+        """Run the remaining layers of the rows given to `prefix`."""
         assert self._waiting is not None, "suffix without a prefix"
         rows, self._waiting = self._waiting, None
         return self.decide(self.advance(rows, self.num_layers))
@@ -257,12 +257,12 @@ class TargetModel:
         return self.backend.on_host(array)[0]
 
     def _features_of_nothing(self) -> Array:
-        """Those of no rows at all."""
+        """Return the features of no rows."""
         rows = self._embed((), np.arange(0), None)
         return self._features(rows._replace(taps=(rows.x_BTD[0],) * len(self._feature_layers)))
 
     def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
-        """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
+        """Return the features of the current rows, or of some of them, [T, E * D]."""
         taps = rows.taps
         if some is not None:
             # the first rows are a view of the whole, where any others would be gathered

@@ -15,7 +15,7 @@ ROOT = -1
 
 
 class DynamicTree:
-    """A tree under way. Nodes are numbered as they are made; `frontier` holds those to be expanded next, best first.
+    """A growing tree. Nodes are numbered as they are made; `frontier` holds those to be expanded next, best first.
 
     Attributes:
         tokens, parents, depths, scores: of every node; the root's children have parent `ROOT` and depth 1.
@@ -43,7 +43,7 @@ class DynamicTree:
         self.frontier = sorted(new, key=self.worth)[: self._top_k]
 
     def worth(self, node: int) -> tuple[float, int, int]:
-        """What nodes are sorted by, the best first: score, then depth, then number."""
+        """Return the sort key of a node, the best first: score, then depth, then number."""
         return (-self.scores[node], self.depths[node], node)
 
     def order(self) -> list[int]:

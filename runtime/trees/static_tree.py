@@ -1,6 +1,6 @@
 """Static trees at work: from the best ids of every level to a window, and from a text to the nodes it follows.
 
-Which paths a tree has is the business of `decoding.tree_shape`.
+The paths of a tree are in `decoding.tree_shape`.
 Shapes: N places of a text, K levels, C candidates.
 """
 
@@ -23,13 +23,13 @@ Ranks = NDArray[np.int32]
 
 
 def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
-    """For every level how many of the best ids a tree asks for, the root's children first."""
+    """Return how many of the best ids a tree asks for on every level, the root's children first."""
     depth = max(map(len, paths), default=0)
     return tuple(max(path[level] for path in paths if len(path) > level) + 1 for level in range(depth))
 
 
 def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that is worth most: at every step the path of the largest share is added.
+    """Return the first nodes of the tree of the largest total share: every step adds the path of the largest share.
 
     A node comes after its parent and after its better siblings, so that siblings come best first. Of equal
     paths the shorter goes first, then the one of better ranks.
@@ -62,13 +62,13 @@ def require_tree(paths: Sequence[Path], depth: int) -> None:
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
-    """The tree whose nodes on a level have the same candidates, as many as `candidates_per_level` asks for."""
+    """Return the window of a tree whose nodes on a level have the same candidates (`candidates_per_level`)."""
     tokens = tuple(candidates[len(path) - 1][path[-1]] for path in paths)
     return Window(tokens, parents=parents_of(paths))
 
 
 def ranks_of(candidates_NC: Tensor, wanted_N: Tensor) -> Tensor:
-    """Place of the wanted id among the candidates of its row, -1 where it is not one of them, [N]."""
+    """Return the place of the wanted id among the candidates of its row, -1 where it is none of them, [N]."""
     found_NC = candidates_NC == wanted_N[:, None]
     return torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
 
@@ -82,7 +82,7 @@ def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
 def ranks_by_level(
     ids: Sequence[int], start: int, depth: int, candidates_from: Callable[[int], Iterable[Tensor]]
 ) -> Ranks:
-    """For each place of a text from `start` on, and each level, the rank of its token among the best, [N, depth].
+    """Return the rank of every token of a sequence from `start` on among the best of each level, [N, depth].
 
     Args:
         ids: the text.
@@ -104,7 +104,7 @@ def ranks_by_level(
 
 
 def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
-    """Places in `paths` of the nodes that a text follows, as acceptance records hold them.
+    """Return the places in `paths` of the nodes that a sequence follows, as acceptance records hold them.
 
     Args:
         ranks: for each place of the text, and each level, the rank of the text's token among the candidates

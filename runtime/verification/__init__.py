@@ -1,1 +1,1 @@
-"""Which drafted tokens are accepted, and the distributions they come from."""
+"""Verification rules, and the distributions that tokens come from."""

@@ -20,7 +20,7 @@ from runtime.arrays import Array, as_array, is_tensor
 from runtime.models.ranking import ranked_ids
 
 Stream = Literal["target", "accept", "draft"]
-"""What is decided: the target's own token, whether a drafted token is accepted, the draft's token."""
+"""Decisions with draws: the target's token, whether a drafted token is accepted, the draft's token."""
 
 _BITS = 53
 """A float64 holds this many bits of a number below one."""
@@ -40,13 +40,13 @@ def require_temperature(temperature: float) -> None:
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """The softmax of logits at a temperature above zero, in float64 [V]."""
+    """Return the softmax of logits at a temperature above zero, in float64 [V]."""
     own = as_array(logits_V) if is_tensor(logits_V) else logits_V
     return _softmax(own.astype(np.float64) / temperature)
 
 
 def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
-    """What of the target's distribution a sampled draft leaves over: max(target - draft, 0), not normalised."""
+    """Return the rest of the target's distribution after a sampled draft: max(target - draft, 0), not normalised."""
     left = target.copy()
     left[list(drafted_from.tokens)] -= drafted_from.probabilities
     np.maximum(left, 0.0, out=left)
@@ -55,19 +55,19 @@ def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
 
 
 def sample(weights: Probabilities, draw: float) -> int:
-    """The token at which the cumulated weights pass the share `draw`; a token of weight zero never."""
+    """Return the token at which the cumulated weights pass the share `draw`; a token of weight zero never."""
     cumulated = np.cumsum(weights)
     return int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
 
 
 def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
-    """The `count` likeliest ids and their renormalised probabilities: what a draft samples from and sends."""
+    """Return the `count` likeliest ids and their renormalised probabilities, which a draft samples from and sends."""
     ids = ranked_ids(logits_V[None], min(count, len(logits_V)))[0]
     return Candidates(tuple(ids.tolist()), tuple(probabilities(logits_V[ids], temperature).tolist()))
 
 
 def draw_from(candidates: Candidates, draw: float) -> int:
-    """One of the candidates, by the inverse of their cumulated probabilities."""
+    """Return one of the candidates, by the inverse of their cumulated probabilities."""
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
 
 
@@ -77,7 +77,7 @@ def _softmax(scores: Probabilities) -> Probabilities:
 
 
 def uniform(seed: int, stream: Stream, *place: int) -> float:
-    """The draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
+    """Return the draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
 
     A place is a text position and, where several drafted tokens compete for the position, the rank of
     one among them.

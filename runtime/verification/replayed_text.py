@@ -1,7 +1,7 @@
-"""Words put into the models' mouths: a run whose acceptance is known before, while the models do all their work.
+"""Replay of a known text: a run whose acceptance is given, while the models do all their work.
 
-What is said is a matter of the place in the text alone. The target says the text. The draft says the text too, except
-where one of its tokens is to be refused: there it says another. So windows, verdicts, and which keys are kept follow
+Tokens depend on their position alone. The target says the text. The draft says the text too, except where one of its
+tokens is to be refused: there it says another. So windows, verdicts, and which keys are kept follow
 from the rules as always, and a round ends where it is meant to end. Its next token starts a branch where draft or exit
 offer it among their candidates, and does not where they do not: hits and misses follow as well.
 
@@ -20,7 +20,7 @@ from decoding.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayedText:
-    """What is said at every place of a text after its prompt. Beyond its end the models speak for themselves.
+    """Tokens of every position after the prompt. Beyond the end of the text the models choose for themselves.
 
     Attributes:
         prompt_length: places before.
@@ -41,17 +41,17 @@ class ReplayedText:
         assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
 
     def cut(self, num_tokens: int) -> ReplayedText:
-        """Its first tokens, so many at most."""
+        """Return its first tokens, so many at most."""
         parts = {name: getattr(self, name)[:num_tokens] for name in ("text", "drafted", "in_draft", "in_exit")}
         return replace(self, **parts)
 
     def target_token(self, position: int, own: int) -> int:
-        """What the target says at a place of prompt and text, in place of its own word."""
+        """Return the target's token at a position, in place of its own choice."""
         place = position - self.prompt_length
         return self.text[place] if place < len(self.text) else own
 
     def draft_token(self, position: int, own: int) -> int:
-        """The same of the draft."""
+        """Return the draft's token at a position, in place of its own choice."""
         place = position - self.prompt_length
         return self.drafted[place] if place < len(self.drafted) else own
 

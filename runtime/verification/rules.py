@@ -1,4 +1,4 @@
-"""Which drafted tokens are accepted: how tokens are chosen, and the rules greedy, match, ratio, one-hot and typical.
+"""Verification rules, which accept drafted tokens: greedy, match, ratio, one-hot and typical.
 
 A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows
 the last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at every place
@@ -37,7 +37,7 @@ TYPICAL_ENTROPY_SHARE: Final = 0.3
 Draw = Callable[[int], float]
 """The draw in [0, 1) for the token after a path of so many drafted ones."""
 SiblingDraw = Callable[[int, int], float]
-"""The same for the decision on one sibling: tokens before it, and its rank among the siblings."""
+"""The draw in [0, 1) for one of several siblings: from the drafted tokens before it, and its rank among them."""
 Choose = Callable[[int, int, Sequence[int]], int]
 """The token that follows: from the row, the drafted tokens before it, and what is drafted for its place."""
 
@@ -107,11 +107,6 @@ def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling
         return best(row) if replay is None else replay.target_token(position + depth, best(row))
 
     return _follow(window, choose)
-
-
-def verify_greedy(logits_TV: Array, window: Window) -> Verdict:
-    """Follow the target's argmax; of equal logits the lowest id is it."""
-    return decide_greedy(_argmax(logits_TV), window, GREEDY, 0)
 
 
 def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
@@ -210,7 +205,7 @@ def _probability(candidates: Candidates, token: int) -> float:
 
 
 def _plausible(target: Probabilities) -> NDArray[np.bool_]:
-    """Which tokens typical acceptance takes, [V]: those above a bar that sinks as the distribution widens."""
+    """Return the tokens that typical acceptance takes [V]: those above a bar that sinks as the distribution widens."""
     likely = target[target > 0]
     entropy = -float(np.sum(likely * np.log(likely)))
     return target > min(TYPICAL_PROBABILITY, TYPICAL_ENTROPY_SHARE * math.exp(-entropy))

@@ -197,7 +197,7 @@ class TargetParts:
         capacity = measurement.context + measurement.rows
         if measurement.is_aside:
             # nothing is prepared: a plan of its own would end that of the sequence under way
-            self._model = model = model.aside(capacity)
+            self._model = model = model.scratch_sequence(capacity)
         else:
             model.prepare(
                 num_prompt=measurement.rows if measurement.part == "prefill" else 0,

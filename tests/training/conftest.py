@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
+from tests.runtime import plain
+from tests.runtime.conftest import one_thread
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
+
+__all__ = ["one_thread"]
+"""Tiny models gain nothing from threads here either."""
 
 NUM_CONVERSATIONS = 14
 
@@ -30,18 +35,21 @@ class NumberTokenizer:
         return " ".join(str(token) for token in ids if token not in (1, EOS) or not skip_special_tokens)
 
 
-def greedy_answer(target: Decoder, prompt: list[int], length: int) -> list[int]:
-    ids = list(prompt)
-    for _ in range(length):
-        x = target.run_layers(
-            target.embedding(torch.tensor([ids])),
-            0,
-            target.config.num_layers,
-            positions=torch.arange(len(ids)),
-            mask=causal_mask(len(ids), target.embedding.weight.dtype),
-        )
-        ids.append(int(target.logits(x)[0, -1].argmax()))
-    return ids[len(prompt) :]
+def assert_learns(task, parameters, *, frozen, batch, num_steps, rate, share):
+    """Training lowers the loss to a share of what it was, and moves none of the `frozen` module's weights."""
+    before = {name: weight.clone() for name, weight in frozen.named_parameters() if not weight.requires_grad}
+    assert before
+    optimizer = torch.optim.AdamW([weight for weight in parameters if weight.requires_grad], lr=rate)
+    losses = []
+    for step in range(num_steps):
+        loss, _ = task.loss(batch, torch.Generator().manual_seed(step % 2))
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < share * losses[0]
+    after = dict(frozen.named_parameters())
+    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +70,7 @@ def data_path(target: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for index in range(NUM_CONVERSATIONS):
             prompt = torch.randint(VOCAB_SIZE, (2 + index % 4,), generator=generator).tolist()
-            answer = greedy_answer(target, prompt, 6 + index % 5)
+            answer = plain.continue_text(target, prompt, 6 + index % 5)
             row = {"prompt": prompt, "answer": answer, "temperature": 0.8 if index % 3 == 2 else 0}
             file.write(json.dumps(row) + "\n")
     return path

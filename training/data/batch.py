@@ -65,7 +65,7 @@ def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> T
 
 
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """What `normalise_features` makes of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
+    """Return the features (`normalise_features`) of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
     hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
     return normalise_features(hidden_BTED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 

@@ -14,7 +14,7 @@ from decoding.errors import TrainingError, shown
 from decoding.files import parse_json
 
 MAX_LINE_CHARACTERS: Final = 16_000_000
-"""Of one conversation: two million tokens."""
+"""Limit of one conversation: two million tokens."""
 
 
 class Conversation(NamedTuple):
@@ -23,7 +23,7 @@ class Conversation(NamedTuple):
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
     temperature: float = 0.0
-    """What the answer was sampled at; 0 is greedy."""
+    """Temperature of the answer; 0 is greedy."""
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ class TargetStates:
 
     @property
     def device(self) -> torch.device:
-        """Where the target lies, and where batches are made for."""
+        """Device of the target and of batches."""
         return self.target.embedding.weight.device
 
     def rows(self, layer: int, index: int) -> Tensor:

@@ -1,1 +1,1 @@
-"""How good a trained drafter is, and the card that reports it."""
+"""Judging trained drafters, and the card that reports the figures."""

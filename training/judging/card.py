@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.judging.drafter_acceptance import Acceptance, TopKShares
+from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
@@ -41,7 +41,7 @@ class _Strict(BaseModel):
 
 
 class DataCard(_Strict):
-    """What was trained on: names of the files, and a SHA-256 of prompts and answers."""
+    """The training data: names of the files, and a SHA-256 of prompts and answers."""
 
     files: tuple[str, ...]
     fingerprint: str
@@ -64,7 +64,7 @@ class AcceptanceCard(_Strict):
     tree_size: int = 0
 
     @classmethod
-    def of(cls, result: Acceptance) -> AcceptanceCard:
+    def of(cls, result: HeldOutAcceptance) -> AcceptanceCard:
         """The figures of one judgement."""
         return cls(
             num_tokens=result.num_tokens,
@@ -139,7 +139,7 @@ class Card(_Strict):
 
     @property
     def title(self) -> str:
-        """What it is and for which target."""
+        """Kind of drafter and its target."""
         return f"{_TITLES[self.kind]} for {self.target}."
 
     def sections(self) -> Iterator[Section]:
@@ -156,7 +156,9 @@ class Card(_Strict):
             yield _coverage(self)
         for prompts, found in self.acceptance_on.items():
             yield Section(
-                f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
+                f"Acceptance on {prompts}, by kind of task",
+                ("setting", "task", *_BY_PLACE),
+                list(_by_task(found)),
             )
         for name, figures in self.benchmarks.items():
             yield _figures(name, figures)

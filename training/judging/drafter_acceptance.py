@@ -23,8 +23,8 @@ from training.data.conversations import Conversation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Acceptance:
-    """What became of the drafted tokens of some answers.
+class HeldOutAcceptance:
+    """Acceptance of drafted tokens on some answers.
 
     Attributes:
         num_tokens: drafted tokens per round; of a tree the most along any path.
@@ -43,7 +43,7 @@ class Acceptance:
     @classmethod
     def of(
         cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
-    ) -> Acceptance:
+    ) -> HeldOutAcceptance:
         """Rounds on some answers, given how many tokens drafted at each of their places agree with them."""
         return cls(
             num_tokens=num_tokens,
@@ -72,7 +72,7 @@ def judge_draft(
     *,
     windows: Sequence[int],
     features: Callable[[int], Tensor] | None,
-) -> list[Acceptance]:
+) -> list[HeldOutAcceptance]:
     """Acceptance on some conversations with greedy answers, one result per window length.
 
     `features` gives the exit features of every position of a conversation given by index, [T, E]; None judges the draft
@@ -91,10 +91,10 @@ def judge_draft(
         )
         agrees_NW = drafted.tokens == following(ids, start, max(windows)).to(drafted.tokens.device)
         lengths.append(agrees_NW.cumprod(-1).sum(-1).tolist())
-    return [Acceptance.of(lengths, window, with_features=features is not None) for window in windows]
+    return [HeldOutAcceptance.of(lengths, window, with_features=features is not None) for window in windows]
 
 
-def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
+def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[HeldOutAcceptance]:
     """Acceptance of trees of several sizes, drafted with the target's features; nothing without answers.
 
     `ranks` are for each answer, at each of its places, the places in the tree's order of the nodes that hold the tokens
@@ -103,7 +103,7 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
     results = []
     for size in sizes if ranks else ():
         lengths = [np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1).tolist() for answer in ranks]
-        results.append(Acceptance.of(lengths, ranks[0].shape[1], with_features=True, tree_size=size))
+        results.append(HeldOutAcceptance.of(lengths, ranks[0].shape[1], with_features=True, tree_size=size))
     return results
 
 
@@ -146,7 +146,7 @@ class AgreementCount:
         }
 
     def figures(self, name: str) -> dict[str, float]:
-        """The same by names that begin with `name`."""
+        """Return the shares by names that begin with `name`."""
         return {
             f"{name}{number}_top{top_k}": share for number, row in self.shares.items() for top_k, share in row.items()
         }

@@ -1,1 +1,1 @@
-"""What is trained: one module per kind of drafter, and what they share."""
+"""Training tasks: one module per kind of drafter, and their base."""

@@ -21,7 +21,7 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import Decoder
 from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.drafter_acceptance import Acceptance, judge_draft
+from training.judging.drafter_acceptance import HeldOutAcceptance, judge_draft
 from training.recipe import DraftRecipe
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 
@@ -132,7 +132,7 @@ def judge_folder(task: StatesTask[Any], folder: Path, windows: Sequence[int], pr
     draft = load_draft(folder, states.target, dtype=torch.float32)
     layers, greedy = draft.config.exit_features, task.greedy(task.held_out)
     sources = [None, lambda index: exit_features(states, [index], layers)[0]] if layers else [None]
-    results: list[Acceptance] = []
+    results: list[HeldOutAcceptance] = []
     for done, source in enumerate(sources):
         progress(done, len(sources))
         results += judge_draft(draft, states.conversations, greedy, windows=windows, features=source)

@@ -44,12 +44,12 @@ class _StreamsOfDraftTask(StreamsTask[D]):
 
     @classmethod
     def require_fit(cls, recipe: D, target: Decoder) -> None:
-        """The same, and a draft that can be loaded, has a card, and reads the features that the recipe names."""
+        """Refuse also a recipe whose draft cannot be loaded, has no card, or reads other features."""
         super().require_fit(recipe, target)
         _draft_of(recipe, target, torch.bfloat16)
 
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
-        """What the draft computes: with features dropped at random, or at every second position."""
+        """Return the draft's states, with features dropped at random or at every second position."""
         return self._texts(make_batch(self.states, batch), batch, generator)
 
     def _texts(self, rows: Batch, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
@@ -108,7 +108,7 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
         return own + self.recipe.stream_weight * of_streams, len(rows.final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """How often the draft names the target's token, and its streams the draft's."""
+        """Return how often the draft names the target's token, and its streams the draft's."""
         return {**held_out_agreement(self, self.draft), **super().evaluate()}
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:

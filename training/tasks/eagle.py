@@ -175,7 +175,7 @@ def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[
 
 
 def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:
-    """What the target's head reads at each row, [R, D] bfloat16."""
+    """Return the input of the target's `lm_head` at each row, [R, D] bfloat16."""
     return torch.cat([states.rows(states.layers[-1], index)[1:-1] for index in indices]).to(states.device)
 
 
@@ -206,7 +206,7 @@ def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int)
 def _attend(
     rows: EagleRows, q_MNH: Tensor, shared: tuple[Tensor, Tensor], own_keys: list[Tensor], own_values: list[Tensor]
 ) -> Tensor:
-    """What the roots' queries gather, [M, N * H]: from rows up to their own, then from their own later steps."""
+    """Return the output of attention for the roots [M, N * H]: over rows up to their own, then own later steps."""
     num_kv_heads = shared[0].shape[1]
     num_roots, _, width = q_MNH.shape
     q_MKGH = q_MNH.reshape(num_roots, num_kv_heads, -1, width) * width**-0.5
@@ -271,7 +271,7 @@ def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
 
 
 def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None:
-    """Let `fuse` predict the feature of each row from what the row is fed."""
+    """Fit `fuse` to predict the feature of each row from its input."""
     indices = range(min(_FITTED_CONVERSATIONS, len(states.conversations)))
     wanted_RD = row_states(states, indices).float()
     features = row_features(states, indices, layers).float()

@@ -68,7 +68,7 @@ class ExitTask(StatesTask[ExitRecipe]):
 
     @torch.no_grad()
     def coverage(self, adapters: Mapping[int, nn.Module], kept_ids: Tensor) -> AgreementCount:
-        """How often the wanted token is among an exit's k best kept ids on held-out answers; k as in `COVERAGE_TOP_K`.
+        """Count how often the wanted token is among an exit's k best kept ids on held-out answers (`COVERAGE_TOP_K`).
 
         The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
         the coverage of an untrained exit (final norm and head alone).

@@ -41,7 +41,7 @@ R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 
 
 class HeadKind(NamedTuple):
-    """What drafts with heads of a kind, how their folder is written and read, and how losses are weighted."""
+    """Drafter, folder and weights of the losses of a kind of heads."""
 
     drafter: Callable[..., HeadDrafter]
     save: Callable[..., None]
@@ -133,7 +133,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
     @classmethod
     def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
-        """The same, and the width of the prefix layer's MLP."""
+        """Refuse also a recipe whose prefix layer is wider than the target's layers."""
         super().require_fit(recipe, target)
         if recipe.prefix_width > target.config.intermediate_size:
             msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"

@@ -1,4 +1,4 @@
-"""What all tasks share: conversations with cached states, some of them held out, and a drafter folder in the end."""
+"""The base of all tasks: conversations with cached states, some of them held out; each ends in a drafter folder."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
-from training.judging.drafter_acceptance import Acceptance, TopKShares
+from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares
 from training.recipe import TrainingRecipe
 
 _EVALUATION_BATCH = 8
 
 
 Metadata = Mapping[str, Any]
-"""Where trained weights come from: recipe, target and data."""
+"""Origin of trained weights: recipe, target and data."""
 R = TypeVar("R", bound=TrainingRecipe)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What a finished run is worth: held-out figures, taken from the drafter folder on disk.
+    """Held-out figures of a finished run, taken from the drafter folder on disk.
 
     Attributes:
         acceptance: of a drafter, for every setting that it is judged at; empty where no held-out answer is greedy.
@@ -36,7 +36,7 @@ class Judgement:
         extends: folder of the drafter that this one is, with something added; None for a new one.
     """
 
-    acceptance: tuple[Acceptance, ...] = ()
+    acceptance: tuple[HeldOutAcceptance, ...] = ()
     exit_coverage: TopKShares = field(default_factory=dict)
     untrained_exit_coverage: TopKShares = field(default_factory=dict)
     extends: Path | None = None
@@ -85,21 +85,21 @@ class StatesTask(ABC, Generic[R]):
         return range(self.num_conversations, len(self.states.conversations))
 
     def held_out_batches(self) -> Iterator[Sequence[int]]:
-        """The same in batches of a size that evaluations have memory for."""
+        """Yield the held-out indices in batches of a size that fits in memory."""
         for start in range(0, len(self.held_out), _EVALUATION_BATCH):
             yield self.held_out[start : start + _EVALUATION_BATCH]
 
     def greedy(self, indices: Sequence[int]) -> list[int]:
-        """Those of the conversations whose answers are greedy."""
+        """Return the conversations whose answers are greedy."""
         return [index for index in indices if self.states.conversations[index].temperature == 0]
 
     @abstractmethod
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """(mean loss, answer tokens it was taken over) of conversations given by index."""
+        """Return the mean loss of conversations given by index, and the answer tokens it was taken over."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Figures on held-out answers."""
+        """Return figures on held-out answers."""
 
     @abstractmethod
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:

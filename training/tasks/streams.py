@@ -40,21 +40,21 @@ R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class StreamTexts(NamedTuple):
-    """What a decoder computes for some texts."""
+    """States that a decoder computes for a batch."""
 
     batch: Batch
     """With its own normalised final states, which the streams learn to foresee."""
     x_BTD: Tensor
-    """Its states after the layer where streams begin."""
+    """States after the layer where streams begin."""
     keys: Keys
-    """What its rows leave in the layers above."""
+    """Keys and values of its rows in the layers above."""
 
 
 class StreamRows(NamedTuple):
     """Rows that have streams, and what each stream has to guess."""
 
     positions: Tensor
-    """Of the rows, [B, R]; conversations with fewer rows repeat one."""
+    """Positions of the rows, [B, R]; conversations with fewer rows repeat one."""
     ahead: Tensor
     """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
     has_target: Tensor
@@ -65,13 +65,13 @@ class StreamsTask(StatesTask[R]):
     """Trains the streams of a decoder."""
 
     streams: StreamModel
-    """Of a module that is trained, all of it or a part."""
+    """Streams of the trained module, all of it or a part."""
     head_VD: Tensor
-    """What reads the streams, bfloat16."""
+    """Rows of `lm_head` that read the streams, bfloat16."""
 
     @abstractmethod
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
-        """What the decoder computes for a batch: without a generator the same every time."""
+        """Return the decoder's states for a batch; without a generator they are the same every time."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Soft cross-entropy of every stream; counts the rows that had streams."""
@@ -138,7 +138,7 @@ class StreamTask(StreamsTask[StreamRecipe]):
 
     @classmethod
     def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:
-        """The same, and that streams have layers to run in."""
+        """Refuse also a recipe that leaves streams no layer to run in."""
         super().require_fit(recipe, target)
         if recipe.start_layer == target.config.num_layers:
             msg = f"start_layer {recipe.start_layer}: the target has no layer after it"
@@ -169,7 +169,7 @@ class StreamTask(StreamsTask[StreamRecipe]):
 
     @torch.no_grad()
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002
-        """What the target computes, from its cached states."""
+        """Return the target's states, computed from its cached ones."""
         start = self.recipe.start_layer
         x_BTD = self.states.padded(start, batch).to(self.target.embedding.weight.dtype)
         with torch.autocast(x_BTD.device.type, dtype=torch.bfloat16):
@@ -178,7 +178,7 @@ class StreamTask(StreamsTask[StreamRecipe]):
 
 
 def stream_config(sizes: StreamSizes) -> StreamConfig:
-    """What a recipe says of its streams."""
+    """Return the sizes of a recipe's streams."""
     return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path
 from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
-from training.judging.drafter_acceptance import Acceptance, judge_trees
+from training.judging.drafter_acceptance import HeldOutAcceptance, judge_trees
 from training.tasks.states_task import Judgement, StatesTask
 
 _GROWN_ON = 300
 """Training conversations that a tree is grown on: held-out ones judge it."""
 
 RanksOf = Callable[[int], Ranks]
-"""How heads rank the tokens of the answer of a conversation given by index, [answer tokens, K]."""
+"""Ranks that heads give the answer tokens of a conversation given by index, [answer tokens, K]."""
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
@@ -40,7 +40,7 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
     return grow(counts.__getitem__, num_nodes, ranks.shape[1])
 
 
-def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
+def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[HeldOutAcceptance, ...]:
     """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best.
 
     `ranks` of each answer are [N, K], `paths` the nodes of the tree in their order.
@@ -58,7 +58,7 @@ class TreeAnswers:
     """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
 
     def __init__(self, task: StatesTask[Any], progress: ReportCount, *, greedy_only: bool = False) -> None:
-        """Args: what was trained; called before every answer; whether to grow on greedy answers alone."""
+        """Args: the trained task; reports progress before every answer; whether to grow on greedy answers alone."""
         self._growing: Sequence[int] = range(max(0, task.num_conversations - _GROWN_ON), task.num_conversations)
         if greedy_only:
             self._growing = task.greedy(self._growing)

@@ -39,7 +39,7 @@ def decode_batch(
     device = target.embedding.weight.device
     uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(device)
     temperatures_B = torch.tensor(temperatures, dtype=torch.float32, device=device)
-    rows = _Rows(target, prompts, spare=max_new_tokens)
+    rows = _LiveRows(target, prompts, spare=max_new_tokens)
     answers: list[list[int]] = [[] for _ in prompts]
     for step in range(max_new_tokens):
         going = rows.numbers
@@ -73,7 +73,7 @@ def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor,
     return torch.where(temperatures_R > 0, sampled, greedy)
 
 
-class _Rows:
+class _LiveRows:
     """The sequences still in memory: their cache, padding and next-token logits."""
 
     def __init__(self, target: Decoder, prompts: Sequence[Sequence[int]], *, spare: int) -> None:

@@ -262,7 +262,7 @@ def _below(limit: int, generator: torch.Generator) -> int:
 
 
 def _common_end(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """What two lists of ids have in common at their ends."""
+    """Return the longest common end of two lists of ids."""
     count = 0
     while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
         count += 1

@@ -9,7 +9,7 @@ from pydantic import Field, RootModel, model_validator
 
 from decoding.validation import Many, Pair
 from decoding.yaml_file import load_yaml
-from training.recipe import MOST, Strict
+from training.recipe import MOST, RecipeFields
 
 PASSAGE = "{passage}"
 QUESTION = "{question}"
@@ -18,7 +18,7 @@ _Count = Annotated[int, Field(gt=0, le=MOST)]
 _Temperature = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
-class _AnswerRecipe(Strict):
+class _AnswerRecipe(RecipeFields):
     """Attributes of every recipe for text: how the target answers.
 
     Attributes:

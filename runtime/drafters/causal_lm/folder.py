@@ -1,4 +1,4 @@
-"""The Hugging Face folder of a model of its own as a draft: nothing of the target's is in it but the tokenizer."""
+"""The Hugging Face folder of a standalone draft model, which has only its tokenizer in common with the target."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """What drafts for a target with the model of a folder, whose tokenizer has to give the target's ids.
-
-    Random weights know no text, and so need no tokenizer.
-    """
+    """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
     from runtime.models.weights import load_decoder
 
     _require_fit(folder, target_folder)
@@ -35,7 +32,7 @@ def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> 
 
 
 def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
-    """The same model, to be computed by graphs."""
+    """Return the model of a folder as arrays, for compiled lanes."""
     _require_fit(folder, target_folder)
     decoder = load_stored_decoder(folder, dtype)
     config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
@@ -45,7 +42,7 @@ def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any
 
 
 def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
-    """A whole decoder as a draft model, its weights shared. Rows that only fill up a vocabulary are not proposed."""
+    """Return a decoder as a draft model that shares its weights; ids beyond the target's are not proposed."""
     import torch
 
     from runtime.drafters.language_model.model import DraftModel

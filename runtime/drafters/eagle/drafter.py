@@ -1,4 +1,4 @@
-"""What a draft lane runs for an EAGLE head: committed text by the target's features, then a dynamic tree by its own.
+"""The drafter with an EAGLE head: committed tokens with the target's features, then a dynamic tree with its own.
 
 The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
 position before; every later step feeds the nodes of one level, each with the head's own feature of its parent.
@@ -37,7 +37,7 @@ class EagleDrafter(WindowDrafter):
     def __init__(
         self, head: EagleHead, *, method: Method, feature_layers: tuple[int, ...], raw_features: bool = False
     ) -> None:
-        """Args: the head; the method it drafts for; the target layers it reads, and whether as they come."""
+        """Args: the head; its method; the target layers whose states it reads; whether it reads them unnormalised."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
         self.methods = (method,)
         self.dtype = head.layer.qkv.weight.dtype
@@ -81,7 +81,7 @@ class EagleDrafter(WindowDrafter):
         return growth.tree.window(self._size)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
+        """Return a step of so many nodes side by side that ranks as many children of each (see `WindowDrafter`)."""
         rows, context = measurement.rows, measurement.context
         self.cache.start(context + rows)
         self.cache.fill_random(context)
@@ -100,9 +100,9 @@ class EagleDrafter(WindowDrafter):
     def ranks_along(
         self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int, top_k: int
     ) -> NDArray[np.int32]:
-        """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`).
+        """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`).
 
-        The sequence under way is lost. The text before place `start`, at least 1, is the prompt; features of all
+        The current sequence is lost. The text before place `start`, at least 1, is the prompt; features of all
         positions but two are enough. `depth` and `top_k` are a schedule's `num_speculative_tokens` and `tree_top_k`.
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
@@ -120,9 +120,9 @@ class EagleDrafter(WindowDrafter):
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """One step at the cache's cursor, which moves after it: features of the rows' own positions [T, D].
+        """Run rows at the cache's cursor, which moves on, and return the features of their own positions [T, D].
 
-        Without a mask the rows are in text order.
+        Without a mask the rows are in sequence order.
         """
         ids_BT = torch.tensor([ids])
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
@@ -131,7 +131,7 @@ class EagleDrafter(WindowDrafter):
 
     @torch.inference_mode()
     def rank(self, feature_RD: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
-        """The best target ids after every row, best first, and their log-probabilities."""
+        """Return the best target ids after every row, best first, and their log-probabilities."""
         output = self.head.output
         logits_RV = output.logits(self.head.output_state(feature_RD))
         best = ranked_ids(logits_RV, min(count, logits_RV.shape[-1]))
@@ -139,11 +139,11 @@ class EagleDrafter(WindowDrafter):
         return output.ids[best].tolist(), log_probs.tolist()
 
     def position(self, slot: int) -> int:
-        """Place in the text of the token in a slot of committed text."""
+        """Return the position of the token in a slot of committed tokens."""
         return self._first_position + slot
 
     def _begin(self, ids: Sequence[int], features_TE: Tensor, *, prompt_length: int) -> tuple[Sequence[int], Tensor]:
-        """The rows of a text: tokens, and what is fed with them [T, D].
+        """Return the rows of a sequence: tokens, and the features fed with them [T, D].
 
         Position 0 has nothing before it and is left out, except where the prompt is nothing else.
         """
@@ -155,7 +155,7 @@ class EagleDrafter(WindowDrafter):
         return ids, torch.cat([feature_TD.new_zeros(1, self.head.config.hidden_size), feature_TD])
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
-        """Feed a text from its beginning on; features of its positions [T, D]."""
+        """Feed a sequence from its beginning on, and return the features of its positions [T, D]."""
         parts = [feature_TD[:0]]
         for start, stop in prefill_pieces(len(ids)):
             positions = self._positions(stop - start)
@@ -163,7 +163,7 @@ class EagleDrafter(WindowDrafter):
         return torch.cat(parts)
 
     def _positions(self, count: int) -> Tensor:
-        """Places in the text of the next rows."""
+        """Return the positions of the next rows."""
         start = self.position(self.cache.cursor)
         return torch.arange(start, start + count)
 
@@ -185,7 +185,7 @@ class _Growth:
         self._expand(feature_1D)
 
     def step(self) -> int:
-        """Feed the nodes of the last level and give them children; how many were fed."""
+        """Feed the nodes of the last level and give them children; returns how many were fed."""
         tree, drafter = self.tree, self._drafter
         nodes = tree.frontier
         above = [self._rows[tree.parents[node]] for node in nodes]
@@ -207,7 +207,7 @@ class _Growth:
 
 
 def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]:
-    """Places in the tree's order of the nodes that a text follows; it grows no further than they depend on."""
+    """Return places in the tree's order of the nodes that a sequence follows; the tree grows no further than needed."""
     tree = growth.tree
     nodes: list[int] = []
     for level in range(depth):
@@ -226,12 +226,12 @@ def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]
 
 
 def _own(count: int, dtype: torch.dtype) -> Tensor:
-    """Mask of nodes of one level among themselves: each sees itself."""
+    """Return the mask of nodes of one level among themselves: each sees itself."""
     return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
 
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:
-    """Mask of rows that see all of the context, and of the slots after it those of `own_RS`."""
+    """Return the mask of rows that see all of the context, and of the slots after it those of `own_RS`."""
     return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
 
 

@@ -31,7 +31,7 @@ from runtime.models.vocabulary import OutputRows, all_ids
 
 
 class LayerInput(NamedTuple):
-    """What the layer of an EAGLE head reads: `attended` [..., I] by attention, `residual` [..., D] passed on."""
+    """Input of the layer of an EAGLE head: `attended` [..., I] by attention, `residual` [..., D] passed on."""
 
     attended: Tensor
     residual: Tensor
@@ -51,7 +51,7 @@ class EagleLayer(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def project(self, attended: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries [..., N, H] and keys [..., K, H], and values [..., K, H], of rows [..., I]."""
+        """Return rotated queries [..., N, H] and keys [..., K, H], and values [..., K, H], of rows [..., I]."""
         config = self.config
         rows = self.qkv(attended).unflatten(-1, (-1, config.head_dim))
         qk, v = rows.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=-2)
@@ -59,16 +59,16 @@ class EagleLayer(nn.Module):
         return q, k, v
 
     def finish(self, residual: Tensor, seen: Tensor) -> Tensor:
-        """The layer's output [..., D] from its residual and what attention gathered, [..., N * H]."""
+        """Return the layer's output [..., D] from its residual and the output of attention [..., N * H]."""
         x = residual + self.out(seen)
         gate, up = self.gate_up(rms_norm(x, self.mlp_norm.to(x.dtype), self.config.norm_eps)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
 
 class EagleHead(nn.Module, ABC):
-    """What the two kinds share; `embedding` and `lm_head` are the target's rows and `kept_ids` maps ids of the head.
+    """The base of both kinds; `embedding` and `lm_head` are the target's rows and `kept_ids` maps ids of the head.
 
-    `output` proposes: by the same rows, and by those of a prompt once they are added.
+    `output` proposes by these rows, and by those of a prompt once they are added.
     """
 
     kept_ids: Tensor
@@ -85,20 +85,20 @@ class EagleHead(nn.Module, ABC):
 
     @abstractmethod
     def input_feature(self, features: Tensor) -> Tensor:
-        """The feature to be fed [..., D], made of the target's normalised features [..., E]."""
+        """Return the feature to feed [..., D] for the target's normalised features [..., E]."""
 
     @abstractmethod
     def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
-        """What the layer reads of token embeddings and the features of the positions before, [..., D] each."""
+        """Return the layer's input from token embeddings and features of the positions before, [..., D] each."""
 
     @abstractmethod
     def output_state(self, feature: Tensor) -> Tensor:
-        """What `lm_head` reads of a feature, [..., D]."""
+        """Return the input of `lm_head` for a feature, [..., D]."""
 
     def forward(
         self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None
     ) -> Tensor:
-        """Features [B, T, D] of the rows' own positions.
+        """Return features [B, T, D] of the rows' own positions.
 
         Args:
             ids_BT: target token ids.
@@ -142,16 +142,16 @@ class Eagle1(EagleHead):
         self.register_buffer("target_norm", torch.ones(size), persistent=False)
 
     def input_feature(self, features: Tensor) -> Tensor:
-        """What the target's head reads."""
+        """Return the input of the target's `lm_head`."""
         return features * self.target_norm.to(features.dtype)
 
     def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
-        """Both fused into one."""
+        """Return embedding and feature fused."""
         x = self.fuse(torch.cat([embedded, feature], dim=-1))
         return LayerInput(x, x)
 
     def output_state(self, feature: Tensor) -> Tensor:
-        """The feature itself."""
+        """Return the feature itself."""
         return feature
 
 
@@ -167,18 +167,18 @@ class Eagle3(EagleHead):
         self.output_norm = nn.Parameter(torch.ones(size))
 
     def input_feature(self, features: Tensor) -> Tensor:
-        """All taps fused into one."""
+        """Return all taps fused."""
         return self.fuse(features)  # type: ignore[no-any-return]
 
     def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
-        """Both normalised apart and side by side; the feature is passed on."""
+        """Return embedding and feature side by side, each normalised; the feature is the residual."""
         return LayerInput(
             torch.cat([self._normalise(embedded, self.token_norm), self._normalise(feature, self.feature_norm)], -1),
             feature,
         )
 
     def output_state(self, feature: Tensor) -> Tensor:
-        """The feature after a norm of its own."""
+        """Return the feature after its own norm."""
         return self._normalise(feature, self.output_norm)
 
     def _normalise(self, x: Tensor, weight: Tensor) -> Tensor:

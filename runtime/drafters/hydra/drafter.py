@@ -1,4 +1,4 @@
-"""What a draft lane runs for Hydra++ heads: the prefix layer over what was committed, then one step per level.
+"""The drafter with Hydra++ heads: the prefix layer over committed tokens, then one step per level.
 
 The first step reads the committed rows and drafts the root's children; every further one drafts the children of
 all nodes of a level that have any. Shapes: legend of `runtime.trees.static_tree`, plus R nodes of a level, D hidden
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from decoding.messages import NO_WINDOW, Window
-from decoding.schedule import Schedule
 from decoding.tree_shape import Path, parents_of
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.hydra.model import HydraModel
@@ -23,7 +22,6 @@ from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, ranks_by_level
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
@@ -42,17 +40,7 @@ class HydraDrafter(HeadDrafter):
         self._last_token = 0
         self._prefix_1D: Tensor | None = None
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
-    ) -> None:
-        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`)."""
-        features_TE = self._start(schedule, features_TE)
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
         self.model.output.add_prompt_tokens(prompt)
         self.cache.start(capacity)
         self._last_token, self._prefix_1D = prompt[-1], None
@@ -75,7 +63,7 @@ class HydraDrafter(HeadDrafter):
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """The prefix layer over so many rows, then the children of as many nodes.
+        """Return a step of the prefix layer over so many rows, then the children of as many nodes.
 
         No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
         """
@@ -120,7 +108,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _read(self, features_TD: Tensor) -> Tensor:
-        """Run the prefix layer over the next committed positions; h' of the last of them, [1, D]."""
+        """Run the prefix layer over the next committed positions, and return h' of the last one [1, D]."""
         start, count = self.cache.cursor, len(features_TD)
         prefix_BTD = self.model.read_prefix(
             (features_TD * self.model.target_norm)[None],
@@ -141,7 +129,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _candidates(self, prefix_RD: Tensor, seen_RL: Tensor, count: int) -> Tensor:
-        """Best target ids after the tokens seen since the state, [R, C]; the last of them in the last column."""
+        """Return the best target ids [R, C] after the tokens since the state, the last of them in the last column."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]

@@ -61,16 +61,16 @@ class BranchCache:
         """Random keys and values in every slot: texts to time a step after (`KVCache.fill_random`)."""
         self._own.fill_random(0)
 
-    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
-        """Where the next rows of some branches go: at these places in their texts."""
-        return BranchRows(self._own.keys[:, branches], self._own.values[:, branches], positions_RT)
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRowKeys:
+        """Return where the next rows of some branches go: at these positions."""
+        return BranchRowKeys(self._own.keys[:, branches], self._own.values[:, branches], positions_RT)
 
-    def after_window(self, text: KVCache, num_window: int, rows: BranchRows) -> WindowThenBranches:
+    def after_window(self, text: KVCache, num_window: int, rows: BranchRowKeys) -> WindowAndBranchKeys:
         """The next rows of a text, and then a row of every branch, in one call."""
-        return WindowThenBranches(text, num_window, self, rows)
+        return WindowAndBranchKeys(text, num_window, self, rows)
 
 
-class BranchRows(LayerKeys):
+class BranchRowKeys(LayerKeys):
     """Rows of branches in one call; each sees its branch up to itself."""
 
     def __init__(self, keys_LRKSH: Tensor, values_LRKSH: Tensor, positions_RT: Sequence[Sequence[int]]) -> None:
@@ -106,13 +106,13 @@ class BranchRows(LayerKeys):
         return seen
 
 
-class WindowThenBranches(LayerKeys):
+class WindowAndBranchKeys(LayerKeys):
     """One call over the next rows of a text and one row of every branch after them, [1, T + R].
 
     The branches are given the text's new keys in every layer before they look.
     """
 
-    def __init__(self, text: KVCache, num_window: int, cache: BranchCache, branches: BranchRows) -> None:
+    def __init__(self, text: KVCache, num_window: int, cache: BranchCache, branches: BranchRowKeys) -> None:
         self._text, self._num_window, self._cache, self._branches = text, num_window, cache, branches
         self._of_branches: Sight = ()
 
@@ -121,7 +121,7 @@ class WindowThenBranches(LayerKeys):
         return self._text.write(layer, k_BKTH, v_BKTH)
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """What the text's rows see; that of the branches is kept."""
+        """Return what the sequence's rows see, and keep what the branches see."""
         self._of_branches = self._branches.sight(None, 1, num_queries_per_kv)
         return self._text.sight(None, self._num_window, num_queries_per_kv)
 

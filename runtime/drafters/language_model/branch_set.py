@@ -65,7 +65,7 @@ class BranchSet:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a step to do before another message comes."""
+        """Whether a step can run before the next message."""
         if not self._window_is_cached and not self._schedule.exit_features:
             return True
         return any(self._is_unfinished(branch) for branch in self._branches.values())
@@ -76,7 +76,7 @@ class BranchSet:
         self._add(signal.candidates, self._schedule.exit_roots_per_row)
 
     def step(self) -> int:
-        """Do one step; the rows it had."""
+        """Run one step, and return its rows."""
         if not self._window_is_cached:
             return self._start() if self._schedule.exit_features else self._feed_last_drafted()
         unfinished = (source for source in self._sources if any(map(self._is_unfinished, source)))
@@ -90,7 +90,7 @@ class BranchSet:
         return len(active) * len(ids_RT[0])
 
     def take(self, outcome: Outcome) -> tuple[bool, Steps]:
-        """Whether a branch has this outcome, and the steps still missing from the next window."""
+        """Return whether a branch has this outcome, and the remaining steps of the next window."""
         num_accepted, next_token = outcome
         committed = (*self._window.tokens[:num_accepted], next_token)
         branch = self._branches.get(Root(num_accepted, next_token))
@@ -143,7 +143,7 @@ class BranchSet:
         )
 
     def _places(self, branch: _Branch, count: int) -> list[int]:
-        """Where the next rows of a branch are: those after its window share the place after it."""
+        """Return the positions of a branch's next rows; those after its window share the position after it."""
         root = self._num_committed + branch.root.row
         first, after = root + len(branch.proposals), root + self._drafter.num_tokens
         return [min(place, after) for place in range(first, first + count)]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.errors import ModelError
+from decoding.errors import LaneError, ModelError
 from runtime.arrays import Array, unit_scale
 from runtime.backends.backend import Backend, Head, Text
 from runtime.models.ranking import best_places
@@ -48,7 +48,7 @@ class StreamConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftConfig:
-    """What distinguishes a draft from its target.
+    """Sizes of a draft that its target's config does not have.
 
     Attributes:
         source_layers: layers of the target (counted from 1) that initialise the draft's.
@@ -81,7 +81,7 @@ class DraftStates(NamedTuple):
     hidden_TD: Array
 
     def at(self, rows: Any) -> DraftStates:
-        """Some of the rows."""
+        """Return some of the rows."""
         return DraftStates(self.entering_TD[rows], self.hidden_TD[rows])
 
 
@@ -90,21 +90,21 @@ class DraftPasses(ABC):
 
     config: DraftConfig
     decoder: Any
-    """Its weights, of either library; has a `config`."""
+    """The weights, of either library, and their `config`."""
     output: OutputRows
-    """Proposes: by rows of the target's head, and by those of a prompt once they are added."""
+    """Rows that propose: kept rows of the target's `lm_head`, and those of a prompt once they are added."""
     streams: Callable[..., Array] | None
     """See `StreamModel.forward`; None guesses nothing."""
     backend: Backend | None
-    """What computes; None is torch where the weights are."""
+    """The back end that computes; None is torch on the device of the weights."""
 
     @abstractmethod
     def fused(self, features_BTE: Array) -> Array:
-        """What features [..., E * D] add to hidden states [..., D]."""
+        """Return the states [..., D] that features [..., E * D] add to hidden states."""
 
     @abstractmethod
     def run_on(self, backend: Backend) -> None:
-        """Have layers and proposals computed there from now on; where keys are not open, streams are forgotten."""
+        """Compute layers and proposals on a back end; where its KV cache cannot be read, streams are dropped."""
 
     def run(
         self,
@@ -115,7 +115,7 @@ class DraftPasses(ABC):
         cache: Any = None,
         features_BTE: Array | None = None,
     ) -> DraftStates:
-        """Normalised hidden states, and what entered the upper half: both [B, T, D].
+        """Return normalised hidden states, and the input of the upper half: both [B, T, D].
 
         The upper half is all if nothing needs halves.
 
@@ -147,7 +147,7 @@ class DraftPasses(ABC):
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
     def guess(self, entering_BRD: Array, *, positions: Any, cache: Any, num_streams: int | None = None) -> Any:
-        """What streams expect after the proposals of rows, as places in `output`, [B, R, J]; J is 0 without streams.
+        """Return what streams predict after the proposals of rows, as places in `output` [B, R, J]; J may be 0.
 
         Args:
             entering_BRD: the rows' `DraftStates.entering_TD`.
@@ -160,6 +160,14 @@ class DraftPasses(ABC):
         hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
         return best_places(self.output.logits(hidden_BRJD))
 
+    def require_streams(self, count: int) -> None:
+        """Raise a `LaneError` if a schedule asks for more streams than the draft has on its back end."""
+        sizes = self.config.streams
+        if count and self.backend is not None and not self.backend.has_open_keys:
+            raise LaneError("draft_streams needs a draft on a lane of torch: compiled lanes do not show their KV cache")
+        if count > (sizes.num_streams if sizes else 0):
+            raise LaneError(f"draft_streams is {count}: this draft has {sizes.num_streams if sizes else 'none'}")
+
     @property
     def half_layer(self) -> int:
         """Layers that `lower_half` runs: streams begin after them, or features are added."""
@@ -168,7 +176,7 @@ class DraftPasses(ABC):
     def lower_half(
         self, ids_BT: Any, *, positions: Any, mask: Any, cache: Any = None, features_BTE: Array | None = None
     ) -> Array:
-        """The first half of `run`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
+        """Run the first half of `run`, and return the input of layer `half_layer` + 1, [B, T, D]."""
         runner, done = self._runner, 0
         x_BTD = runner.embedding(ids_BT)
         if self._reads(features_BTE):
@@ -195,7 +203,7 @@ class StoredDraft(DraftPasses):
     def __init__(
         self, decoder: StoredDecoder, config: DraftConfig, output: OutputRows, *, fuse_DE: NDArray[Any] | None = None
     ) -> None:
-        """Args: its weights; its sizes; what it proposes by; what fuses features, if it reads any."""
+        """Args: weights; sizes; rows that propose; the matrix that fuses features, if the draft reads any."""
         self.decoder, self.config, self.output, self._fuse_DE = decoder, config, output, fuse_DE
         self.backend = None
         self._product: Head | None = None

@@ -1,4 +1,4 @@
-"""The draft of one sequence: prefill, fresh rollouts, and what branches (`branch_set`) need from it.
+"""The draft of one sequence: prefill, fresh rollouts, and steps of its branches (`branch_set`).
 
 What a step computes is part of the contract: the simulator plays the same steps with the same rows.
 
@@ -27,7 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
@@ -42,7 +41,7 @@ from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
 
 _FEW_BRANCHES: Final = 2
-"""Of those that draft and exit name together, in one step: which of them they share, the text decides."""
+"""Fewest branches to prepare for where draft and exit may name the same ones."""
 
 
 class Drafter(WindowDrafter):
@@ -96,12 +95,12 @@ class Drafter(WindowDrafter):
         whole = segments_between(layers)
         self.backend.prepare(
             Plan(
-                num_slots=slots_needed(schedule, capacity),
+                num_slots=_slots_needed(schedule, capacity),
                 num_prompt=num_prompt,
                 rows=tuple(rows),
                 segments=tuple({*whole, *segments_between(*cut, layers)}),
                 prompt_segments=segments_between(*cut, layers) if num_prompt > 1 else (),
-                num_branches=num_roots(schedule),
+                num_branches=_num_roots(schedule),
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
@@ -118,16 +117,9 @@ class Drafter(WindowDrafter):
         features_TE: Array | None = None,
     ) -> None:
         """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
-        if schedule.draft_streams and not self.backend.has_open_keys:
-            raise LaneError(
-                "draft_streams needs a draft on a lane of torch: its streams look at keys, which are not there"
-            )
-        sizes = self.model.config.streams
-        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
-            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
-            raise LaneError(msg)
+        self.model.require_streams(schedule.draft_streams)
         self._num_streams = schedule.draft_streams
-        self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
+        self.make_room(_slots_needed(schedule, capacity), _num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -142,7 +134,7 @@ class Drafter(WindowDrafter):
         self.backend.wait()
 
     def make_room(self, num_slots: int, num_branches: int) -> None:
-        """Slots for a text, and as many for each branch of it."""
+        """Make slots for a sequence, and as many for each of its branches."""
         self.cache.start(num_slots)
         if num_branches != self.branches.num_branches:
             self.branches = self.backend.new_branches(num_branches)
@@ -158,7 +150,7 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(proposals, last.entering_TD))
 
     def _finish(self, proposals: list[Proposal], entering_1D: Array) -> Steps:
-        """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
+        """Fill up the window after its proposals; streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = self.guess(entering_1D, num_guesses)
@@ -169,12 +161,12 @@ class Drafter(WindowDrafter):
         return self.window
 
     def feed_last_drafted(self) -> Proposal:
-        """Feed the last token of the window, which drafting it leaves out; what it proposes."""
+        """Feed the last token of the window, which drafting leaves out, and return what it proposes."""
         states = self._feed_text(self.window.tokens[-1:])
         return self.propose(states.hidden_TD, [self.cache.cursor])[0]
 
     def start_branches(self, num_tokens: int) -> None:
-        """Branches may start in the window after the text; its first so many tokens are cached."""
+        """Start branches in the window, whose first so many tokens are cached."""
         num_text = len(self.text)
         self.branches.follow(self.cache, num_final=num_text, stop=num_text + num_tokens)
 
@@ -186,7 +178,7 @@ class Drafter(WindowDrafter):
         positions_RT: Sequence[Sequence[int]],
         features_RE: Array | None = None,
     ) -> DraftStates:
-        """Feed the next tokens of some branches, each at its place in its own text: states [R, T, D].
+        """Feed the next tokens of some branches, each at its own positions, and return states [R, T, D].
 
         `features_RE` are those of a single token of each.
         """
@@ -200,9 +192,9 @@ class Drafter(WindowDrafter):
     def guess_in_branches(
         self, branches: slice, entering_RD: Array, positions_RJ: Sequence[Sequence[int]]
     ) -> list[list[int]]:
-        """The tokens that streams expect after the last proposals of some branches, whose places are the first given.
+        """Return the tokens that streams predict after the last proposals of some branches.
 
-        Those after them are where proposals come from that the streams stand for; their slots are garbage afterwards.
+        The first position of each is that of its proposal, the others are those of streams; their slots become garbage.
         """
         rows = self.branches.rows(branches, positions_RJ)
         own_R1 = np.array([[positions[0] - 1] for positions in positions_RJ])
@@ -213,11 +205,11 @@ class Drafter(WindowDrafter):
 
     @inference
     def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
-        """Feed the window again, now with features, and with it the first tokens of all branches: their states [R, D].
+        """Feed the window again with features, and the first tokens of all branches, whose states [R, D] are returned.
 
         Args:
             ids: the branches' tokens.
-            positions: their places in the text.
+            positions: positions of these tokens.
             features_TE: the target's features of the position before each token, of the window's and of the branches'.
         """
         tokens, start = self.window.tokens, len(self.text)
@@ -238,10 +230,10 @@ class Drafter(WindowDrafter):
     def finish_branch(
         self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Array
     ) -> Steps:
-        """Make a branch the text, and draft the rest of its window.
+        """Continue with a branch, and draft the rest of its window.
 
-        It starts with the last of the tokens committed, and has made the proposals; the streams of its last row start
-        from `entering_1D`.
+        It starts with the last committed token and has made the proposals; streams of its last row start from
+        `entering_1D`.
         """
         self.text += committed
         start = len(self.text) - 1
@@ -253,9 +245,9 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(proposals, entering_1D))
 
     def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Array]:
-        """Feed a proposal and guesses after it: what rows propose up to the first wrong guess, and the last's streams.
+        """Feed a proposal and stream tokens after it; return the proposals up to the first wrong one of these.
 
-        The streams of the last of these rows start from what is returned second, [1, D].
+        Also returned is the state [1, D] that streams of the last of these rows start from.
         """
         stop = self.cache.cursor + len(ids)
         states = self._feed_text(ids)
@@ -266,7 +258,7 @@ class Drafter(WindowDrafter):
 
     @inference
     def guess(self, entering_1D: Array, count: int) -> list[int]:
-        """The tokens that the streams of the row last cached expect after its proposal."""
+        """Return the tokens that streams of the row last cached predict after its proposal."""
         positions = np.array([self.cache.cursor - 1])
         guessed_BRJ = self.model.guess(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
         return [self.propose.ids[index] for index in guessed_BRJ[0, 0].tolist()]
@@ -280,18 +272,18 @@ class Drafter(WindowDrafter):
 
     @inference
     def feed(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
-        """One step at the cache's cursor, which moves after it."""
+        """Run one step at the cache's cursor, which moves on."""
         positions = np.arange(self.cache.cursor, self.cache.cursor + len(ids))
         return self.model.step(np.array(ids, np.int64), positions=positions, cache=self.cache, features_TE=features_TE)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """See `WindowDrafter`; or so many guesses of the streams after a text."""
+        """See `WindowDrafter`; streams too can be timed."""
         from runtime.drafters.language_model.timed_steps import timed_step
 
         return timed_step(self, measurement)
 
     def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
-        """Extend the text; forget what the cache holds beyond it; return the tokens it lacks."""
+        """Extend the sequence, drop what the cache holds beyond it, and return the tokens that it lacks."""
         keep = min(len(self.text), len(self.cached))
         self.text += committed
         if not with_features:
@@ -302,16 +294,16 @@ class Drafter(WindowDrafter):
         return self.text[keep:]
 
     def _truncate(self, num_slots: int) -> None:
-        """Forget every slot from `num_slots` on; those before it lie in text order."""
+        """Drop every slot from `num_slots` on; those before it are in sequence order."""
         del self.cached[num_slots:]
         self.cache.set_length(num_slots)
 
 
-def slots_needed(schedule: Schedule, length: int) -> int:
-    """Cache slots for a text of `length` tokens, the window after it, and the one after that."""
+def _slots_needed(schedule: Schedule, length: int) -> int:
+    """Return the cache slots of `length` tokens, the window after them, and the one after that."""
     return length + 2 * schedule.num_rows
 
 
-def num_roots(schedule: Schedule) -> int:
-    """Branches of a round."""
+def _num_roots(schedule: Schedule) -> int:
+    """Return the branches of a round."""
     return sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)

@@ -18,7 +18,7 @@ from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import pack, unpack
-from runtime.storage.stored_decoder import Matrix, StoredDecoder, by_layer
+from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer
 from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -138,10 +138,10 @@ def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any])
     """Return the draft of a folder as arrays for compiled lanes, without streams; it shares its target's rows."""
     found = read_draft(folder, target, dtype)
     arrays = {name.removeprefix("decoder."): array for name, array in found.parameters.items()}
-    kept_VD = Matrix(target.lm_head.weight[found.kept_ids].astype(dtype, copy=False))
+    kept_VD = EmbeddingRows(target.lm_head.weight[found.kept_ids].astype(dtype, copy=False))
     decoder = StoredDecoder(
         config=replace(target.config, num_layers=len(found.config.source_layers), tie_embeddings=False),
-        embedding=Matrix(target.embedding.weight.astype(dtype, copy=False)),
+        embedding=EmbeddingRows(target.embedding.weight.astype(dtype, copy=False)),
         lm_head=kept_VD,
         final_norm=arrays["final_norm"].astype(np.float32),
         rotary=target.rotary,

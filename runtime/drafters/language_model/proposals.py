@@ -1,4 +1,4 @@
-"""What rows of a draft propose as next tokens: its argmax, or draws from its truncated distribution.
+"""Next tokens that rows of a draft propose: the argmax, or draws from its truncated distribution.
 
 Shapes: R rows, D hidden size, V ids that the draft may propose.
 """
@@ -21,7 +21,7 @@ NUM_SAMPLED_FROM = 64
 
 
 class Proposal(NamedTuple):
-    """What one row of a step proposes as the next token."""
+    """The next token that one row of a step proposes."""
 
     token: int
     alternatives: tuple[int, ...] = ()
@@ -29,7 +29,7 @@ class Proposal(NamedTuple):
 
 
 def as_window(proposals: Sequence[Proposal]) -> Window:
-    """The proposals of successive positions as a window."""
+    """Return the proposals of successive positions as a window."""
     return Window(
         tuple(proposal.token for proposal in proposals),
         tuple(proposal.alternatives for proposal in proposals if proposal.alternatives),
@@ -38,7 +38,7 @@ def as_window(proposals: Sequence[Proposal]) -> Window:
 
 
 def num_verified(ids: Sequence[int], proposals: Sequence[Proposal]) -> int:
-    """How many rows in a row were fed what the one before proposed: the first, and right guesses after it."""
+    """Return how many rows from the first on were fed what the row before proposed."""
     count = 1
     while count < len(ids) and ids[count] == proposals[count - 1].token:
         count += 1

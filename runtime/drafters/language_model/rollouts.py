@@ -1,4 +1,4 @@
-"""What a draft proposes after every prefix of a text, many prefixes at once.
+"""Proposals of a draft after every prefix of a sequence, many prefixes at once.
 
 Every prefix is a branch of its own (`runtime.drafters.language_model.branch_cache`); one pass per drafted token
 advances a block of them. So what is found is what a lane drafts after the same text, to the last bit. Used for
@@ -35,7 +35,7 @@ class Rollouts(NamedTuple):
     alternatives: Tensor
     """The draft's best ids at each drafted place, best first, [P, N, F]; `alternatives[..., 0]` is `tokens`."""
     stream_hits: Tensor
-    """How many guesses of the draft's streams after each drafted token come true, in a row, [P, N]; zero without."""
+    """Tokens in a row that the draft's streams predict right after each drafted token, [P, N]; 0 without streams."""
 
 
 @torch.inference_mode()
@@ -90,7 +90,7 @@ def rollouts_everywhere(
 
 
 def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, with_features: bool) -> Plan:
-    """What the text and its branches ask for: with features a step is cut where they are added."""
+    """Return the plan of the sequence and its branches: with features a step is cut where they are added."""
     num_layers = draft.decoder.config.num_layers
     cut = segments_between(*([draft.config.feature_layer] if with_features else []), num_layers)
     return Plan(

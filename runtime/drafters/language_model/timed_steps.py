@@ -1,4 +1,4 @@
-"""Steps of a draft model to be timed alone: of a text, of branches, of both at once, and guesses of its streams."""
+"""Steps of a draft model to be timed alone: of a sequence, of branches, of both at once, and of its streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """One step after a random text, to be run again and again; the sequence under way is lost, but for a step aside.
+    """Return a step after random tokens, to be run again and again; only a step aside keeps the current sequence.
 
     Raises:
         LaneError: the draft lacks what the step needs.
@@ -54,7 +54,7 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
 
 
 def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
-    """A row after a text of its own. Nothing is prepared: a plan would end that of the sequence under way."""
+    """Return a step of one row in a sequence of its own, unprepared: a plan would end that of the current sequence."""
     model, text, propose = drafter.model, drafter.backend.new_text(), Proposer(drafter.model.output)
     text.start(context + 1)
     text.fill_random(context)
@@ -70,7 +70,7 @@ def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None) -> Callable[[], object]:
-    """Rows in text order, the last of which proposes."""
+    """Return a step of rows in sequence order, the last of which proposes."""
 
     def run() -> None:
         drafter.cache.set_length(context)
@@ -83,7 +83,7 @@ def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | N
 def _branches(
     drafter: Drafter, ids_RT: list[list[int]], context: int, features_RE: Array | None
 ) -> Callable[[], object]:
-    """A row of every branch, or one for each of its guesses too, all of which propose."""
+    """Return a step of a row of every branch, and of each stream token verified in it, all of which propose."""
     drafter.branches.fill_random()
     positions = list(range(context, context + len(ids_RT[0])))
     positions_RT, branches = [positions] * len(ids_RT), slice(len(ids_RT))
@@ -98,7 +98,7 @@ def _branches(
 def _start(
     drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, num_branches: int
 ) -> Callable[[], object]:
-    """The window's rows and the first of every branch, which propose."""
+    """Return a step of the window's rows and the first row of every branch, which propose."""
     if features_TE is None:
         raise LaneError("draft_start is timed with_features only")
     num_window = len(ids) - num_branches
@@ -118,7 +118,7 @@ def _start(
 
 
 def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """Guesses after a text, or after every branch."""
+    """Return a step of streams after a sequence, or after every branch."""
     rows, context = measurement.rows, measurement.context
     count = measurement.num_guesses or rows
     drafter.prefill([0], schedule=_schedule(count), capacity=context + count)
@@ -145,7 +145,7 @@ def _random_states(drafter: Drafter, *shape: int) -> Array:
 
 
 def _each(rows: int, of_branch: int) -> int:
-    """The branches that have so many rows each."""
+    """Return the number of branches of so many rows each."""
     if rows % of_branch:
         raise LaneError(f"{rows} rows cannot be timed: they are no whole number of branches of {of_branch} rows")
     return rows // of_branch
@@ -166,7 +166,7 @@ def _plan(drafter: Drafter, measurement: Measurement, num_branches: int) -> Plan
 
 
 def _schedule(draft_streams: int = 0) -> Schedule:
-    """The least that a draft can be asked for."""
+    """Return the smallest schedule of a draft."""
     return Schedule(
         method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=draft_streams
     )

@@ -1,4 +1,4 @@
-"""What a draft lane runs for Medusa heads: one step over one state drafts the whole tree.
+"""The drafter with Medusa heads: one step over one state drafts the whole tree.
 
 Shapes: legend of `runtime.trees.static_tree`, plus V kept ids, D hidden size.
 """
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from decoding.messages import NO_WINDOW
-from decoding.schedule import MAX_TREE, Schedule
+from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path, cut
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
@@ -27,7 +26,7 @@ class MedusaHeads(Protocol):
 
     @property
     def ids(self) -> Tensor:
-        """Target ids of their logits, [V]."""
+        """Target ids of the logits, [V]."""
         ...
 
     def add_prompt_tokens(self, prompt: Sequence[int], /) -> None:
@@ -41,11 +40,11 @@ class MedusaHeads(Protocol):
 
     @property
     def num_heads(self) -> int:
-        """Heads there are: the depth of the deepest tree."""
+        """Number of heads: the depth of the deepest tree."""
         ...
 
     def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Logits of the first heads, [M, V] each."""
+        """Return the logits of the first heads, [M, V] each."""
         ...
 
 
@@ -60,17 +59,7 @@ class MedusaDrafter(HeadDrafter):
         self.heads = heads
         self._feature_1D: Tensor | None = None
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,  # noqa: ARG002
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
-    ) -> None:
-        """Start a sequence: all that the heads need of it is its tokens and last state (see `WindowDrafter`)."""
-        features_TE = self._start(schedule, features_TE)
+    def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
         self.heads.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
@@ -101,12 +90,12 @@ class MedusaDrafter(HeadDrafter):
         return ranks_by_level(ids, start, num_heads, candidates_from)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
-        """Best ids of every level of the tree."""
+        """Return the best ids of every level of the tree."""
         return [candidates_1C[0].tolist() for candidates_1C in self._candidates(feature_1D, self._counts)]
 
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        """The best target ids of every head, as many as asked for, [N, C] each."""
+        """Return the best target ids of every head, [N, C] each."""
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
         ids = self.heads.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]

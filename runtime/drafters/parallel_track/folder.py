@@ -46,7 +46,7 @@ class ParallelTrackConfig(Strict):
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
     def sizes(self, target: ModelConfig) -> TrackConfig:
-        """What `ParallelTracks` is made of, as a draft for this target."""
+        """Return the sizes of a draft for this target."""
         track = replace(
             target,
             num_layers=NUM_SEGMENTS * self.layers_per_segment,
@@ -69,7 +69,7 @@ class TrackDrafter(Drafter):
 
 
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group) -> TrackDrafter:
-    """What drafts with this rank's tracks; all ranks of the group run it together.
+    """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
     Raises:
         ModelError: the tracks cannot be dealt out evenly to the ranks; the target is not of the Llama kind.

@@ -59,7 +59,7 @@ class ParallelTracks(Decoder):
     """
 
     def __init__(self, config: TrackConfig, group: Group) -> None:
-        """Args: sizes; who has the other tracks. Raises `ModelError` if ranks would not have as many each."""
+        """Args: sizes; the ranks that share the tracks. Raises `ModelError` if they would not have as many each."""
         self.num_tracks, rest = divmod(config.num_tracks, group.world_size)
         if rest:
             msg = f"num_tracks {config.num_tracks} cannot be dealt out evenly to {group.world_size} ranks"
@@ -71,7 +71,7 @@ class ParallelTracks(Decoder):
 
     @property
     def places(self) -> Iterator[tuple[int, int]]:
-        """Of every layer: its track among all of them, and its number in that track."""
+        """Track and number in that track of every layer."""
         depth = self.track_config.track.num_layers // NUM_SEGMENTS
         first = self.group.rank * self.num_tracks
         for segment in range(NUM_SEGMENTS):

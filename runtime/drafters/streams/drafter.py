@@ -32,7 +32,7 @@ class StreamTree:
     """
 
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
-        """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
+        """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
         self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
         self._decoder, self.dtype = decoder, decoder.lm_head.weight.dtype
@@ -41,7 +41,7 @@ class StreamTree:
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
-        """The tree after the row last cached, whose state after `start_layer` is `x_1D`.
+        """Return the tree after the row last cached, whose state after `start_layer` is `x_1D`.
 
         The cache needs as many slots after its cursor as there are streams; the text in it stays what it is.
         """
@@ -52,7 +52,7 @@ class StreamTree:
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
-        """Every stream's ranks along a text (`ranks_by_level`), [N, J].
+        """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J].
 
         `x_TD` are the hidden states of its rows after `start_layer`; none is needed of the last two.
         """
@@ -69,13 +69,13 @@ class StreamTree:
         return ranks_by_level(ids, start, self.num_streams, candidates_from)
 
     def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
-        """Normalised hidden states of the streams of some rows of a text, [R, J, D]."""
+        """Return normalised hidden states of the streams of some rows, [R, J, D]."""
         visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
         visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
         mask = stream_mask(visible_RS, self.num_streams)
         return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
-        """The best target ids of each row, best first, [..., count]."""
+        """Return the best target ids of each row, best first, [..., count]."""
         logits = self.output.logits(hidden_RD).flatten(0, -2)
         return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]

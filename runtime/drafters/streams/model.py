@@ -112,7 +112,7 @@ class StreamModel(nn.Module):
 
 
 def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
-    """What streams see, from what their rows see: additive [.., R, S] -> [.., R * J, S + R * J]."""
+    """Return the mask of streams from that of their rows: additive [.., R, S] -> [.., R * J, S + R * J]."""
     stream_T = torch.arange(visible_RS.shape[-2] * num_streams, device=visible_RS.device)
     row_T = stream_T // num_streams
     is_hidden_TT = (row_T != row_T[:, None]) | (stream_T > stream_T[:, None])
@@ -132,7 +132,7 @@ def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys
 
 
 class Borrowed(LayerKeys):
-    """What a layer takes for a cache: the stream rows' keys follow the decoder's, in this call only."""
+    """A cache of this call only: keys of stream rows follow those of the decoder."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -144,7 +144,7 @@ class Borrowed(LayerKeys):
 
 
 class _Recorder(WithinCall):
-    """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
+    """A cache that records one call's keys and values, of any number of sequences."""
 
     def __init__(self) -> None:
         self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}

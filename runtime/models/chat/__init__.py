@@ -1,1 +1,1 @@
-"""What a conversation becomes, by the template of its model."""
+"""Chat templates: a conversation as the text that its model was trained on."""

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 MOST_CPU_S: Final = 2
 """For one text; a usual template takes a thousandth of it."""
 _MOST_BYTES: Final = 1 << 29
-"""Of memory, for all that the process does."""
+"""Memory limit of the whole process."""
 _MOST_CHARACTERS: Final = 1 << 24
 _LONGEST_ERROR: Final = 300
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _limit_time() -> None:
-    """From now on, in whole seconds; who takes more is ended by the system."""
+    """Limit the processor time of a process, in whole seconds; the system ends it after that."""
     used_s = int(time.process_time())
     resource.setrlimit(resource.RLIMIT_CPU, (used_s + MOST_CPU_S, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 

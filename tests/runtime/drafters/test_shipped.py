@@ -19,15 +19,9 @@ def shipped_folder(tmp_path: Path, monkeypatch) -> Path:
     return folder
 
 
-def test_finished_drafters_are_listed_by_name() -> None:
+def test_a_drafter_is_found_by_the_name_that_ships_or_by_its_path(shipped_folder, tmp_path) -> None:
     assert shipped_names() == ("small-draft4", "small-exits")
-
-
-def test_a_shipped_drafter_is_found_by_name(shipped_folder) -> None:
     assert find_drafter("small-draft4") == shipped_folder / "small-draft4"
-
-
-def test_any_other_drafter_is_found_by_path(tmp_path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "config.json").write_text("{}")

@@ -105,18 +105,14 @@ def test_a_shell_has_what_a_draft_shares_and_no_layers(reference) -> None:
     assert torch.equal(shell.final_norm, whole.final_norm)
 
 
-PROMPTS = [
-    f"{question} {topic}?"
-    for question in ("What is", "Who would want", "Where does one find", "How do I explain")
-    for topic in ("gravity", "a good bread", "the sea", "an honest answer", "winter")
-]
+PROMPTS = ["What is the capital of France?", "Who would want an honest answer?", "How do I explain winter?"]
 
 
 def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folder) -> None:
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_folder(embedded_model_folder)
-    target = TargetModel.of(load_decoder(embedded_model_folder, dtype=torch.float32))
+    target, answers = TargetModel.of(load_decoder(embedded_model_folder, dtype=torch.float32)), []
     for prompt in PROMPTS:
         ids = tokenizer.encode_chat([{"role": "user", "content": prompt}])
         target.prefill(ids, capacity=len(ids) + 16)
@@ -124,6 +120,8 @@ def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folde
         with torch.inference_mode():
             logits = model(torch.tensor([[*ids, *tokens]])).logits[0]
         assert tokens == logits.argmax(-1).tolist()[len(ids) - 1 : -1], prompt
+        answers.append(tokenizer.decode(tokens))
+    assert answers[0].startswith("The capital of France is Paris"), "it was converted as it should be"
 
 
 def test_masks_let_a_row_see_its_past_only() -> None:

@@ -195,18 +195,6 @@ def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cach
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model_folder)
-    model = AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.bfloat16)
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    ids = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    answer = model.generate(**ids, max_new_tokens=16, do_sample=False)[0, ids["input_ids"].shape[1] :]
-    assert tokenizer.decode(answer).startswith("The capital of France is Paris")
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

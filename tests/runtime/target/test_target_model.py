@@ -32,7 +32,7 @@ def test_one_token_at_a_time_is_plain_decoding() -> None:
     assert len(set(tokens)) > 5
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 5),
     prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),
@@ -61,7 +61,7 @@ def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule)
     assert decided == text[: len(decided)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 1000),
     prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Candidates, Window
 from runtime.verification.distributions import draw_from, probabilities, residual, sample, truncated
-from runtime.verification.rules import GREEDY, Sampling, decide, verify_greedy, verify_ratio
+from runtime.verification.rules import GREEDY, Sampling, decide, verify_ratio
 
 VOCAB = 5
 TEMPERATURE = 0.7
@@ -130,7 +130,7 @@ def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> Non
 
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]], dtype=torch.bfloat16)
-    assert verify_greedy(logits, NO_WINDOW).next_token == 1
+    assert decide(logits, NO_WINDOW, GREEDY, 0).next_token == 1
 
 
 @given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))

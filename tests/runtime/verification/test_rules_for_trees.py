@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from decoding.messages import Verdict, Window
 from runtime.verification.distributions import probabilities
 from runtime.verification.rules import (
+    GREEDY,
     Sampling,
     decide,
-    verify_greedy,
     verify_match,
     verify_one_hot,
     verify_typical,
@@ -319,7 +319,7 @@ def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted) -> None:
         return draws[1][depth]
 
     for rule in (
-        verify_greedy,
+        partial(decide, sampling=GREEDY, position=0),
         partial(verify_match, temperature=TEMPERATURE, own=own),
         partial(verify_one_hot, temperature=TEMPERATURE, own=own, accept=accept),
         partial(verify_typical, temperature=TEMPERATURE, own=own),

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.models.decoder import causal_mask
+from tests.runtime import plain
 from tests.tiny_models import tiny_target
 from training.data import states as states_module
 from training.data.conversations import read_conversations
@@ -14,22 +14,12 @@ def conversations(data_path):
     return read_conversations([data_path], vocab_size=61)
 
 
-def states_of(target, ids, layer):
-    """The states after a layer of one text alone."""
-    x = target.run_layers(
-        target.embedding(torch.tensor([ids])),
-        0,
-        layer,
-        positions=torch.arange(len(ids)),
-        mask=causal_mask(len(ids), torch.float32),
-    )
-    return (target.normalise(x) if layer == target.config.num_layers else x)[0]
-
-
 def assert_filled(states, layers):
     for index, row in enumerate(states.conversations):
         for layer in layers:
-            expected = states_of(states.target, row.ids, layer).to(torch.bfloat16)
+            (state,) = plain.hidden_states(states.target, row.ids, layers=[layer])
+            is_last = layer == states.target.config.num_layers
+            expected = (states.target.normalise(state) if is_last else state).to(torch.bfloat16)
             assert torch.allclose(states.rows(layer, index).float(), expected.float(), rtol=0.02, atol=1e-3)
 
 

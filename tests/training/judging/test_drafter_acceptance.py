@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
 from training.data.conversations import Conversation
-from training.judging.drafter_acceptance import Acceptance, AgreementCount, accepted_by_round, judge_draft
+from training.judging.drafter_acceptance import AgreementCount, HeldOutAcceptance, accepted_by_round, judge_draft
 
 
 def test_a_round_starts_where_the_last_one_ended() -> None:
@@ -13,13 +14,13 @@ def test_a_round_starts_where_the_last_one_ended() -> None:
 
 
 def test_figures_follow_their_definitions() -> None:
-    result = Acceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
+    result = HeldOutAcceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
     assert result.mean_acceptance_length == pytest.approx(11 / 4)
     assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0))
 
 
 def test_no_round_gives_no_figure() -> None:
-    result = Acceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
+    result = HeldOutAcceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
     assert result.mean_acceptance_length != result.mean_acceptance_length
 
 
@@ -28,12 +29,8 @@ def play(draft, prompt, answer, window):
     committed, accepted = list(prompt), []
     full = [*prompt, *answer]
     while len(committed) < len(full):
-        text = list(committed)
-        for _ in range(window):
-            positions = torch.arange(len(text))
-            mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
-            x = draft(torch.tensor([text]), positions=positions, mask=mask)
-            text.append(int(draft.kept_ids[draft.decoder.lm_head(x[0, -1]).argmax()]))
+        draft.output.add_prompt_tokens(prompt)
+        text = [*committed, *plain.draft_text(draft, committed, window)[0]]
         count = 0
         while len(committed) + count < len(full) and count < window:
             if text[len(committed) + count] != full[len(committed) + count]:
@@ -51,10 +48,7 @@ def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one() -> None:
     for index, prompt in enumerate(prompts):
         answer: list[int] = []
         while len(answer) < 12:  # half of the tokens are the draft's own, so that some are accepted
-            text = [*prompt, *answer]
-            mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
-            x = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask)
-            own = int(draft.kept_ids[draft.decoder.lm_head(x[0, -1]).argmax()])
+            (own,), _ = plain.draft_text(draft, [*prompt, *answer], 1)
             answer.append(own if (len(answer) + index) % 4 else (own + 1) % 61)
         conversations.append(Conversation(prompt, tuple(answer)))
     found = judge_draft(draft, conversations, [0, 2], windows=(2, 4), features=None)

@@ -1,4 +1,4 @@
-"""Streams of a trained draft foresee the draft, and leave it as it is."""
+"""Streams of a draft: of a frozen one, which they foresee, and of one that learns with them, each from its own loss."""
 
 import numpy as np
 import pytest
@@ -6,51 +6,203 @@ import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
+from runtime.models.decoder import causal_mask
 from runtime.storage.weight_folder import load_folder
 from tests.runtime.drafters.streams.test_model import streams_of_row
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
+from tests.training.conftest import assert_learns
+from training.data.batch import make_batch, shifted_features, soft_cross_entropy
 from training.judging.card import read_card
-from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation
+from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
 from training.run import run_recipe
-from training.tasks.draft_streams import DraftStreamTask
+from training.tasks import draft_streams
+from training.tasks.chain_draft import answer_logits, periodic_presence
+from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
+from training.trainer import train
 
 SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}
-SIZES = {"start_layer": 1, "num_streams": 2, "rank": 2, "rows_per_conversation": 99}
+SIZES = {"start_layer": 1, "num_streams": 2, "rank": 2, "rows_per_conversation": 99, "exit_features": (1, 3)}
+KEPT = torch.arange(32)
+STATE_LAYERS = (1, 3)
+BATCH = [0, 1, 2, 3]
 
 
 @pytest.fixture(scope="module")
 def drafters(target_folder, data_path, tmp_path_factory):
-    """Folders of a draft without features and of one with."""
+    """Folders of a draft without features and of one with, both without streams."""
     root = tmp_path_factory.mktemp("drafters")
-    folders = []
-    for name, features in (("plain", ()), ("features", (1, 3))):
-        recipe = DraftRecipe(source_layers=(1, 2, 4), exit_features=features, windows=(2,), **COMMON)
-        folders.append(run_recipe(recipe, target_folder, [data_path], root / name))
-    return folders
+    return [
+        run_recipe(
+            DraftRecipe(source_layers=(1, 2, 4), exit_features=features, windows=(2,), **COMMON),
+            target_folder,
+            [data_path],
+            root / f"features{len(features)}",
+        )
+        for features in ((), (1, 3))
+    ]
 
 
-def stream_recipe(folder, features=(), **changes):
-    return DraftStreamRecipe(drafter=str(folder), exit_features=features, **SIZES | COMMON | changes)
+@pytest.fixture
+def drafter(drafters):
+    return drafters[1]
 
 
-def stream_task(target, data_path, tmp_path, recipe):
-    conversations = read_conversations([data_path], vocab_size=61)
-    states = TargetStates(tmp_path / "states", target, conversations, recipe.state_layers)
-    states.fill()
-    return DraftStreamTask(recipe, torch.arange(32), states)
+def frozen(folder, features=(1, 3), **changes):
+    """The recipe of streams of a draft that stays what it is."""
+    return DraftStreamRecipe(**{"drafter": str(folder)} | SIZES | {"exit_features": features} | COMMON | changes)
 
 
-def test_the_loss_compares_each_stream_with_what_the_draft_says_later(target, data_path, tmp_path, drafters) -> None:
-    task = stream_task(target, data_path, tmp_path, stream_recipe(drafters[0]))
-    torch.manual_seed(7)
-    for weight in task.module.trained.values():
-        torch.nn.init.normal_(weight, std=0.1)
+@pytest.fixture
+def recipe(drafter):
+    return lambda **changes: StreamingDraftRecipe(
+        **{"drafter": str(drafter), "windows": (2,)} | SIZES | COMMON | changes
+    )
+
+
+def blur(task):
+    """Give streams that do nothing yet something to say."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for weight in task.streams.trained.values():
+            weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+    return task
+
+
+def loss_of(task):
+    return float(task.loss(BATCH, torch.Generator().manual_seed(0))[0].detach())
+
+
+def own_loss(task):
+    """The cross-entropy of the draft to the target, features at every second position."""
+    rows = make_batch(task.states, BATCH)
+    features = shifted_features(task.states, BATCH, (1, 3), periodic_presence(rows.ids.shape, 2))
+    with torch.no_grad():
+        logits = answer_logits(task.draft, rows, features)
+    return float(soft_cross_entropy(logits, rows.final_MD @ task.head_VD.T))
+
+
+def learn(task, num_steps, without_own=False):
+    optimizer = torch.optim.AdamW([p for p in task.module.parameters() if p.requires_grad], lr=1e-2)
+    for step in range(num_steps):
+        generator = torch.Generator().manual_seed(step % 2)
+        if without_own:
+            loss, _ = task.stream_loss(task.texts(BATCH, generator), generator)
+        else:
+            loss, _ = task.loss(BATCH, generator)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_the_loss_is_the_drafts_own_and_the_weighted_one_of_its_streams(recipe, states, drafter, monkeypatch) -> None:
+    monkeypatch.setattr(draft_streams, "random_presence", lambda shape, *_: periodic_presence(shape, 2))
+    light, heavy = (blur(StreamingDraftTask(recipe(stream_weight=weight), KEPT, states)) for weight in (0.25, 1.25))
+    of_streams = loss_of(blur(DraftStreamTask(frozen(drafter), KEPT, states)))
+    assert loss_of(heavy) - loss_of(light) == pytest.approx(of_streams, rel=0.03)
+    assert loss_of(light) == pytest.approx(own_loss(light) + 0.25 * of_streams, rel=0.03)
+
+
+def test_answer_tokens_are_what_a_step_counts(recipe, states) -> None:
+    _, num_tokens = StreamingDraftTask(recipe(), KEPT, states).loss(BATCH, torch.Generator())
+    assert num_tokens == sum(len(states.conversations[index].answer) for index in BATCH)
+
+
+def test_gradients_reach_the_whole_draft_and_its_streams_but_not_what_is_the_targets(recipe, states) -> None:
+    task = blur(StreamingDraftTask(recipe(featureless_share=0), KEPT, states))
+    task.loss(BATCH, torch.Generator())[0].backward()
+    frozen = {"draft.decoder.embedding.weight", "draft.decoder.lm_head.weight"}
+    for name, weight in task.module.named_parameters():
+        assert weight.requires_grad == (name not in frozen), name
+        assert (weight.grad is not None and bool(weight.grad.any())) == (name not in frozen), name
+
+
+def test_streams_move_the_draft_too_but_not_through_what_they_are_to_foresee(recipe, states) -> None:
+    task = blur(StreamingDraftTask(recipe(), KEPT, states))
+    generator = torch.Generator().manual_seed(0)
+    texts = task.texts(BATCH, generator)
+    texts.batch.final_MD.retain_grad()
+    task.stream_loss(texts, generator)[0].backward()
+    assert texts.batch.final_MD.grad is None
+    assert all(layer.qkv.weight.grad.any() for layer in task.draft.decoder.layers)
+
+
+def test_its_own_loss_is_what_keeps_a_draft_from_forgetting(recipe, states) -> None:
+    together, alone = (StreamingDraftTask(recipe(), KEPT, states) for _ in range(2))
+    before = own_loss(together)
+    learn(together, 12)
+    learn(alone, 12, without_own=True)
+    assert own_loss(together) < before < own_loss(alone)
+
+
+def test_streams_of_a_draft_that_learns_too_come_to_foresee_it(recipe, states) -> None:
+    task = StreamingDraftTask(recipe(), KEPT, states)
+    generator = torch.Generator().manual_seed(0)
+    before = float(task.stream_loss(task.texts(BATCH, generator), generator)[0].detach())
+    learn(task, 20)
+    generator.manual_seed(0)
+    assert float(task.stream_loss(task.texts(BATCH, generator), generator)[0].detach()) < 0.95 * before
+
+
+def test_the_draft_goes_on_at_a_share_of_the_rate_that_its_streams_begin_with(recipe, states) -> None:
+    task = StreamingDraftTask(recipe(draft_rate_share=0.2), KEPT, states)
+    shares = {name: task.rate_share(name) for name, _ in task.module.named_parameters()}
+    assert {share for name, share in shares.items() if name.startswith("draft.")} == {0.2}
+    assert {
+        name.removeprefix("streams.") for name, share in shares.items() if share == 1
+    } == task.streams.trained.keys()
+
+
+def test_a_run_that_was_cut_off_ends_with_the_same_draft_and_streams(recipe, states, tmp_path) -> None:
+    def weights(task):
+        return {name: weight.tolist() for name, weight in task.module.named_parameters()}
+
+    def cut_off(report):
+        if report.step == 1:
+            raise KeyboardInterrupt
+
+    whole, first, second = (StreamingDraftTask(recipe(), KEPT, states) for _ in range(3))
+    start = weights(whole)
+    train(whole, SHORT, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(first, SHORT, tmp_path / "cut", progress=cut_off, report_every_s=0, save_every_s=0)
+    train(second, SHORT, tmp_path / "cut")
+    assert weights(second) == weights(whole)
+    assert weights(whole) != start
+
+
+def test_a_run_ends_with_a_new_draft_its_streams_and_a_card_of_their_own(
+    recipe, target, target_folder, data_path, drafter, tmp_path
+) -> None:
+    folder = run_recipe(recipe(), target_folder, [data_path], tmp_path / "run")
+    draft, earlier = load_draft(folder, target, dtype=torch.float32), load_draft(drafter, target, dtype=torch.float32)
+    assert draft.config.streams.num_streams == 2
+    assert draft.streams.embedding.any()
+    assert not torch.equal(draft.decoder.layers[0].qkv.weight, earlier.decoder.layers[0].qkv.weight)
+    assert torch.equal(draft.decoder.embedding.weight, earlier.decoder.embedding.weight)
+    card = read_card(folder)
+    assert (card.name, card.kind) == ("run", "streaming_draft")
+    assert card.held_out.keys() >= {"agreement_with_features", "agreement_stream2_top1"}
+    assert [(one.num_tokens, one.with_features) for one in card.acceptance] == [(2, False), (2, True)]
+    assert "Draft model with streams" in (folder / "card.md").read_text(encoding="utf-8")
+
+
+def test_training_goes_on_with_a_draft_that_had_streams_before(recipe, target_folder, data_path, tmp_path) -> None:
+    first = run_recipe(recipe(), target_folder, [data_path], tmp_path / "first")
+    again = run_recipe(recipe(drafter=str(first), num_streams=1), target_folder, [data_path], tmp_path / "again")
+    assert read_card(again).num_parameters < read_card(first).num_parameters
+
+
+# Of a frozen draft
+
+
+def test_the_loss_compares_each_stream_with_what_the_draft_says_later(states, drafters) -> None:
+    task = blur(DraftStreamTask(frozen(drafters[0], ()), KEPT, states))
     draft = task.draft.float()
     row = task.states.conversations[5]
     with torch.no_grad():
-        final = draft(torch.tensor([row.ids]), positions=torch.arange(len(row.ids)), mask=causal(len(row.ids)))[0]
+        final = draft(
+            torch.tensor([row.ids]), positions=torch.arange(len(row.ids)), mask=causal_mask(len(row.ids), torch.float32)
+        )[0]
         losses = {0: [], 1: []}
         for position in range(len(row.prompt) - 1, len(row.ids) - 2):
             hidden = streams_of_row(draft.decoder, task.module, list(row.ids), position)
@@ -65,32 +217,17 @@ def test_the_loss_compares_each_stream_with_what_the_draft_says_later(target, da
     assert num_rows == len(losses[0])
 
 
-def causal(width):
-    return torch.full((width, width), float("-inf")).triu_(diagonal=1)
-
-
-def test_learning_lowers_the_loss_and_moves_nothing_but_the_streams(target, data_path, tmp_path, drafters) -> None:
-    task = stream_task(target, data_path, tmp_path, stream_recipe(drafters[1], (1, 3), featureless_share=0))
-    before = {name: weight.clone() for name, weight in task.draft.named_parameters() if not weight.requires_grad}
-    optimizer = torch.optim.AdamW(task.module.trained.values(), lr=2e-2)
-    losses = []
-    for step in range(20):
-        loss, _ = task.loss([0, 1, 2, 3], torch.Generator().manual_seed(step % 2))
-        losses.append(float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert losses[-1] < 0.95 * losses[0]
-    after = dict(task.draft.named_parameters())
-    assert before
-    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
+def test_learning_lowers_the_loss_and_moves_nothing_but_the_streams(states, drafters) -> None:
+    task = DraftStreamTask(frozen(drafters[1], featureless_share=0), KEPT, states)
+    weights = task.module.trained.values()
+    assert_learns(task, weights, frozen=task.draft, batch=BATCH, num_steps=20, rate=2e-2, share=0.95)
 
 
 def test_a_run_ends_with_the_same_draft_its_streams_and_its_card(
     target, target_folder, data_path, tmp_path, drafters
 ) -> None:
     source = drafters[1]
-    folder = run_recipe(stream_recipe(source, (1, 3)), target_folder, [data_path], tmp_path / "run")
+    folder = run_recipe(frozen(source), target_folder, [data_path], tmp_path / "run")
     draft = load_draft(folder, target, dtype=torch.float32)
     assert draft.config.streams.num_streams == 2
     _, before = load_folder(source, DrafterFolderConfig)
@@ -104,15 +241,12 @@ def test_a_run_ends_with_the_same_draft_its_streams_and_its_card(
     assert 0 <= figures["agreement_stream2_top1"] <= figures["agreement_stream2_top8"] <= 1
 
 
-def test_a_recipe_must_name_the_features_that_the_draft_reads(target, data_path, tmp_path, drafters) -> None:
+def test_a_recipe_must_fit_the_draft_and_the_draft_have_a_card(states, tmp_path, drafters) -> None:
     with pytest.raises(TrainingError, match=r"exit_features \[\]: .* reads the target's layers \[1, 3\]"):
-        stream_task(target, data_path, tmp_path, stream_recipe(drafters[1]))
-
-
-def test_a_drafter_without_a_card_is_refused_before_any_training(target, data_path, tmp_path, drafters) -> None:
+        DraftStreamTask(frozen(drafters[1], ()), KEPT, states)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("config.json", "model.safetensors"):
         (bare / name).write_bytes((drafters[0] / name).read_bytes())
     with pytest.raises(TrainingError, match="not a readable card"):
-        stream_task(target, data_path, tmp_path, stream_recipe(bare))
+        DraftStreamTask(frozen(bare, ()), KEPT, states)

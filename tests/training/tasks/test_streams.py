@@ -6,6 +6,7 @@ import torch
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams
 from tests.runtime.drafters.streams.test_model import streams_of_row
+from tests.training.conftest import assert_learns
 from training.recipe import Optimisation, StreamRecipe
 from training.tasks.streams import StreamTask, choose_rows
 
@@ -82,19 +83,9 @@ def test_agreement_is_the_share_of_held_out_positions_named_by_each_stream(task)
 
 
 def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target) -> None:
-    before = {name: weight.clone() for name, weight in target.named_parameters()}
-    parameters = [weight for weight in task.module.parameters() if weight.requires_grad]
-    assert len(parameters) == len(task.module.trained)
-    optimizer = torch.optim.AdamW(parameters, lr=2e-2)
-    losses = []
-    for _ in range(30):
-        loss, _ = task.loss([0, 1, 2, 3], torch.Generator())
-        losses.append(float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert losses[-1] < 0.9 * losses[0]
-    assert all(torch.equal(weight, before[name]) for name, weight in target.named_parameters())
+    weights = list(task.module.parameters())
+    assert sum(weight.requires_grad for weight in weights) == len(task.module.trained)
+    assert_learns(task, weights, frozen=target, batch=[0, 1, 2, 3], num_steps=30, rate=2e-2, share=0.9)
 
 
 def test_the_same_seed_starts_with_the_same_streams(task, target, states) -> None:

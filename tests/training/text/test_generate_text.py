@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
+from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
-from tests.training.conftest import NumberTokenizer, greedy_answer
+from tests.training.conftest import NumberTokenizer
 from training.data.conversations import read_conversations
 from training.text import generate_text as generate
 from training.text.generate_text import generate_conversations
@@ -40,6 +41,9 @@ def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make) -> Non
     assert len(rows) == len({row.prompt for row in rows}) == 20
     assert seen[-1] == (20, 20)
     assert all(earlier <= later for earlier, later in pairwise(seen))
+    before = path.read_bytes()
+    make(progress=lambda *_: pytest.fail("a finished file is left as it is"))
+    assert path.read_bytes() == before
 
 
 def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make) -> None:
@@ -57,10 +61,7 @@ def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn
     greedy = [row for row in rows if row.temperature == 0]
     assert 0 < len(greedy) < len(rows)
     for row in greedy:
-        expected = greedy_answer(target, list(row.prompt), 8)
-        if EOS in expected:
-            expected = expected[: expected.index(EOS) + 1]
-        assert list(row.answer) == expected
+        assert list(row.answer) == plain.continue_text(target, row.prompt, 8, eos=(EOS,))
     assert {row.temperature for row in rows} == {0.0, 0.8}
 
 
@@ -89,15 +90,6 @@ def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name) 
     with path.open("ab") as file:
         file.write(b'{"prompt":[1,7,')  # a batch that was being written when the power went
     assert make(name=name).read_bytes() == whole.read_bytes()
-
-
-def test_a_finished_file_is_left_as_it_is(make) -> None:
-    path = make()
-    before = path.read_bytes()
-    calls = []
-    make(progress=lambda *call: calls.append(call))
-    assert path.read_bytes() == before
-    assert calls == []
 
 
 def test_the_provenance_names_model_dtype_recipe_and_extent(make) -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
+from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
-from tests.training.conftest import NumberTokenizer, greedy_answer
+from tests.training.conftest import NumberTokenizer
 from training.data.conversations import Conversation, read_conversations
 from training.text.generate_text import PassageTurns, generate_conversations
 from training.text.text_recipe import PassageRecipe, SelfTextRecipe
@@ -76,8 +77,7 @@ def test_the_target_answers_requests_about_passages(make) -> None:
         assert row.prompt[0] == 1
         assert row.prompt[1] in (7, 8)
         if row.temperature == 0:
-            expected = greedy_answer(tiny_target(), list(row.prompt), 6)
-            assert list(row.answer) == expected[: len(row.answer)]
+            assert list(row.answer) == plain.continue_text(tiny_target(), row.prompt, 6, eos=(EOS,))
     provenance = json.loads((path.parent / "long.jsonl.provenance.json").read_text())
     assert provenance["recipe"]["kind"] == "passages"
     assert len(provenance["sources"]) == 64

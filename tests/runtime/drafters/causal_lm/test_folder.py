@@ -13,6 +13,7 @@ from decoding.schedule import Schedule
 from runtime.drafters.causal_lm.folder import as_draft, load_causal_lm
 from runtime.models.weights import load_decoder
 from tests.runtime.tiny_folders import save_target
+from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 
@@ -42,13 +43,7 @@ def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders: tuple
     schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=4)
     text = [5, 9, 2]
     drafter.prefill(text, schedule=schedule, capacity=20)
-    steps = drafter.rollout()
-    window = None
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        window = end.value
+    window, _ = run(drafter.rollout())
     for token in window.tokens:
         hidden = decoder.embedding(torch.tensor([text]))
         positions = torch.arange(len(text))
@@ -64,30 +59,24 @@ def test_ids_beyond_the_targets_are_never_proposed() -> None:
     assert draft.output.logits(torch.zeros(1, draft.decoder.config.hidden_size)).shape == (1, VOCAB_SIZE - 7)
 
 
+LAST = VOCAB_SIZE - 1
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("words", "message"),
     [
-        ({"w3": 4, "w4": 3}, "first at id 3, which is 'w4' for the draft and 'w3' for the target"),
+        (WORDS | {"w3": 4, "w4": 3}, "first at id 3, which is 'w4' for the draft and 'w3' for the target"),
+        (WORDS | {"extra": LAST + 1}, f"at id {LAST + 1}, which is 'extra' for the draft and no token for the target"),
         (
-            {"extra": VOCAB_SIZE},
-            f"first at id {VOCAB_SIZE}, which is 'extra' for the draft and no token for the target",
+            {word: index for word, index in WORDS.items() if index != LAST},
+            f"which is no token for the draft and 'w{LAST}' for the target",
         ),
     ],
 )
-def test_another_tokenizer_is_refused_with_the_first_difference(
-    folders: tuple[Path, Path], change: dict[str, int], message: str
-) -> None:
+def test_another_tokenizer_is_refused_with_the_first_difference(folders, words, message) -> None:
     target, draft = folders
-    write_tokenizer(draft, WORDS | change)
+    write_tokenizer(draft, words)
     with pytest.raises(ModelError, match=message):
-        load_causal_lm(draft, target, dtype=torch.float32)
-
-
-def test_a_missing_token_is_refused(folders: tuple[Path, Path]) -> None:
-    target, draft = folders
-    last = f"w{VOCAB_SIZE - 1}"
-    write_tokenizer(draft, {word: index for word, index in WORDS.items() if word != last})
-    with pytest.raises(ModelError, match=f"which is no token for the draft and '{last}' for the target"):
         load_causal_lm(draft, target, dtype=torch.float32)
 
 

@@ -9,6 +9,7 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
 from tests.tiny_eagle import KEPT, plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
+from tests.tiny_heads import nodes, run
 from tests.tiny_models import tiny_target
 
 DEPTH, TOP_K = 3, 3
@@ -44,12 +45,8 @@ def schedule(method, size=12):
 
 
 def drafted(steps):
-    rows = []
-    while True:
-        try:
-            rows.append(next(steps))
-        except StopIteration as stop:
-            return rows, stop.value
+    window, rows = run(steps)
+    return rows, window
 
 
 def plain_order(head, committed, features_TE):
@@ -73,27 +70,20 @@ def plain_order(head, committed, features_TE):
     return [path for path, _ in sorted(pool, key=lambda item: (-item[1], len(item[0])))]
 
 
-def paths_of(window):
-    paths = []
-    for token, parent in zip(window.tokens, window.parents, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
-    return paths
-
-
 def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(target, method, drafter) -> None:
     features = target_features(target, TEXT, LAYERS[method])
     prompt = TEXT[:4]
     drafter.prefill(prompt, schedule=schedule(method), capacity=20, features_TE=features[:3])
     rows, window = drafted(drafter.rollout())
     assert rows == [1, TOP_K, TOP_K]
-    assert paths_of(window) == plain_order(drafter.head, prompt, features)[:12]
+    assert nodes(window) == plain_order(drafter.head, prompt, features)[:12]
     length = 4
     for count in (1, 3, 2):
         committed = TEXT[length : length + count]
         rows, window = drafted(drafter.rollout(committed, features[length - 1 : length + count - 1]))
         length += count
         assert rows == [count, TOP_K, TOP_K]
-        assert paths_of(window) == plain_order(drafter.head, TEXT[:length], features)[:12]
+        assert nodes(window) == plain_order(drafter.head, TEXT[:length], features)[:12]
 
 
 def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter) -> None:
@@ -119,7 +109,7 @@ def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter
     windows = []
     for size in (12, 5):
         drafter.prefill(TEXT, schedule=schedule(method, size), capacity=20, features_TE=features[:-1])
-        windows.append(paths_of(drafted(drafter.rollout())[1]))
+        windows.append(nodes(drafted(drafter.rollout())[1]))
     assert windows[1] == windows[0][:5]
 
 
@@ -135,7 +125,7 @@ def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter)
     again = EagleDrafter(drafter.head, method=method, feature_layers=LAYERS[method])
     again.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
     drafted(again.rollout())
-    path = paths_of(drafted(again.rollout(TEXT[1:2], features[:1]))[1])
+    path = nodes(drafted(again.rollout(TEXT[1:2], features[:1]))[1])
     found = [path.index(tuple(TEXT[2 : 3 + d])) if tuple(TEXT[2 : 3 + d]) in path else -1 for d in range(2)]
     assert [rank if rank < 12 else -1 for rank in ranks[1, :2].tolist()] == found
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from runtime.models.decoder import causal_mask
-from runtime.models.kv_cache import KVCache
 from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
 from tests.tiny_models import tiny_target
 
@@ -37,20 +36,6 @@ def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features)
     for row, feature in zip(found, expected, strict=True):
         log_probs = head.lm_head(head.output_state(row)).log_softmax(-1)
         assert torch.allclose(log_probs, plain_log_probs(head, feature), rtol=1e-4, atol=1e-4)
-
-
-def test_rows_fed_in_pieces_see_the_ones_before_in_the_cache(head, features) -> None:
-    entered = head.input_feature(features)[None]
-    ids = torch.tensor([IDS])
-    whole = head(ids, entered, positions=torch.arange(1, 7), mask=causal_mask(6, torch.float32), cache=None)
-    cache = KVCache(head.config, 8, dtype=torch.float32)
-    parts = []
-    for start, stop in ((0, 4), (4, 6)):
-        mask = causal_mask(stop - start, torch.float32, context=start)
-        positions = torch.arange(1 + start, 1 + stop)
-        parts.append(head(ids[:, start:stop], entered[:, start:stop], positions=positions, mask=mask, cache=cache))
-        cache.advance(stop - start)
-    assert torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 
 
 def test_the_feature_of_eagle1_is_what_the_targets_output_head_reads() -> None:

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from decoding.errors import ModelError
 from decoding.tree_shape import level_rows
 from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.hydra.model import HydraConfig
 from runtime.models.decoder import causal_mask, rms_norm
 from runtime.trees.static_tree import MOST_RANKS
 from tests.runtime.plain import features
@@ -90,11 +88,6 @@ def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(drafter, target
         assert rows == [now - before, *level_rows(PATHS)[1:]]
 
 
-def test_the_first_step_reads_what_was_committed_and_each_further_one_a_level(drafter, target) -> None:
-    draft_at(drafter, target, TEXT[:5], tree_schedule("hydra"))
-    assert run(drafter.rollout())[1] == [1, 2, 2, 1]
-
-
 def test_ranks_go_no_further_than_a_tree_may(drafter, heads, target) -> None:
     known = features(target, TEXT, [LAYERS])
     ranks = drafter.level_ranks(TEXT, start=4, features_TE=known)
@@ -102,8 +95,3 @@ def test_ranks_go_no_further_than_a_tree_may(drafter, heads, target) -> None:
         ranked = best_by_hand(heads, target, TEXT[:place], [])[:MOST_RANKS]
         expected = ranked.index(TEXT[place]) if TEXT[place] in ranked else -1
         assert ranks[place - 4, 0] == expected
-
-
-def test_sizes_below_one_are_refused() -> None:
-    with pytest.raises(ModelError, match="at least 1"):
-        HydraConfig(num_heads=2, prefix_width=4, head_width=4, shared_widths=(4, 0), vocab_size=8)

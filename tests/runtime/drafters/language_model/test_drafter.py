@@ -15,8 +15,8 @@ from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.proposals import Proposer
 from runtime.verification.rules import Sampling
+from tests import tiny_heads
 from tests.runtime import plain
-from tests.tiny_heads import propose_the_same_after_every_prompt
 from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -51,12 +51,8 @@ def begin(model, schedule, prompt=PROMPT, *, sampling=Sampling(), features_TE=No
 
 def run(steps):
     """The rows of every step, and the window."""
-    rows = []
-    while True:
-        try:
-            rows.append(next(steps))
-        except StopIteration as stop:
-            return rows, stop.value
+    window, rows = tiny_heads.run(steps)
+    return rows, window
 
 
 def draft_model(*, with_features=False, seed=0):
@@ -184,7 +180,7 @@ def model_of(dtype, *, with_features, num_streams):
     if dtype is not torch.float32:
         model.to(dtype)
         model.share(tiny_target().to(dtype), model.kept_ids)
-    propose_the_same_after_every_prompt(model)
+    tiny_heads.propose_the_same_after_every_prompt(model)
     return model
 
 
@@ -197,7 +193,7 @@ def model_of(dtype, *, with_features, num_streams):
     rounds=st.integers(1, 3),
     sampling=st.sampled_from([Sampling(), Sampling("match", 0.8, 3), Sampling("ratio", 0.8, 3)]),
 )
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout_without_streams(
     options, dtype, sizes, steps, choice, rounds, sampling
 ) -> None:

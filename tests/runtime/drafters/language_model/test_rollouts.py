@@ -5,34 +5,10 @@ import torch
 
 from runtime.drafters.language_model import rollouts
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
-from runtime.models.decoder import causal_mask
+from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
 
 IDS = [5, 17, 3, 44, 8, 8, 60, 1, 29, 12, 33]
-
-
-def draft_one_by_one(draft, prefix, num_tokens, num_alternatives, features):
-    """Drafted ids and the best ids at each place, recomputed from scratch for every token."""
-    text = list(prefix)
-    ranked = []
-    for _ in range(num_tokens):
-        rows = None
-        if features is not None:
-            rows = torch.zeros(1, len(text), features.shape[-1])
-            for position in range(1, len(prefix)):
-                rows[0, position] = features[position - 1]
-        x = draft(
-            torch.tensor([text]),
-            positions=torch.arange(len(text)),
-            mask=causal_mask(len(text), torch.float32),
-            features_BTE=rows,
-        )
-        logits = (draft.output.rows @ x[0, -1]).tolist()
-        order = sorted(range(len(logits)), key=lambda token: -logits[token])
-        best = [int(draft.output.ids[token]) for token in order[:num_alternatives]]
-        ranked.append(best)
-        text.append(best[0])
-    return text[len(prefix) :], ranked
 
 
 @pytest.mark.parametrize("with_features", [False, True])
@@ -45,9 +21,9 @@ def test_every_prefix_is_continued_as_if_it_were_alone(with_features, start, num
     )
     assert found.tokens.shape == (len(IDS) - start, num_tokens)
     for row, length in enumerate(range(start, len(IDS))):
-        tokens, ranked = draft_one_by_one(draft, IDS[:length], num_tokens, num_alternatives, features)
+        tokens, ranked = plain.draft_text(draft, IDS[:length], num_tokens, features_TE=features)
         assert found.tokens[row].tolist() == tokens
-        assert found.alternatives[row].tolist() == ranked
+        assert found.alternatives[row].tolist() == [ids[:num_alternatives] for ids in ranked]
 
 
 def test_a_draft_with_features_can_do_without_them_and_then_drafts_otherwise() -> None:
@@ -57,7 +33,7 @@ def test_a_draft_with_features_can_do_without_them_and_then_drafts_otherwise() -
         rollouts_everywhere(draft, IDS, start=2, num_tokens=3, num_alternatives=1, features_TE=given).tokens
         for given in (None, features)
     )
-    assert without[4].tolist() == draft_one_by_one(draft, IDS[:6], 3, 1, None)[0]
+    assert without[4].tolist() == plain.draft_text(draft, IDS[:6], 3)[0]
     assert not torch.equal(without, with_them)
 
 
