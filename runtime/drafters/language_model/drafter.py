@@ -95,12 +95,12 @@ class Drafter(WindowDrafter):
         whole = segments_between(layers)
         self.backend.prepare(
             Plan(
-                num_slots=_slots_needed(schedule, capacity),
+                num_slots=slots_needed(schedule, capacity),
                 num_prompt=num_prompt,
                 rows=tuple(rows),
                 segments=tuple({*whole, *segments_between(*cut, layers)}),
                 prompt_segments=segments_between(*cut, layers) if num_prompt > 1 else (),
-                num_branches=_num_roots(schedule),
+                num_branches=num_roots(schedule),
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
@@ -119,7 +119,7 @@ class Drafter(WindowDrafter):
         """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
         self.model.require_streams(schedule.draft_streams)
         self._num_streams = schedule.draft_streams
-        self.make_room(_slots_needed(schedule, capacity), _num_roots(schedule))
+        self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -299,11 +299,11 @@ class Drafter(WindowDrafter):
         self.cache.set_length(num_slots)
 
 
-def _slots_needed(schedule: Schedule, length: int) -> int:
+def slots_needed(schedule: Schedule, length: int) -> int:
     """Return the cache slots of `length` tokens, the window after them, and the one after that."""
     return length + 2 * schedule.num_rows
 
 
-def _num_roots(schedule: Schedule) -> int:
+def num_roots(schedule: Schedule) -> int:
     """Return the branches of a round."""
     return sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
