@@ -11,8 +11,8 @@ profile fitted again without it, so that levels of parts take up what they can. 
 the product without it, on the runs that the overhead changes. One that buys less than `LEAST_GAIN` of median absolute
 error in both series of five demos, on either kind of runs, is removed from the product, where it changes `LEAST_RUNS`
 runs at least: fewer make no median. `demos-busy` is a single demo next to a process that computes all the time, and
-tells nothing but that. `removed` keeps what the removed ones bought, by the same rules, when they were still there.
-Writes benchmarks/results/ablations.json.
+tells nothing but that. `removed` keeps what the removed ones bought, by the same rules, when they were still there, and
+a series whose raw data are no longer in the tree keeps what it said. Writes benchmarks/results/ablations.json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from calibrate.profiling.samples import Samples, load_samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.overheads import EVENTS, event_of
+from hwprofiles.lane_profile import EVENTS, event_of
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.calibrate_pair import exit_layers_of
 from mirrorsd.lane_choice import fitted_to
@@ -94,8 +94,9 @@ def main() -> None:
     """Work everything out and write it."""
     arguments(__doc__).parse_args()
     pair = find_pair(EMBEDDED)
-    found: dict[str, dict[str, Any]] = {name: {} for name in (*EVENTS, PACE_SPREAD)}
-    for series in SERIES:
+    known = read_result(_OUT) if _OUT.exists() else {"overheads": {}, "removed": {}}
+    found: dict[str, dict[str, Any]] = {name: known["overheads"].get(name, {}) for name in (*EVENTS, PACE_SPREAD)}
+    for series in (one for one in SERIES if any((RESULTS / one).glob("*/demo.json"))):
         demos = [Demo.load(folder) for folder in sorted((RESULTS / series).iterdir())]
         for name, bought in series_gains(demos, pair):
             found[name][series] = bought
@@ -108,7 +109,7 @@ def main() -> None:
             "least_gain": LEAST_GAIN,
             "least_runs": LEAST_RUNS,
             "overheads": found,
-            "removed": read_result(_OUT)["removed"] if _OUT.exists() else {},
+            "removed": known["removed"],
         },
     )
 

@@ -1,4 +1,4 @@
-"""The overheads of a profile (`hwprofiles.overheads`) from decoded runs: what runs take beyond what tables have.
+"""The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
 `OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
 among them, since the level of a rollout's steps counts it in: it is fitted just before that (`fitted_profile`). The
@@ -26,8 +26,8 @@ from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
 from hwprofiles.bounds import MOST_PACE_SPREAD, SHORTEST_S
+from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
-from hwprofiles.overheads import Event, Overhead
 from hwprofiles.profile import LaneProfile, Profile
 
 _ROLLOUT_START: Final = Prior(spread=0.3)

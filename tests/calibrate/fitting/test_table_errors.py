@@ -5,7 +5,7 @@ import pytest
 from calibrate.fitting.fit import make_table
 from calibrate.fitting.levels import Level
 from calibrate.fitting.table_errors import at_level, less_certain, with_check_errors, with_head_level
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import LaneProfile
 
 

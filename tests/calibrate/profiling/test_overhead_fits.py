@@ -19,7 +19,7 @@ from calibrate.profiling.run_times import level, outside_s, round_paces
 from calibrate.profiling.samples import Run
 from decoding.messages import Verdict, Window
 from decoding.trace import Span, Trace, Work
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_machine.known_runs import (
     MIRROR,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.profiling.decodings import decode
+from calibrate.profiling.passes import decode
 from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Anchor, Profile
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.known_runs import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import decode
+from calibrate.profiling.passes import decode
 from calibrate.profiling.samples import Run
 from decoding.schedule import Schedule
 from hwprofiles.profile import Anchor, Contention, Profile
