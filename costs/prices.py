@@ -15,7 +15,7 @@ from costs.group_cost import cost_of
 from costs.round_plan import DRAFT_WORK, operation_calls
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from hwprofiles.overheads import NO_OVERHEAD, Overhead
+from hwprofiles.lane_profile import NO_OVERHEAD, Overhead
 from hwprofiles.profile import Profile
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings
+from calibrate.recording.recorded_models import RecordedModels
+from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.lanes import Lanes, MethodFlow
 from decoding.messages import Verdict, Window
 from decoding.method_traits import MethodTraits

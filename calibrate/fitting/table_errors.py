@@ -7,7 +7,6 @@ from math import hypot
 from typing import overload
 
 from calibrate.fitting.levels import Level
-from hwprofiles.overheads import Overhead
 from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 _SINGLE = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start", "draft_streams")
@@ -40,7 +39,8 @@ def with_head_level(lane: LaneProfile, drafter: str, level: Level) -> LaneProfil
     start = lane.overhead("rollout_start", drafter)
     if not start.seconds:
         return lane
-    return lane.with_overhead("rollout_start", Overhead(seconds=start.seconds * level.factor), drafter)
+    start = start.model_copy(update={"seconds": start.seconds * level.factor})
+    return lane.with_overhead("rollout_start", start, drafter)
 
 
 def with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:

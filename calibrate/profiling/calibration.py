@@ -3,7 +3,7 @@
 ::
 
     passes: parts, pairs of lanes and short decodings, in turn,
-            each between anchors of its lane                       (passes, visits, lane_pairs, decodings)
+            each between anchors of its lane                       (passes, visits, lane_pairs)
          -> samples, kept with the profile                         (samples)
          -> ratios to anchors -> tables, levels, errors            (fitted_profile, calibrate.fitting)
     what its own checks find far off is decoded again              (passes)

@@ -13,7 +13,6 @@ from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, Prior, grouped_levels, not_understood, shared_levels
 from calibrate.fitting.links import link_of
-from calibrate.fitting.plausible_times import require_times
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import at_level, with_check_errors, with_head_level
 from calibrate.profiling.lane_pairs import contention_of
@@ -21,10 +20,11 @@ from calibrate.profiling.overhead_fits import OVERHEAD_FITS, with_pace_spread, w
 from calibrate.profiling.run_times import compare_runs, gaps_s, level
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
+from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
-from hwprofiles.overheads import Event
+from hwprofiles.lane_profile import Event
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
@@ -98,7 +98,7 @@ class _Fit:
             if event not in self._without:
                 profile = fit(profile, self._samples.runs, self._threads)
         profile = with_pace_spread(profile, self._samples.runs, self._threads)
-        require_times(profile)
+        _require_times(profile)
         return self._with_errors(profile, levels, left_out)
 
     def _in_a_loop(self, left_out: list[str]) -> Profile:
@@ -267,3 +267,18 @@ def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None],
     for cell, own in ratios.items():
         found[cell.lane, cell.drafter][cell.measurement] = own
     return found
+
+
+def _require_times(profile: Profile) -> None:
+    """Raise `ProfileError` for a part that costs nothing: it was noise that was timed."""
+    for lane in profile.lanes:
+        parts = {"layer": lane.layer, "lm_head": lane.lm_head, "draft_step": lane.draft_step}
+        parts |= {"draft_step_features": lane.draft_step_features, "draft_start": lane.draft_start}
+        parts |= {f"step of {k}": v for k, v in lane.heads.items()}
+        for name, table in parts.items():
+            if table is not None and min(map(min, table.seconds)) <= 0:
+                msg = (
+                    f"lane {lane.name!r}: {name} came out as costing nothing, so it was noise that was timed; "
+                    "calibrate again, with more time or while nothing else runs"
+                )
+                raise ProfileError(msg)

@@ -1,4 +1,4 @@
-"""The overheads of a profile (`hwprofiles.overheads`) from decoded runs: what runs take beyond what tables have.
+"""The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
 `OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
 among them, since the level of a rollout's steps counts it in: it is fitted just before that (`fitted_profile`). The
@@ -25,9 +25,9 @@ from calibrate.profiling.run_times import first_step, level, outside_s, round_pa
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
-from hwprofiles.bounds import MOST_PACE_SPREAD
+from hwprofiles.bounds import MOST_PACE_SPREAD, SHORTEST_S
+from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
-from hwprofiles.overheads import Event, Overhead
 from hwprofiles.profile import LaneProfile, Profile
 
 _ROLLOUT_START: Final = Prior(spread=0.3)
@@ -62,15 +62,15 @@ def with_rollout_starts(profile: Profile, runs: Runs, head: str | None, threads:
 
 
 def _with_rollout_start(lane: LaneProfile, head: str | None, first: Level, step_s: float) -> LaneProfile:
-    seconds = more(first, _ROLLOUT_START) * step_s
-    if not seconds:
+    overhead = _overhead(more(first, _ROLLOUT_START) * step_s)
+    if not overhead.seconds:
         return lane
     doubt = first.factor * first.half_width / _SHORTEST
     if head is None:
         steps = {name: less_certain(getattr(lane, name), doubt) for name in ("draft_step", "draft_step_features")}
     else:
         steps = {"heads": lane.heads | {head: less_certain(lane.heads[head], doubt)}}
-    return lane.model_copy(update=steps).with_overhead("rollout_start", Overhead(seconds=seconds), head)
+    return lane.model_copy(update=steps).with_overhead("rollout_start", overhead, head)
 
 
 def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile:
@@ -81,7 +81,7 @@ def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile
     plain = [run for run in runs if not (run.schedule.exit_features or run.is_check)]
     levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _BRANCH_STEP))
     found = {
-        name: Overhead(seconds=more(own, _BRANCH_STEP) * fmean(steps_s), relative_error=own.half_width)
+        name: _overhead(more(own, _BRANCH_STEP) * fmean(steps_s), own.half_width)
         for name, own in levels.items()
         if (steps_s := _alone_s(profile, plain, name, _BRANCHING))
     }
@@ -112,7 +112,7 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
         if num_passes := len(_alone_s(profile, replying, name, TARGET_WORK - {Work.SUFFIX})):
             pass_s = sum(_alone_s(profile, replying, name, TARGET_WORK)) / num_passes
             error = hypot(own.half_width, known[name].half_width)
-            overheads[name] = Overhead(seconds=more(own, _FEATURES) * pass_s, relative_error=error)
+            overheads[name] = _overhead(more(own, _FEATURES) * pass_s, error)
     notes = not_understood(levels, _FEATURES, f"Passes that reply states to {drafter or profile.drafter}")
     return _noted(_with("features", overheads, profile, drafter), notes)
 
@@ -126,8 +126,8 @@ def with_draft_rounds(profile: Profile, runs: Runs, threads: Threads) -> Profile
     overheads = {}
     for name, own in found.items():
         known = own or [one for other, ones in found.items() if threads[other] == threads[name] for one in ones]
-        if known and (seconds := trimmed_mean(known, _STALLS)) > 0:
-            overheads[name] = Overhead(seconds=seconds)
+        if known and (overhead := _overhead(trimmed_mean(known, _STALLS))).seconds:
+            overheads[name] = overhead
     return _with("draft_round", overheads, profile)
 
 
@@ -176,6 +176,11 @@ def _with(event: Event, overheads: Mapping[str, Overhead], profile: Profile, dra
         for lane in profile.lanes
     )
     return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
+    """Return an overhead of at least nothing: what takes less than the shortest time takes none."""
+    return Overhead(seconds=seconds if seconds >= SHORTEST_S else 0.0, relative_error=relative_error)
 
 
 def _noted(profile: Profile, notes: Iterator[str]) -> Profile:

@@ -12,9 +12,9 @@ from typing import Final
 from calibrate.fitting.checks import check_of
 from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
+from calibrate.profiling.run_anchors import decode_with_anchors
 from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
@@ -25,15 +25,19 @@ from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
+from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
+from runtime.lanes.sequence_lanes import Listener
 
 _MESSAGE_REPEATS: Final = 40
 _PASSES_BY: Final = 0.95
 """Share of the time by which passes end; what is far off is decoded again in the rest."""
 _MOST_AGAIN: Final = 3
 """Times per check that something is decoded again."""
+_STRIDE = 7919
+"""Prime, so that the ids of the tokens visit the whole vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,6 +217,35 @@ class Measuring:
         """That is over; 0 where there is no limit, or no time at all."""
         limit_s = self.task.limit_s
         return 1 - (self._end_s - self.clock()) / limit_s if 0 < limit_s < inf else 0.0
+
+
+def decode(
+    engine: Engine,
+    anchors: Anchors,
+    schedule: Schedule,
+    contexts: tuple[int, int],
+    num_tokens: int,
+    *,
+    is_check: bool = False,
+) -> Run:
+    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after.
+
+    Raises:
+        MirrorsdError: a lane or model is not to be had.
+    """
+    first, last = contexts
+    num_tokens = min(num_tokens, last - first)
+    length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)
+    vocab_size = engine.config.vocab_size
+    prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
+
+    def generate(listener: Listener) -> Trace:
+        made = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=(), listener=listener)
+        return made.trace
+
+    at_s = anchors.now_s
+    trace, taken = decode_with_anchors(anchors, schedule, generate)
+    return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
 
 
 def _on_all(load: Callable[[str, str], Lane], names: Sequence[str], drafter: str) -> Mapping[str, Lane]:

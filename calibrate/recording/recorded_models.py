@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from calibrate.recording.recorded_chains import RecordedFinder
 from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest_of
-from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
 from runtime.backends.lane_device import EAGER, Device, Dtype
@@ -25,7 +25,43 @@ from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
-from runtime.target.exit_folder import load_exits
+from runtime.target.exit_folder import ExitHeads, load_exits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedModels:
+    """The models of a record: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
+
+    `backend` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
+    of either. `weights` is their form; None where it is the type of the tensors.
+    """
+
+    target_name: str
+    drafter_name: str | None
+    target: Decoder
+    draft: DraftModel | None
+    exits: ExitHeads | None = None
+    heads: tuple[RecordedHead, ...] = ()
+    finders: tuple[RecordedFinder, ...] = ()
+    backend: Backend | None = None
+    computed_by: str = "torch"
+    weights: str | None = None
+
+    @property
+    def dtype(self) -> str:
+        """Form of the weights, such as `bfloat16`."""
+        return self.weights or str(self.target.embedding.weight.dtype).removeprefix("torch.")
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers that the draft's exit features come from."""
+        return () if self.draft is None else self.draft.config.exit_features
+
+    @property
+    def num_streams(self) -> int:
+        """Streams of the draft model; 0 without."""
+        streams = None if self.draft is None else self.draft.config.streams
+        return streams.num_streams if streams else 0
 
 
 def load_models(

@@ -26,22 +26,18 @@ from torch import Tensor, nn
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.partial_record import PartialRecord
-from calibrate.recording.recorded_chains import RecordedFinder
+from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorded_text import target_text
-from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
+from calibrate.recording.recorded_trees import DynamicShape
 from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.recorded.record_checks import FORMAT
 from hwprofiles.host import computing_host
-from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
-from runtime.models.decoder import Decoder
 from runtime.target.early_exit import exit_of
-from runtime.target.exit_folder import ExitHeads
 from runtime.verification.distributions import require_temperature
 from runtime.verification.rules import GREEDY, Sampling
 
@@ -94,36 +90,6 @@ class RecordSettings:
     def sampling(self, number: int) -> Sampling:
         """How a prompt's text of that number is chosen: as plain decoding does, which `match` leaves as it is."""
         return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedModels:
-    """What is recorded: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
-
-    `backend` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
-    of either. `weights` is their form; None where it is the type of the tensors.
-    """
-
-    target_name: str
-    drafter_name: str | None
-    target: Decoder
-    draft: DraftModel | None
-    exits: ExitHeads | None = None
-    heads: tuple[RecordedHead, ...] = ()
-    finders: tuple[RecordedFinder, ...] = ()
-    backend: Backend | None = None
-    computed_by: str = "torch"
-    weights: str | None = None
-
-    @property
-    def dtype(self) -> str:
-        """Form of the weights, such as `bfloat16`."""
-        return self.weights or str(self.target.embedding.weight.dtype).removeprefix("torch.")
-
-    @property
-    def feature_layers(self) -> tuple[int, ...]:
-        """Target layers that the draft's exit features come from."""
-        return () if self.draft is None else self.draft.config.exit_features
 
 
 def record_acceptance(
@@ -243,7 +209,7 @@ class Recorder:
             max_new_tokens=self.settings.max_new_tokens,
             exit_layers=self.settings.exit_layers,
             feature_layers=self.models.feature_layers,
-            num_streams=self._num_streams,
+            num_streams=self.models.num_streams,
             prompts=tuple(prompts),
             trees=tuple(tree for _, tree in self._trees),
             chains=tuple(finder.chain for finder in self.models.finders),
@@ -252,11 +218,6 @@ class Recorder:
             backend=self.models.computed_by,
             host=computing_host(self.models.computed_by),
         )
-
-    @property
-    def _num_streams(self) -> int:
-        streams = None if self.models.draft is None else self.models.draft.config.streams
-        return streams.num_streams if streams else 0
 
     def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
         """What the draft model drafts after every prefix of the text; nothing without one."""

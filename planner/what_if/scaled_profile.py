@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from hwprofiles.overheads import Event
+from hwprofiles.lane_profile import Event
 from hwprofiles.profile import LanePart, Profile
 
 Part = Literal["target", "draft", "link"]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.latency_table import Anchor, LatencyTable
-from hwprofiles.overheads import Overhead
 from hwprofiles.profile import (
     Contention,
     LaneProfile,

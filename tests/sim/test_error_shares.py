@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Contention, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error

@@ -13,6 +13,7 @@ from calibrate.fitting.fit import make_table
 from calibrate.fitting.ratios import NORMAL_90, Ratio
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, Profile
+from tests.sim.worlds.machines import with_overheads
 
 LANES = ("a", "b")
 PLAIN = Schedule(method="autoregressive", target_lane="a")
@@ -91,10 +92,10 @@ def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedu
         (MIRROR, 0.25 * 0.8),
     ],
 )
-def test_what_prices_beyond_tables_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known) -> None:
+def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known) -> None:
     shares = {"target a": 0.75, "draft b": 0.25}
-    prices = {"a": {"features_error": {"d": 0.6, "m": 0.7}}, "b": {"branch_error": 0.8}}
-    priced = tuple(lane.model_copy(update=prices[lane.name]) for lane in profile().lanes)
+    errors = {"a": {"features": 0.6, "features:m": 0.7}, "b": {"branch_step": 0.8}}
+    priced = tuple(with_overheads(lane, {}, errors[lane.name]) for lane in profile().lanes)
     without, found = (
         check_of(schedule, [(Ratio(1.0, 0.03), shares)], one)
         for one in (profile(), profile().model_copy(update={"lanes": priced}))

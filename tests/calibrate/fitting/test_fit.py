@@ -6,15 +6,12 @@ from hypothesis import strategies as st
 
 from calibrate.fitting.fit import (
     TargetTimes,
-    WorkLevels,
     fit_target,
     grow,
-    levelled,
     make_table,
 )
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
-from hwprofiles.profile import LaneProfile
 
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
@@ -150,47 +147,6 @@ def test_a_fall_that_visits_agree_on_stands_and_is_the_layers() -> None:
     assert LAYERS * tables.layer.at(4, 10) + tables.lm_head.at(4, 10) == pytest.approx(times.verify[4, 10].value)
     assert LAYERS * tables.layer.at(9, 10) + tables.lm_head.at(9, 10) == pytest.approx(times.verify[9, 10].value)
     assert tables.lm_head.at(9, 10) >= tables.lm_head.at(4, 10)
-
-
-# Levels
-
-
-def flat(rows: tuple[int, ...], seconds: float = 1.0):
-    return make_table(rows, (10,), [[seconds]] * len(rows), relative_error=0.01, source="test")
-
-
-def lane(**tables) -> LaneProfile:
-    target = fitted(operations(1e-3, 5e-3, 3e-3))
-    fields = {"layer": target.layer, "lm_head": target.lm_head, "exit": target.exits} | tables
-    return LaneProfile(name="a", device="test", dispatch_s=1e-4, **fields)
-
-
-@given(SECONDS, SECONDS, SECONDS)
-def test_every_table_is_brought_to_the_level_of_its_work(target: float, step: float, features_step: float) -> None:
-    """Steps of branches are at the level of rollouts: what they take more is no matter of their rows."""
-    rows = tuple(range(1, 6))
-    parts = lane(draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
-    parts = parts.model_copy(update={"draft_start": flat(rows)})
-    parts = parts.model_copy(update={"heads": {"medusa": flat(rows)}, "streams": {"streams": flat(rows)}})
-    level = WorkLevels(target=target, step=step, features_step=features_step)
-    changed = levelled(parts, level)
-    assert changed.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
-    assert changed.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
-    assert changed.exit[4].at(9, 10) == pytest.approx(target * parts.exit[4].at(9, 10))
-    for count in rows:
-        assert changed.draft_streams.at(count, 10) == step
-        assert changed.streams["streams"].at(count, 10) == target
-        assert changed.draft_step.at(count, 10) == step
-        assert changed.draft_step_features.at(count, 10) == features_step
-        assert changed.draft_start.at(count, 10) == step
-    assert changed.draft_step.relative_error == 0.01
-    assert changed.draft_step.source == "test"
-    assert (changed.heads, changed.dispatch_s) == (parts.heads, parts.dispatch_s)
-
-
-def test_a_lane_without_a_draft_stays_without() -> None:
-    changed = levelled(lane(), WorkLevels(step=2.0))
-    assert changed.draft_step is changed.draft_step_features is changed.draft_streams is None
 
 
 def test_a_table_holds_what_it_is_given() -> None:

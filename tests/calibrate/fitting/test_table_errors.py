@@ -4,7 +4,8 @@ import pytest
 
 from calibrate.fitting.fit import make_table
 from calibrate.fitting.levels import Level
-from calibrate.fitting.table_errors import less_certain, with_check_errors, with_head_level, with_step_errors
+from calibrate.fitting.table_errors import at_level, less_certain, with_check_errors, with_head_level
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import LaneProfile
 
 
@@ -23,21 +24,19 @@ def test_errors_of_two_causes_add_up_as_squares() -> None:
     assert less_certain(None, 0.04) is None
 
 
-def test_steps_are_as_uncertain_as_their_levels_and_the_target_stays() -> None:
-    found = with_step_errors(lane(), Level(1.0, 0.04), Level(1.0, 0.0))
-    assert found.draft_step.relative_error == found.draft_streams.relative_error == pytest.approx(0.05)
-    assert found.draft_step_features.relative_error == found.layer.relative_error == 0.03
-    features = with_step_errors(lane(), Level(1.0, 0.0), Level(1.0, 0.04))
-    assert features.draft_step_features.relative_error == pytest.approx(0.05)
-    assert features.draft_step.relative_error == 0.03
-    without = with_step_errors(lane(draft_step=None), Level(), Level())
-    assert without.draft_step is None
+def test_parts_are_brought_to_their_level_and_are_as_uncertain_as_that() -> None:
+    found = at_level(lane(draft_streams=None), ("draft_step", "draft_streams"), Level(1.5, 0.04))
+    assert (found.draft_step.at(2, 0), found.draft_step.relative_error) == (3.0, pytest.approx(0.05))
+    assert found.draft_streams is None
+    assert (found.draft_step_features, found.layer) == (table(), table())
 
 
-def test_a_heads_steps_are_brought_to_their_level_alone() -> None:
-    found = with_head_level(lane(), "m", Level(1.5, 0.04))
+def test_a_heads_steps_and_the_start_of_its_rollouts_are_brought_to_their_level_alone() -> None:
+    overheads = {key: Overhead(seconds=1.0) for key in ("rollout_start", "rollout_start:m", "rollout_start:e")}
+    found = with_head_level(lane(overheads=overheads), "m", Level(1.5, 0.04))
     assert (found.heads["m"].at(2, 0), found.heads["m"].relative_error) == (3.0, pytest.approx(0.05))
     assert found.heads["e"] == table()
+    assert [one.seconds for one in found.overheads.values()] == [1.0, 1.5, 1.0]
 
 
 def test_what_checks_show_widens_every_table_that_decoding_uses() -> None:

@@ -146,21 +146,21 @@ class Error:
 
 def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
     """Of steps of branches, and of passes that reply states, on every lane that has some."""
-    laws = {name: Laws(speed=speed, branch_wake_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
+    laws = {name: Laws(speed=speed, branch_step_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
     engine = FakeEngine(laws, weather=Weather(seed=seed, **changes))
     profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
     branches, passes = list[Error](), list[Error]()
     for name, law in laws.items():
         lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
-        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.features_s["d"]
+        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
         true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed
-        stated = hypot(lane.layer.relative_error, lane.features_error["d"])
+        stated = hypot(lane.layer.relative_error, lane.overhead("features").relative_error)
         passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
         slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
         if slowed:  # branches are next to a target
-            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.branch_wake_s
+            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("branch_step").seconds
             true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S / law.speed
-            stated = hypot(lane.draft_step.relative_error, lane.branch_error, max(slowed))
+            stated = hypot(lane.draft_step.relative_error, lane.overhead("branch_step").relative_error, max(slowed))
             branches.append(Error(log(step_s / lane.anchor.seconds * one_s / true_s), stated))
     return branches, passes
 
@@ -173,7 +173,7 @@ def prices(name: str) -> tuple[list[Error], list[Error]]:
 
 @pytest.mark.parametrize("name", ["two speeds", "quick changes"])
 def test_branches_and_passes_that_reply_states_are_right_to_some_percent(name: str) -> None:
-    """Without their prices they would be off by a fourth and by a tenth."""
+    """Without their overheads they would be off by a fourth and by a tenth."""
     branches, passes = prices(name)
     assert abs(median(one.value for one in branches)) < 0.02
     assert np.quantile([abs(one.value) for one in branches], 0.9) < 0.06

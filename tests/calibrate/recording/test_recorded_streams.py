@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings
+from calibrate.recording.recorded_models import RecordedModels
+from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.drafters.language_model.branch_set import BranchSet

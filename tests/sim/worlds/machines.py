@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 
 NUM_LAYERS = 10

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hwprofiles.lane_profile import DeviceGroup
-from hwprofiles.overheads import Overhead
+from hwprofiles.lane_profile import DeviceGroup, Overhead
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 

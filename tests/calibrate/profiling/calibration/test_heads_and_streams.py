@@ -72,5 +72,5 @@ def test_what_passes_take_more_for_a_heads_states_is_known_by_its_name_and_no_le
     profile = calibrate(HeadEngine(laws), task(heads=HEADS))
     for lane in profile.lanes:
         assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws[lane.name].layer_s(3, 100), **TOLERANCE)
-        assert lane.features_s.keys() == {"eagle", "medusa"}
-        assert lane.features_s["eagle"] == pytest.approx(4e-3 / laws[lane.name].speed, rel=0.05)
+        assert {key for key in lane.overheads if "features" in key} == {"features:eagle", "features:medusa"}
+        assert lane.overhead("features", "eagle").seconds == pytest.approx(4e-3 / laws[lane.name].speed, rel=0.05)

@@ -22,11 +22,11 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
-def test_first_steps_of_rollouts_are_priced_by_what_they_find_cold() -> None:
-    engine = machine(step_in_run=1.2, draft_wake_s=2e-3)
+def test_first_steps_of_rollouts_have_an_overhead_of_their_own() -> None:
+    engine = machine(step_in_run=1.2, rollout_start_s=2e-3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
-        assert lane.draft_wake_s == pytest.approx(2e-3, rel=0.1)
+        assert lane.overhead("rollout_start").seconds == pytest.approx(2e-3, rel=0.1)
         in_run = 1.2 * engine.laws[lane.name].step_s(1, 100)
         assert lane.draft_step.at(1, 100) == pytest.approx(in_run, rel=0.02)
     assert profile.relative_error == pytest.approx(0, abs=5e-3)
@@ -34,15 +34,15 @@ def test_first_steps_of_rollouts_are_priced_by_what_they_find_cold() -> None:
 
 def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number() -> None:
     """Tables are at the level of rollouts for any number of rows. Both cores together have nobody to branch next to."""
-    engine = machine(step_in_run=1.2, branch_wake_s=3e-3, step_contended=1.3)
+    engine = machine(step_in_run=1.2, branch_step_s=3e-3, step_contended=1.3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
         for rows in (4, 8, 32):
             assert lane.draft_step.at(rows, 100) == pytest.approx(1.2 * laws.step_s(rows, 100), **TOLERANCE)
             assert lane.draft_start.at(rows, 100) == pytest.approx(1.2 * laws.start_s(rows, 100), **TOLERANCE)
-        wake_s = 0 if lane.name == "cpu0+1" else 3e-3 / laws.speed
-        assert lane.branch_wake_s == pytest.approx(wake_s, rel=1e-2)
+        more_s = 0 if lane.name == "cpu0+1" else 3e-3 / laws.speed
+        assert lane.overhead("branch_step").seconds == pytest.approx(more_s, rel=1e-2)
 
 
 def test_what_passes_take_more_that_reply_states_is_no_matter_of_the_targets_level() -> None:
@@ -51,11 +51,11 @@ def test_what_passes_take_more_that_reply_states_is_no_matter_of_the_targets_lev
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
         assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
-        assert lane.features_s == {"d": pytest.approx(4e-3 / laws.speed, rel=0.05)}
+        assert lane.overhead("features").seconds == pytest.approx(4e-3 / laws.speed, rel=0.05)
 
 
 def test_a_draft_without_features_has_no_price_for_them() -> None:
-    assert [lane.features_s for lane in calibrate(machine(features_s=4e-3), task()).lanes] == [{}] * 3
+    assert not any("features" in lane.overheads for lane in calibrate(machine(features_s=4e-3), task()).lanes)
 
 
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
@@ -90,7 +90,7 @@ def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
         "step_in_run": 1.2,
         "target_contended": 1.1,
         "step_contended": 1.3,
-        "branch_wake_s": 2e-3,
+        "branch_step_s": 2e-3,
     }
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-3)
 

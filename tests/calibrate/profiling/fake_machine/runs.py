@@ -56,7 +56,7 @@ class FakeRun:
                 step_rows = 3 if schedule.exit_features and step == 0 else 1
                 features = step_rows > 1
                 seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
-                seconds += self.draft.draft_wake_s if step == 0 else 0.0
+                seconds += self.draft.rollout_start_s if step == 0 else 0.0
                 self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
             self.span(schedule.target_lane, Work.VERIFY, self.first_s("verify", rows), index, rows)
             return

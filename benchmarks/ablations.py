@@ -1,0 +1,190 @@
+"""What every overhead of a profile buys: how much worse predictions are without it, on the committed demos.
+
+    python benchmarks/ablations.py                 about two minutes; runs nothing, works it out from raw data
+
+There are two kinds of runs to compare with: the schedules of the demos (12 prompts, up to 32 new tokens each), and the
+runs that their calibrations held back to check themselves (98 prompt tokens, 16 new ones, other windows than those that
+overheads were fitted to). No runs of other lengths or prompts are committed.
+
+Every overhead is left out in two ways: `zeroed`, with everything else as it was fitted, and `refitted`, with the
+profile fitted again without it, so that levels of parts take up what they can. What counts is the latter, since that is
+the product without it, on the runs that the overhead changes. One that buys less than `LEAST_GAIN` of median absolute
+error in both series of five demos, on either kind of runs, is removed from the product, where it changes `LEAST_RUNS`
+runs at least: fewer make no median. `demos-busy` is a single demo next to a process that computes all the time, and
+tells nothing but that. `removed` keeps what the removed ones bought, by the same rules, when they were still there, and
+a series whose raw data are no longer in the tree keeps what it said. Writes benchmarks/results/ablations.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, read_result, write_result
+
+from calibrate.profiling.fitted_profile import fitted_profile
+from calibrate.profiling.model_sizes import ModelSizes
+from calibrate.profiling.run_times import compare_run
+from calibrate.profiling.samples import Samples, load_samples
+from calibrate.profiling.task import CalibrationTask
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.lane_profile import EVENTS, event_of
+from hwprofiles.profile import Profile, load_profile
+from mirrorsd.calibrate_pair import exit_layers_of
+from mirrorsd.lane_choice import fitted_to
+from mirrorsd.model_pair import ModelPair, find_pair, folder_of, name_of
+from planner.search.space import SearchSpace
+from runtime.backends.devices import device_of
+from runtime.models.config import ModelConfig
+from sim.evaluator import Evaluator
+
+SERIES: Final = ("demos", "demos-torch", "demos-busy")
+LEAST_GAIN: Final = 0.005
+LEAST_RUNS: Final = 5
+PACE_SPREAD: Final = "pace_spread"
+"""No overhead in seconds, but fitted to runs like these."""
+_CHANGED: Final = 1e-4
+"""Relative change of a prediction from which on a run counts among those that an overhead changes."""
+_OUT: Final = RESULTS / "ablations.json"
+_DATA: Final = (
+    "12 prompts with up to 32 new tokens each, and calibration's own held-back runs of 98 prompt tokens and 16 new "
+    "ones; no runs of other lengths or prompts are committed"
+)
+
+Errors = tuple[float, ...]
+"""Predicted over measured time, less one, of every run of a kind."""
+
+
+class Demo(NamedTuple):
+    """The raw data of one demo."""
+
+    profile: Profile
+    samples: Samples
+    record: AcceptanceRecord
+    schedules: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def load(cls, folder: Path) -> Demo:
+        """Read the demo that a folder keeps."""
+        profile = load_profile(folder / "profile.yaml")
+        return cls(
+            profile,
+            load_samples(folder / (profile.samples or "")),
+            AcceptanceRecord.load(folder / "record.npz"),
+            read_result(folder / "demo.json")["schedules"],
+        )
+
+    def errors(self, profile: Profile) -> dict[str, Errors]:
+        """Return how far a profile is off, at the anchors' speed, on the demo's schedules and on held-back runs."""
+        evaluator = Evaluator(profile, self.record)
+        compared = [compare_run(run, profile) for run in self.samples.runs if run.is_check]
+        return {
+            "schedules": tuple(
+                evaluator.predict(Schedule(**entry["schedule"])).tpot_s / entry["measured"]["tpot_s_at_anchor"] - 1
+                for entry in self.schedules
+            ),
+            "held_back_runs": tuple(1 / found[0].value - 1 for found in compared if found is not None),
+        }
+
+
+def main() -> None:
+    """Work everything out and write it."""
+    arguments(__doc__).parse_args()
+    pair = find_pair(EMBEDDED)
+    known = read_result(_OUT) if _OUT.exists() else {"overheads": {}, "removed": {}}
+    found: dict[str, dict[str, Any]] = {name: known["overheads"].get(name, {}) for name in (*EVENTS, PACE_SPREAD)}
+    for series in (one for one in SERIES if any((RESULTS / one).glob("*/demo.json"))):
+        demos = [Demo.load(folder) for folder in sorted((RESULTS / series).iterdir())]
+        for name, bought in series_gains(demos, pair):
+            found[name][series] = bought
+    write_result(
+        _OUT,
+        {
+            "measured": measured_pair(pair),
+            "formats": formats(),
+            "data": _DATA,
+            "least_gain": LEAST_GAIN,
+            "least_runs": LEAST_RUNS,
+            "overheads": found,
+            "removed": known["removed"],
+        },
+    )
+
+
+def series_gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what every overhead buys on some demos together, by its name."""
+    tasks = [task_of(demo.profile, pair) for demo in demos]
+    base = [fitted_profile(task, demo.samples) for task, demo in zip(tasks, demos, strict=True)]
+    errors = [demo.errors(profile) for demo, profile in zip(demos, base, strict=True)]
+    for name in (*EVENTS, PACE_SPREAD):
+        zeroed = [demo.errors(zeroed_profile(profile, name)) for demo, profile in zip(demos, base, strict=True)]
+        refitted = zeroed
+        if name != PACE_SPREAD:
+            refitted = [
+                demo.errors(fitted_profile(task, demo.samples, without=(name,)))
+                for task, demo in zip(tasks, demos, strict=True)
+            ]
+        yield name, {kind: gain(*(_together(of, kind) for of in (errors, zeroed, refitted))) for kind in errors[0]}
+
+
+def zeroed_profile(profile: Profile, name: str) -> Profile:
+    """Return the profile without one overhead, all else as it was fitted."""
+    lanes = [
+        lane.model_copy(update={"pace_spread": 0.0})
+        if name == PACE_SPREAD
+        else lane.model_copy(
+            update={"overheads": {key: one for key, one in lane.overheads.items() if event_of(key) != name}}
+        )
+        for lane in profile.lanes
+    ]
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def gain(errors: Errors, zeroed: Errors, refitted: Errors) -> dict[str, Any]:
+    """Return the median absolute errors of the runs that an overhead changes: with it, zeroed, and refitted without."""
+    changed = [
+        each
+        for each in zip(errors, zeroed, refitted, strict=True)
+        if max(abs(one - each[0]) for one in each[1:]) > _CHANGED
+    ]
+    names = ("error", "zeroed", "refitted")
+    medians = [median(map(abs, own)) for own in zip(*changed, strict=True)] or [None] * len(names)
+    whole = [median(map(abs, own)) for own in (errors, zeroed, refitted)]
+    return {
+        "changed": len(changed),
+        "of": len(errors),
+        **dict(zip(names, medians, strict=True)),
+        "all": dict(zip(names, whole, strict=True)),
+    }
+
+
+def task_of(profile: Profile, pair: ModelPair) -> CalibrationTask:
+    """Return what the calibration of a demo was asked for."""
+    pair, left_out = fitted_to(pair, [device_of(lane.name) for lane in profile.lanes])
+    config = ModelConfig.from_folder(pair.target_folder)
+    sizes = ModelSizes.of(config, folder_of(pair.drafter), folder_of(pair.exits), profile.dtype)
+    layer = profile.lanes[0].layer
+    assert layer is not None, "a calibration without a target"
+    return CalibrationTask(
+        target=pair.target,
+        drafter=name_of(pair.drafter),
+        sizes=sizes.without_draft_streams() if left_out else sizes,
+        lanes=profile.lanes,
+        exit_layers=exit_layers_of(sizes),
+        contexts=(layer.contexts[0], layer.contexts[-1]),
+        heads=pair.head_methods,
+        max_tree=max(SearchSpace().tree_sizes),
+        quick=True,
+        left_out=left_out,
+    )
+
+
+def _together(errors: Sequence[Mapping[str, Errors]], kind: str) -> Errors:
+    return tuple(one for of_demo in errors for one in of_demo[kind])
+
+
+if __name__ == "__main__":
+    main()

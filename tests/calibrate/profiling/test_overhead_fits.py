@@ -1,0 +1,240 @@
+"""Overheads are found on a machine of laws, by lane and drafter, in any order."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from calibrate.profiling.overhead_fits import (
+    OVERHEAD_FITS,
+    with_branch_steps,
+    with_draft_rounds,
+    with_features,
+    with_pace_spread,
+    with_rollout_starts,
+)
+from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.run_times import level, outside_s, round_paces
+from calibrate.profiling.samples import Run
+from decoding.messages import Verdict, Window
+from decoding.trace import Span, Trace, Work
+from hwprofiles.lane_profile import Overhead
+from hwprofiles.profile import Profile
+from tests.calibrate.profiling.fake_machine.known_runs import (
+    MIRROR,
+    PLAIN,
+    SPECULATIVE,
+    WITH_FEATURES,
+    run_of,
+    value_of,
+)
+
+MORE_S = 2e-3
+THREADS = {"cpu0": 1, "cpu1": 1}
+MIRROR_WITH_FEATURES = MIRROR.model_copy(update={"exit_features": True})
+BACK = {"target_lane": "cpu1", "draft_lane": "cpu0"}
+
+
+def runs_of(*schedules, **laws):
+    """(runs of some schedules, the profile of their lanes)."""
+    runs, profiles = zip(*(run_of(one, **laws) for one in schedules), strict=True)
+    return list(runs), profiles[0]
+
+
+def starting(*schedules, head=None, **laws) -> Profile:
+    runs, profile = runs_of(*schedules, **({"rollout_start_s": MORE_S} | laws))
+    return with_rollout_starts(profile, runs, head, THREADS)
+
+
+def branching(*schedules, threads=THREADS, **laws) -> Profile:
+    runs, profile = runs_of(*schedules, **laws)
+    return with_branch_steps(profile, runs, threads)
+
+
+def replying(*schedules, **laws) -> Profile:
+    runs, profile = runs_of(*schedules, **laws)
+    return with_features(profile, runs, THREADS)
+
+
+def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list[float]:
+    return [lane.overhead(event, drafter).seconds for lane in profile.lanes]
+
+
+def test_the_order_in_which_overheads_are_fitted_does_not_matter() -> None:
+    schedules = [SPECULATIVE, WITH_FEATURES, MIRROR, MIRROR_WITH_FEATURES] * 3
+    runs, profile = runs_of(*schedules, branch_step_s=1e-3, features_s=3e-3, rollout_start_s=MORE_S)
+    first, *others = (fitted(profile, runs, order) for order in permutations(OVERHEAD_FITS))
+    assert {key for lane in first for key in lane} == {"branch_step", "features", "draft_round"}
+    assert all(found == first for found in others)
+
+
+def fitted(profile: Profile, runs: list[Run], order) -> list[dict[str, Overhead]]:
+    for event in order:
+        profile = OVERHEAD_FITS[event](profile, runs, THREADS)
+    return [lane.overheads for lane in profile.lanes]
+
+
+def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features() -> None:
+    profile = starting(*[SPECULATIVE, WITH_FEATURES] * 6)
+    assert profile.lane("cpu1").overhead("rollout_start").seconds == pytest.approx(MORE_S, rel=0.02)
+    shares = [lane.overhead("rollout_start").seconds / lane.draft_step.seconds[0][0] for lane in profile.lanes]
+    assert shares[0] == pytest.approx(shares[1]), "lanes of as many threads share it relative to their steps"
+
+
+@pytest.mark.parametrize(("schedule", "more_s"), [(PLAIN, MORE_S), (MIRROR, MORE_S), (SPECULATIVE, -5e-4)])
+def test_without_rollouts_of_several_steps_or_by_noise_there_is_none(schedule, more_s) -> None:
+    profile = starting(*[schedule] * 6, rollout_start_s=more_s)
+    assert [lane.overheads for lane in profile.lanes] == [{}, {}]
+    assert [lane.draft_step.relative_error for lane in profile.lanes] == [0, 0]
+
+
+def test_what_is_not_known_of_the_start_makes_steps_less_certain() -> None:
+    once, often = (starting(*[SPECULATIVE] * count).lane("cpu1") for count in (1, 20))
+    assert once.draft_step.relative_error > often.draft_step.relative_error == 0, "runs of laws do not scatter"
+    assert once.draft_step_features.relative_error == once.draft_step.relative_error
+    assert once.layer.relative_error == 0
+
+
+def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none() -> None:
+    runs, profile = runs_of(*[SPECULATIVE] * 6, rollout_start_s=MORE_S)
+    of_head = {"method": "eagle2", "drafter": "mine", "tree_size": 4, "tree_top_k": 4}
+    runs = [replace(run, schedule=run.schedule.model_copy(update=of_head)) for run in runs]
+    lanes = tuple(
+        lane.model_copy(update={"heads": dict.fromkeys(("mine", "other"), lane.draft_step)}) for lane in profile.lanes
+    )
+    profile = profile.model_copy(update={"lanes": lanes})
+    lane = with_rollout_starts(profile, runs[:1], "mine", THREADS).lane("cpu1")
+    assert lane.overheads.keys() == {"rollout_start:mine"}
+    assert lane.heads["mine"].relative_error > lane.heads["other"].relative_error == 0
+    assert lane.draft_step.relative_error == 0
+    often = with_rollout_starts(profile, runs, "mine", THREADS)
+    assert often.lane("cpu1").overhead("rollout_start", "mine").seconds == pytest.approx(MORE_S, rel=0.02)
+    assert with_rollout_starts(profile, runs, "nobody", THREADS) == profile
+
+
+def test_what_steps_of_branches_take_more_is_a_time_and_no_factor() -> None:
+    """The second lane has 0.8 of the speed of the first; in its tables nothing changes."""
+    profile = branching(*[MIRROR] * 6, branch_step_s=MORE_S)
+    lane = profile.lane("cpu1")
+    assert lane.overhead("branch_step").seconds == pytest.approx(MORE_S / 0.8, rel=0.02)
+    run, before = run_of(MIRROR, branch_step_s=MORE_S)
+    assert lane.draft_step == before.lane("cpu1").draft_step
+    assert value_of(level(run, "cpu1", (Work.BRANCH_STEP,), profile)) == pytest.approx(1)
+
+
+def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps() -> None:
+    schedules = [MIRROR, MIRROR.model_copy(update=BACK)]
+    together = branching(*schedules * 6, branch_step_s=MORE_S)
+    shares = [lane.overhead("branch_step").seconds / lane.draft_step.at(8, 100) for lane in together.lanes]
+    assert shares[0] == pytest.approx(shares[1], rel=0.01)
+    apart = branching(*[MIRROR] * 6, *schedules[1:], branch_step_s=MORE_S, threads={"cpu0": 1, "cpu1": 2})
+    errors = [lane.overhead("branch_step").relative_error for lane in apart.lanes]
+    assert errors[0] > errors[1], "a single run of its own says less than six"
+
+
+def test_branches_that_never_ran_or_take_less_have_no_seconds() -> None:
+    for schedule in (PLAIN, SPECULATIVE):
+        assert [lane.overheads for lane in branching(schedule, rollout_start_s=MORE_S).lanes] == [{}, {}]
+    assert seconds_of(branching(*[MIRROR] * 6, branch_step_s=-5e-4), "branch_step") == [0, 0]
+
+
+@pytest.mark.parametrize("schedule", [WITH_FEATURES, MIRROR_WITH_FEATURES])
+def test_what_passes_take_more_that_reply_states_is_found_once_a_pass(schedule) -> None:
+    profile = replying(PLAIN, SPECULATIVE, MIRROR, *[schedule] * 6, features_s=MORE_S)
+    assert seconds_of(profile, "features") == [pytest.approx(MORE_S, rel=1e-3), 0]
+    assert profile.lane("cpu1").overheads == {}, "it replied to nobody"
+    _, before = run_of(schedule)
+    assert profile.lane("cpu0").layer == before.lane("cpu0").layer
+
+
+def test_a_target_that_takes_longer_in_all_of_its_passes_is_a_matter_of_levels() -> None:
+    profile = replying(PLAIN, SPECULATIVE, MIRROR, target_in_run=1.2)
+    assert [lane.overheads for lane in profile.lanes] == [{}, {}]
+    assert seconds_of(replying(*[WITH_FEATURES] * 6, features_s=-5e-4), "features") == [0, 0]
+
+
+def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it() -> None:
+    """Runs that differ in nothing else are off by as much."""
+    runs, profile = runs_of(*[SPECULATIVE, WITH_FEATURES] * 6, features_s=MORE_S)
+    lanes = tuple(lane.scaled({"layer": 1.05, "lm_head": 1.05}) for lane in profile.lanes)
+    off = profile.model_copy(update={"lanes": lanes})
+    compared, alone = (seconds_of(with_features(off, own, THREADS), "features")[0] for own in (runs, runs[1::2]))
+    assert compared == pytest.approx(1.05 * MORE_S, rel=1e-2)
+    assert alone < 0.8 * MORE_S
+
+
+def test_lanes_share_it_relative_to_their_own_passes() -> None:
+    """Three runs of one lane and one of the other: what the other has alone is not told apart."""
+    back = WITH_FEATURES.model_copy(update=BACK)
+    profile = replying(*[WITH_FEATURES] * 3, back, features_s=MORE_S)
+    assert seconds_of(profile, "features") == pytest.approx([MORE_S, MORE_S / 0.8], rel=1e-3)
+    first, second = (lane.overhead("features").relative_error for lane in profile.lanes)
+    assert first == second
+
+
+def test_what_is_not_known_of_branches_and_of_replying_is_an_error_of_their_own() -> None:
+    branches = [branching(*[MIRROR] * count, branch_step_s=MORE_S).lane("cpu1") for count in (1, 20)]
+    passes = [replying(*[WITH_FEATURES] * count, features_s=MORE_S).lane("cpu0") for count in (1, 20)]
+    for event, (once, often) in (("branch_step", branches), ("features", passes)):
+        assert once.overhead(event).relative_error > often.overhead(event).relative_error == pytest.approx(0)
+        assert once.draft_step.relative_error == once.layer.relative_error == 0
+
+
+def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns() -> None:
+    """Rounds of a second have work for half of it; dispatching and the driver take 0.3 s of the rest."""
+    run, profile = run_of(SPECULATIVE)
+    lanes = tuple(lane.model_copy(update={"dispatch_s": 0.1}) for lane in profile.lanes)
+    profile = profile.model_copy(update={"lanes": lanes, "round_overhead_s": 0.1})
+    trace = Trace(world="measured")
+    trace.spans += [Span("cpu0", Work.VERIFY, number + 0.0, number + 0.4, number, 3) for number in (1, 2)]
+    trace.spans += [Span("cpu1", Work.ROLLOUT_STEP, number + 0.6, number + 0.7, number, 1) for number in (1, 2)]
+    for end_s in (1.0, 2.0, 3.0):
+        trace.begin_round(end_s - 1)
+        trace.end_round(end_s, Window((1,)), Verdict(0, 1), 1)
+    run = replace(run, trace=trace, anchors=RunAnchors())
+    assert outside_s(run) == pytest.approx([0.5, 0.5])
+    shared, apart = (with_draft_rounds(profile, [run], {"cpu0": 1, "cpu1": count}) for count in (1, 2))
+    assert seconds_of(shared, "draft_round") == pytest.approx([0.2, 0.2]), "lanes of as many threads share it"
+    assert seconds_of(apart, "draft_round") == pytest.approx([0, 0.2])
+    for schedule in (MIRROR, WITH_FEATURES):
+        nothing = with_draft_rounds(profile, [replace(run, schedule=schedule)], THREADS)
+        assert seconds_of(nothing, "draft_round") == [0, 0], "lanes at once, or states on their way"
+
+
+def changed(run: Run, pace) -> Run:
+    """The same run, but that steps of branches of every round take `pace` of its number times as long."""
+    spans = [
+        span._replace(end_s=span.start_s + (span.end_s - span.start_s) * pace(span.round))
+        if span.work is Work.BRANCH_STEP
+        else span
+        for span in run.trace.spans
+    ]
+    return replace(run, trace=replace(run.trace, spans=spans))
+
+
+def test_the_draft_beside_the_target_is_told_round_by_round() -> None:
+    run, profile = run_of(MIRROR)
+    paces = round_paces(run, profile)
+    assert paces == pytest.approx([1.0] * len(paces), rel=1e-6)
+    rounds = sorted({span.round for span in run.trace.spans if span.work is Work.BRANCH_STEP and span.round})
+    slower = round_paces(changed(run, lambda number: 1 + number / 100), profile)
+    assert slower == pytest.approx([1 + number / 100 for number in rounds])
+    assert round_paces(run_of(SPECULATIVE)[0], profile) == []
+
+
+def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_run() -> None:
+    random = np.random.default_rng(1)
+    run, profile = run_of(MIRROR)
+    runs = [changed(run, own.__getitem__) for own in random.lognormal(0, 0.08, (40, 100))]
+
+    def spreads(own: list[Run], threads=THREADS) -> list[float]:
+        return [lane.pace_spread for lane in with_pace_spread(profile, own, threads).lanes]
+
+    slow = [changed(run, lambda _, factor=factor: factor) for factor in (0.8, 1.0, 1.5)]
+    assert spreads(slow) == pytest.approx([0, 0], abs=1e-6)
+    first, second = spreads(runs)
+    assert first == second == pytest.approx(0.08, rel=0.15), "lanes of as many threads share it"
+    stalled = [*runs, changed(run, lambda number: 50.0 if number == 2 else 1.0)]
+    assert spreads(stalled)[1] == pytest.approx(second, rel=0.1)
+    assert spreads(runs, {"cpu0": 1, "cpu1": 2}) == [0, second]

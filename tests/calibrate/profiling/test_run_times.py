@@ -1,0 +1,174 @@
+"""Runs of a machine whose laws are known: tables that state the laws leave no error, others leave what they miss."""
+
+from dataclasses import replace
+from math import log
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrate.profiling.passes import decode
+from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from hwprofiles.lane_profile import Overhead
+from hwprofiles.profile import Anchor, Profile
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.known_runs import (
+    CONTEXTS,
+    MIRROR,
+    PLAIN,
+    SCHEDULES,
+    SPECULATIVE,
+    WITH_FEATURES,
+    anchors_of,
+    profile_of,
+    run_of,
+    value_of,
+)
+from tests.calibrate.profiling.fake_machine.laws import GAP_S, Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
+
+
+@pytest.mark.parametrize("schedule", [SPECULATIVE, WITH_FEATURES])
+@given(level_in_run=st.floats(0.7, 1.4), wake_s=st.floats(-1e-3, 4e-3), slower=st.floats(1, 2))
+@settings(deadline=None, max_examples=20)
+def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule, level_in_run, wake_s, slower) -> None:
+    """Their rows differ from those of later steps, and so does the speed of the machine from that of the profile."""
+    weather = Weather(slow=slower, fast_s=1e-9, slow_s=1e9)
+    run, profile = run_of(schedule, weather=weather, step_in_run=level_in_run, rollout_start_s=level_in_run * wake_s)
+    found = first_step(run, "cpu1", profile, 5e-3)
+    assert found is not None
+    assert found.value == pytest.approx(1 + wake_s / 5e-3)
+
+
+def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing() -> None:
+    """Of tiny models next to other work: a level is a ratio, whose logarithm is taken."""
+    run, profile = run_of(SPECULATIVE, rollout_start_s=-20e-3)
+    found = first_step(run, "cpu1", profile, 5e-3)
+    assert found is not None
+    assert found.value == 0.1
+
+
+@pytest.mark.parametrize(
+    "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
+)
+def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule: Schedule) -> None:
+    run, profile = run_of(schedule, rollout_start_s=2e-3)
+    assert first_step(run, "cpu1", profile, 5e-3) is None
+
+
+def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout() -> None:
+    run, profile = run_of(SPECULATIVE, step_in_run=1.2, rollout_start_s=1.2 * 2e-3)
+    lanes = tuple(lane.with_overhead("rollout_start", Overhead(seconds=2e-3)) for lane in profile.lanes)
+    known = profile.model_copy(update={"lanes": lanes})
+    assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), known)) == pytest.approx(1.2)
+    assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile)) > 1.21
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE, WITH_FEATURES])
+def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(schedule: Schedule) -> None:
+    run, profile = run_of(schedule, target_in_run=1.04, step_in_run=1.2)
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.04)
+    step = value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile))
+    assert step == (None if schedule is PLAIN else pytest.approx(1.2))
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE])
+def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Schedule) -> None:
+    """The profile knows the machine at another speed: both sides are taken relative to their anchors."""
+    weather = Weather(slow=1.4, fast_s=1e-9, slow_s=1e9)
+    run, profile = run_of(schedule, weather=weather, target_in_run=1.04)
+    found = level(run, "cpu0", (Work.VERIFY,), profile)
+    assert found == (pytest.approx(1.04), 0.03)
+
+
+def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibration_had_some() -> None:
+    """Its anchors took 1.5 times as long around this run as in calibration, and those of the target no longer."""
+    run, profile = run_of(SPECULATIVE, step_in_run=1.2)
+    known = with_step_anchor(profile, 2e-3)
+    slower = replace(run, anchors=replace(run.anchors, steps=(3e-3, 3e-3)))
+    step = (Work.ROLLOUT_STEP,)
+    assert value_of(level(slower, "cpu1", step, known)) == pytest.approx(1.2 / 1.5)
+    assert value_of(level(slower, "cpu1", step, profile)) == pytest.approx(1.2)
+    without = replace(run, anchors=replace(run.anchors, steps=()))
+    assert value_of(level(without, "cpu1", step, known)) == pytest.approx(1.2)
+    assert level(slower, "cpu0", (Work.VERIFY,), known) == level(run, "cpu0", (Work.VERIFY,), profile)
+
+
+def with_step_anchor(profile: Profile, seconds: float) -> Profile:
+    own = {"step_anchor": Anchor(context=50, seconds=seconds)}
+    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=own) for lane in profile.lanes)})
+
+
+def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
+    run, profile = run_of(PLAIN)
+    before_s = run.anchors.alone["cpu0"][0]
+    changed = replace(run, anchors=RunAnchors({"cpu0": (before_s, 1.4 * before_s)}))
+    ratio = level(changed, "cpu0", (Work.VERIFY,), profile)
+    assert ratio == (pytest.approx(1 / 1.2), pytest.approx(log(1.4) / 2, rel=0.05))
+
+
+def test_the_level_is_one_of_means_a_slow_round_counts_by_its_time() -> None:
+    run, profile = run_of(PLAIN)
+    spans = run.trace.spans
+    longer_s = sum(span.end_s - span.start_s for span in spans if span.round > 0)
+    spans[5] = spans[5]._replace(end_s=spans[5].end_s + 0.1 * longer_s)
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.1)
+
+
+def test_the_first_round_does_not_count() -> None:
+    run, profile = run_of(PLAIN)
+    spans = run.trace.spans
+    spans[:] = [span._replace(end_s=span.end_s + 9.0) if span.round == 0 else span for span in spans]
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.0)
+    assert value_of(compare_run(run, profile)) == pytest.approx(1.0)
+
+
+def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_other() -> None:
+    run, profile = run_of(MIRROR, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
+    free = profile.model_copy(update={"contention": ()})
+    for lane, work in (("cpu0", Work.SUFFIX), ("cpu1", Work.BRANCH_STEP)):
+        assert value_of(level(run, lane, (work,), profile)) == pytest.approx(1.0)
+        assert value_of(level(run, lane, (work,), free)) > 1.01
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_tables_that_state_the_laws_leave_no_error(schedule: Schedule) -> None:
+    run, profile = run_of(schedule, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
+    assert value_of(compare_run(run, profile)) == pytest.approx(1.0)
+
+
+@given(target=st.floats(0.8, 1.25), step=st.floats(0.8, 1.25))
+def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target: float, step: float) -> None:
+    run, profile = run_of(SPECULATIVE, target_in_run=target, step_in_run=step)
+    found, shares = compare_run(run, profile)
+    assert shares.keys() == {"target cpu0", "draft cpu1"}
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert 0.3 < shares["target cpu0"] < 0.8
+    assert found.value == pytest.approx(shares["target cpu0"] * target + shares["draft cpu1"] * step)
+
+
+def test_a_run_of_a_single_round_says_nothing() -> None:
+    engine = FakeEngine({"cpu0": Laws()})
+    run = decode(engine, anchors_of(engine), PLAIN, CONTEXTS, 1)
+    profile = profile_of(engine.laws)
+    assert compare_run(run, profile) is None
+    assert level(run, "cpu0", (Work.VERIFY,), profile) is None
+    assert gaps_s(run) == []
+    assert compare_runs([run], profile) == {}
+
+
+def test_runs_are_compared_by_their_schedules() -> None:
+    (plain, profile), (other, _) = run_of(PLAIN), run_of(SPECULATIVE)
+    found = compare_runs([plain, other, plain], profile)
+    assert {schedule: len(runs) for schedule, runs in found.items()} == {PLAIN: 2, SPECULATIVE: 1}
+    assert found[SPECULATIVE] == [compare_run(other, profile)]
+
+
+def test_gaps_lie_between_one_verification_and_the_next() -> None:
+    run, _ = run_of(PLAIN)
+    gaps = gaps_s(run)
+    assert gaps == pytest.approx([GAP_S] * len(gaps))
+    assert len(gaps) == len(run.trace.rounds) - 2  # the first round does not count

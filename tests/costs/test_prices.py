@@ -1,0 +1,111 @@
+"""The price of an operation alone on its lane: what calibration asks for is what simulation plays."""
+
+from __future__ import annotations
+
+import pytest
+
+from costs.duration_tables import DurationTables
+from costs.prices import Prices
+from costs.round_plan import RoundShape
+from costs.ticks import TICK_S
+from decoding.errors import OutOfRangeError, ProfileError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from hwprofiles.profile import LaneProfile, Profile
+from tests.sim.playing import by_rows
+from tests.sim.worlds.machines import lane, machine, with_overheads
+from tests.sim.worlds.records import TREES
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
+
+CONTEXT = 4
+OVERHEADS = {
+    "rollout_start": 0.5,
+    "rollout_start:head": 0.75,
+    "branch_step": 0.25,
+    "features": 2.5,
+    "features:head": 3.5,
+    "draft_round": 64.0,
+}
+
+
+def rising(name: str) -> LaneProfile:
+    """A lane whose parts take longer the more rows they have, each by its own amount, with every overhead."""
+    parts = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start")
+    tables = {part: by_rows(*range(10 * place, 10 * place + 40)) for place, part in enumerate(parts, 1)}
+    exits = dict.fromkeys(lane(name).exit, by_rows(*range(7, 47)))
+    return with_overheads(lane(name).model_copy(update=tables | {"exit": exits}), OVERHEADS)
+
+
+def profile() -> Profile:
+    return machine(rising("target"), rising("draft"))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        AUTOREGRESSIVE,
+        speculative(3),
+        speculative(3, exit_features=True),
+        speculative(3, drafter="d", exit_features=True),
+        mirror("draft", num_tokens=3),
+        mirror("exit", num_tokens=3),
+        mirror("exit", num_tokens=3, exit_features=True),
+        tree(TREES[4], 4),
+    ],
+    ids=str,
+)
+def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_with(schedule: Schedule) -> None:
+    prices, num_roots = Prices(profile()), sum(schedule.exit_roots_per_row)
+    shape = RoundShape(schedule.num_rows - 1, num_roots)
+    found = DurationTables(profile(), range(CONTEXT, CONTEXT + 1)).durations(schedule, shape)
+
+    def price(work: Work, rows: int, *, starts_rollout: bool = False) -> float:
+        seconds = prices.operation_s(schedule, work, rows, CONTEXT, starts_rollout=starts_rollout)
+        return pytest.approx(seconds, abs=TICK_S)
+
+    for operation, segment_s in zip(found.plan.segments, found.segments_s, strict=True):
+        assert segment_s[0] == price(operation.work, operation.rows)
+    for rows, first_s in zip(found.plan.first_rows, found.catch_up_s, strict=True):
+        assert first_s[0] == price(Work.ROLLOUT_STEP, rows, starts_rollout=True)
+    for rows, later_s in zip(found.plan.later_rows, found.later_s, strict=True):
+        assert later_s[0] == price(Work.ROLLOUT_STEP, rows)
+    for kind, step_s in found.step_s.items():
+        work = Work.FINISH_STEP if kind == "one_row" else Work.BRANCH_STEP
+        assert step_s[0] == price(work, found.plan.step_rows[kind]), kind
+
+
+def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit() -> None:
+    schedule, prices = mirror("exit"), Prices(profile())
+    prefix_s, suffix_s, verify_s = (
+        prices.operation_s(schedule, work, 3, CONTEXT) for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
+    )
+    assert prefix_s + suffix_s == pytest.approx(verify_s + profile().lane("target").exit[4].at(3, CONTEXT))
+    assert verify_s == pytest.approx(10 * 12 + 22)
+
+
+def test_overheads_come_once_and_to_their_events_alone() -> None:
+    bare = Prices(machine(*(one.model_copy(update={"overheads": {}}) for one in profile().lanes)))
+
+    def more_s(schedule: Schedule, work: Work, *, starts_rollout: bool = False) -> float:
+        asked = schedule, work, 2, CONTEXT
+        priced, alone = (one.operation_s(*asked, starts_rollout=starts_rollout) for one in (Prices(profile()), bare))
+        return pytest.approx(priced - alone)
+
+    features, head = mirror("exit", exit_features=True), tree(TREES[4], 4)
+    assert more_s(speculative(exit_features=True), Work.VERIFY) == more_s(features, Work.PREFIX) == 2.5
+    assert more_s(head, Work.VERIFY) == 3.5
+    assert (
+        more_s(features, Work.SUFFIX) == more_s(AUTOREGRESSIVE, Work.VERIFY) == more_s(speculative(), Work.VERIFY) == 0
+    )
+    assert more_s(speculative(), Work.ROLLOUT_STEP, starts_rollout=True) == 0.5
+    assert more_s(head, Work.ROLLOUT_STEP, starts_rollout=True) == 0.75
+    assert more_s(speculative(), Work.ROLLOUT_STEP) == more_s(features, Work.FINISH_STEP) == 0
+    assert more_s(features, Work.BRANCH_STEP) == more_s(mirror("draft"), Work.BRANCH_STEP) == 0.25
+
+
+def test_what_was_not_measured_is_refused_and_named() -> None:
+    with pytest.raises(OutOfRangeError, match="layer on lane 'target': more than .* rows were not measured"):
+        Prices(profile()).operation_s(AUTOREGRESSIVE, Work.VERIFY, 10_000, CONTEXT)
+    bare = machine(LaneProfile(name="target", device="x", dispatch_s=0, layer=by_rows(1.0, 2.0)))
+    with pytest.raises(ProfileError, match="lane 'target' has no measured lm_head; measured there: layer"):
+        Prices(bare).operation_s(AUTOREGRESSIVE, Work.VERIFY, 1, CONTEXT)
