@@ -85,7 +85,7 @@ def first_tokens(judged: JudgedRuns) -> Iterator[str]:
         items = (
             f"measured {measured} in the mean",
             f"predicted {predicted}",
-            f'at most {worst["error"]:+.0%} off ("{name}")',
+            f'furthest off {worst["error"]:+.0%} ("{name}")',
         )
         yield from fact("Time to the first token", items)
 

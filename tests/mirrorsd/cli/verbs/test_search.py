@@ -39,8 +39,9 @@ def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_pa
     space.write_text("windows: [1, 12, 13, 14]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", space)
     left_out = json.loads(mirrorsd(*words, "--json").stdout)["left_out"]
-    shown = re.findall(r"^(\d+) left out: ", mirrorsd(*words).stdout, re.MULTILINE)
+    shown = re.findall(r"^(\d+) left out: ", mirrorsd(*words, "--explain").stdout, re.MULTILINE)
     assert list(map(int, shown)) == sorted(left_out.values(), reverse=True)[:5]
+    assert f"{sum(left_out.values())} schedules could not be predicted" in mirrorsd(*words).stdout
 
 
 @pytest.mark.parametrize(
@@ -92,9 +93,10 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profil
     assert found["speedup"]["low"] < found["speedup"]["value"] < found["speedup"]["high"]
     assert found["lead"]["low"] < found["lead"]["value"] < found["lead"]["high"]
     assert found["lead"]["over"] != found["winner"]["name"]
-    shown = " ".join(mirrorsd(*words).stdout.split())
-    assert "The table ranks by the time over all 8 prompts. The schedule was chosen on 4 of them" in shown
-    assert "on 4 prompts that nothing was fitted to or chosen on." in shown
+    shown = " ".join(mirrorsd(*words, "--explain").stdout.split())
+    assert "over all 8 prompts" in shown
+    assert "was chosen on 4 and judged on the other 4." in shown
+    assert "predicted on 4 held-out prompts." in shown
 
 
 def test_break_evens_say_whose_and_how_sure(mirrorsd, profile_path, eight_path, narrow_path):
@@ -109,7 +111,7 @@ def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, rec
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path)
     prompts = json.loads(mirrorsd(*words, "--json").stdout)["prompts"]
     assert prompts["ranked"] == prompts["chosen"] == prompts["judged"]
-    assert "on the 3 prompts that they were chosen on" in " ".join(mirrorsd(*words).stdout.split())
+    assert "on the 3 prompts that the schedules were chosen on" in " ".join(mirrorsd(*words).stdout.split())
 
 
 def test_without_plain_decoding_there_is_no_speed_up(mirrorsd, profile_path, record_path, tmp_path):
@@ -131,7 +133,7 @@ def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     reasons = "\n".join(found["left_out"])
     for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
         assert missing in reasons
-    assert "over all 32 drawn texts" in mirrorsd(*words).stdout.replace("\n", " ")
+    assert "over all 32 drawn texts" in mirrorsd(*words, "--explain").stdout.replace("\n", " ")
 
 
 def test_a_record_or_assumed_acceptance_is_needed_and_not_both(mirrorsd, profile_path, record_path):
