@@ -18,7 +18,7 @@ _NARROW: Final = {
     "predicted": "pred.",
     "measured": "meas.",
     "error": "error",
-    "corrected error": "corrected",
+    "corrected error": "corr.",
     "rounds": "rounds",
 }
 """Columns of an outcome that a narrow terminal has room for, and what they are called there."""
@@ -57,7 +57,9 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     In a `width` (characters) that is too small for everything, the columns that judge a prediction are left, and
     names are shorter.
     """
-    table = plain_table("Milliseconds per token; errors as calibrated, and corrected for the machine's changes of speed")
+    table = plain_table(
+        "Milliseconds per token; errors as calibrated, and corrected for the machine's changes of speed"
+    )
     table.add_column("schedule")
     is_narrow = width < _WIDE_ENOUGH
     rows = [_outcome_row(entry) for entry in result["schedules"]]

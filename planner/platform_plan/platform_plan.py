@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Final
 
-from decoding.html_table import html_table
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from planner.html_table import html_table
 from planner.paired_ratio import Ratio
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.memory_fit import MemoryNeed, places_of

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from decoding.errors import PlanError
-from decoding.html_table import html_table
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
+from planner.html_table import html_table
 from planner.kinds import Kind, kind_of
 from planner.search.halves import Halves, halves
 from planner.search.space import Placement, SearchSpace, placement_name, survey
