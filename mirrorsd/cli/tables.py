@@ -58,7 +58,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     names are shorter.
     """
     table = plain_table(
-        "Milliseconds per token; errors as calibrated, and corrected for the machine's changes of speed"
+        "Milliseconds per token; errors as calibrated, and corrected for machine speed"
     )
     table.add_column("schedule")
     is_narrow = width < _WIDE_ENOUGH
