@@ -1,4 +1,4 @@
-"""What anchors say of the machine, held against counting by hand; the design's words, against the committed demos."""
+"""Figures of anchors, held against counting by hand."""
 
 from math import exp
 
@@ -72,13 +72,8 @@ def test_what_never_happened_has_no_figure(demos) -> None:
     assert found["at_once"] == {"slow": 0, "of": 0, "slowdown": {"slow": None, "others": None}}
 
 
-def test_what_the_design_says_of_anchors_is_so_in_the_committed_demos() -> None:
+def test_anchors_explain_most_of_what_changes_in_the_committed_demos() -> None:
     read = load_script("_common").read_result
-    compiled, torch = (read(RESULTS / f"{name}.json")["machine"] for name in ("demos", "demos-torch"))
-    for error in (compiled["pace_error"], torch["pace_error"]):
-        assert error["in_between"] < 0.57 * error["before_and_after"]  # "little more than half, or less"
-    assert compiled["at_once"]["slowdown"]["others"]["median"] == pytest.approx(1.24, abs=0.005)
-    slowdown = torch["at_once"]["slowdown"]
-    assert slowdown["others"]["median"] < 1.1  # "now two real ones"
-    if slow := slowdown["slow"]:
-        assert 1.7 < slow["median"] < 2.0  # "nearly twice as long"
+    for name in ("demos", "demos-torch"):
+        error = read(RESULTS / f"{name}.json")["machine"]["pace_error"]
+        assert error["in_between"] < 0.57 * error["before_and_after"]
