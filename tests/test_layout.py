@@ -24,7 +24,6 @@ MOST_LINES = 350
 SLICES = {"model", "drafter", "folder", "published"}
 """Every kind of drafter is one folder with the same four rooms, as far as it needs them: one meaning each."""
 SEVERAL_MEANINGS = {
-    "Acceptance",
     "Answer",
     "Branches",
     "Device",
@@ -37,7 +36,6 @@ SEVERAL_MEANINGS = {
     "Reply",
     "Rounds",
     "Run",
-    "Strict",
 }
 """Class names that still mean several things. The list only shrinks: whoever renames a class takes it off."""
 VERBS = ROOT / "mirrorsd" / "cli" / "verbs"
