@@ -57,9 +57,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     In a `width` (characters) that is too small for everything, the columns that judge a prediction are left, and
     names are shorter.
     """
-    table = plain_table(
-        "Milliseconds per token; errors as calibrated, and corrected for machine speed"
-    )
+    table = plain_table("Milliseconds per token; errors as calibrated, and corrected for machine speed")
     table.add_column("schedule")
     is_narrow = width < _WIDE_ENOUGH
     rows = [_outcome_row(entry) for entry in result["schedules"]]

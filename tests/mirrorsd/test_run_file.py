@@ -149,15 +149,6 @@ def test_a_damaged_row_is_refused_before_anything_is_run(tmp_path, changes, comp
         RunFile(path, SETTINGS)
 
 
-def test_a_row_that_lacks_its_tokens_is_refused(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    row = {"prompt_id": "a", "settings": SETTINGS} | ANSWER
-    del row["token_ids"]
-    path.write_text(json.dumps(row) + "\n")
-    with pytest.raises(ConfigError, match="token_ids: Field required"):
-        RunFile(path, SETTINGS)
-
-
 def test_a_path_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ConfigError, match=str(tmp_path)):
         RunFile(tmp_path, SETTINGS)

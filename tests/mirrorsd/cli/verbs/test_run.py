@@ -60,32 +60,11 @@ def test_a_file_of_prompts_becomes_a_file_of_rows(run, any_schedule, prompt_file
         assert row["settings"]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("drafter", ["prompt-lookup", None])
-@pytest.mark.parametrize("named", [(), ("--drafter", "prompt-lookup")])
-def test_prompt_lookup_writes_the_text_of_plain_decoding(mirrorsd, schedule_file, tiny_folders, drafter, named):
-    schedule = schedule_file(method="prompt_lookup", drafter=drafter)
-    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
-    result = json.loads(mirrorsd(*words, *named, "--json").stdout)
-    ids = [int(word[1:]) for word in PROMPTS[0].split()]
-    assert result["prompts"][0]["token_ids"] == plain.continue_text(tiny_folders.decoder, ids, 24, eos=(EOS,))
-    assert result["schedule"]["drafter"] == "prompt-lookup"
-
-
 TREES = {
     "medusa": {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 5},
     "eagle": {"method": "eagle2", "num_speculative_tokens": 3, "tree_size": 6, "tree_top_k": 3},
     "streams": {"method": "speculative_streaming", "draft_lane": None, "num_speculative_tokens": 2, "tree_size": 6},
 }
-
-
-@pytest.mark.parametrize("head", TREES)
-def test_trees_write_the_text_of_plain_decoding(mirrorsd, head, head_folders, schedule_file, tiny_folders):
-    schedule = schedule_file(**TREES[head], drafter=str(head_folders[head]))
-    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
-    [row] = json.loads(mirrorsd(*words, "--json").stdout)["prompts"]
-    ids = [int(word[1:]) for word in PROMPTS[0].split()]
-    assert row["token_ids"] == plain.continue_text(tiny_folders.decoder, ids, 24, eos=(EOS,))
-    assert sum(row["accept_lengths"]) == len(row["token_ids"])
 
 
 def test_a_head_can_be_named_in_place_of_the_schedules(mirrorsd, head_folders, schedule_file, tiny_folders):
@@ -119,17 +98,6 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     finished = out.read_bytes()
     assert run(*words).exit_code == 0
     assert out.read_bytes() == finished
-
-
-def test_a_file_of_other_settings_is_refused(run, schedule_file, prompt_file, tmp_path):
-    out = tmp_path / "rows.jsonl"
-    words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompt_file(PROMPTS[0]), "--out", out)
-    run(*words)
-    before = out.read_bytes()
-    result = run(*words, "--seed", 7)
-    assert result.exit_code == 2
-    assert "was made with other settings (seed 0, not 7)" in result.stderr
-    assert out.read_bytes() == before
 
 
 def test_the_text_streams_to_stdout(mirrorsd, tiny_folders, schedule_file):
@@ -179,17 +147,6 @@ def test_exits_are_not_taken_for_a_drafter(run, schedule_file, tiny_folders):
     result = run("--schedule", schedule_file(), "--prompt", "w1", "--drafter", tiny_folders.exits)
     assert result.exit_code == 2
     assert "is not a draft model: config.json has speculators_model_type 'mirrorsd_exits'" in result.stderr
-
-
-def test_truncated_weights_are_named(run, schedule_file, tiny_folders, tmp_path):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for file in tiny_folders.target.iterdir():
-        content = file.read_bytes()
-        (broken / file.name).write_bytes(content[:-100] if file.suffix == ".safetensors" else content)
-    result = run("--schedule", schedule_file(method="autoregressive"), "--prompt", "w1", "--target", broken)
-    assert result.exit_code == 2
-    assert "model.safetensors: damaged or truncated" in result.stderr
 
 
 def test_what_a_lane_refuses_is_said_as_it_is(mirrorsd, schedule_file, tiny_folders, tmp_path):

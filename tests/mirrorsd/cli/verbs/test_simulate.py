@@ -1,7 +1,5 @@
 import gzip
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from planner.wording import milliseconds
-from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record
+from tests.planner.synthetic import EXIT_MIRROR
 
 
 @pytest.fixture
@@ -52,28 +50,6 @@ def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not
     assert f"first token comes after {first} and its last after {last}" in mirrorsd(*asked).stdout
     assert json.loads(mirrorsd(*words, "--json").stdout)["ttft_s"] is None
     assert "first token" not in mirrorsd(*words).stdout
-
-
-@pytest.mark.parametrize("place", range(len(TREES)))
-def test_trees_are_played_like_chains(mirrorsd, profile_path, tmp_path, place):
-    recorded = TREES[place]
-    schedule = Schedule(
-        method=recorded.method,
-        target_lane="both",
-        draft_lane=None if recorded.method == "speculative_streaming" else "both",
-        num_speculative_tokens=recorded.depth,
-        tree_size=8,
-        tree_top_k=recorded.top_k,
-        drafter=recorded.drafter,
-    )
-    record = acceptance_record(num_prompts=2, num_tokens=40, trees=TREES)
-    save_schedule(schedule, tmp_path / "tree.yaml")
-    record.save(tmp_path / "trees.npz")
-    words = ("--schedule", tmp_path / "tree.yaml", "--profile", profile_path, "--record", tmp_path / "trees.npz")
-    result = json.loads(mirrorsd("simulate", *words, "--json").stdout)
-    assert [row["token_ids"] for row in result["prompts"]] == [prompt.text.tolist() for prompt in record.prompts]
-    assert result["num_rounds"] == sum(row["num_rounds"] for row in result["prompts"]) < 80
-    assert result["bottlenecks_s"]["draft"] > 0
 
 
 def test_json_goes_to_a_path_and_the_text_to_stdout(mirrorsd, words, tmp_path):
@@ -171,13 +147,6 @@ def test_a_malformed_schedule_is_named_with_its_line(mirrorsd, words, tmp_path, 
     assert "schedule.yaml" in result.stderr
 
 
-def test_a_truncated_record_is_named(mirrorsd, words, record_path):
-    record_path.write_bytes(record_path.read_bytes()[:500])
-    result = mirrorsd(*words)
-    assert result.exit_code == 2
-    assert f"Error: {record_path}: not a readable acceptance record" in result.stderr
-
-
 LOADS = """
 import sys
 from mirrorsd.cli import main
@@ -186,15 +155,6 @@ try:
 finally:
     print(*sorted({"torch", "plotly", "transformers"} & set(sys.modules)), file=sys.stderr)
 """
-
-
-@pytest.mark.parametrize("verb", ["simulate", "search"])
-def test_no_torch_is_loaded(verb, words, profile_path, record_path):
-    files = words[1:] if verb == "simulate" else words[3:]
-    command = [sys.executable, "-c", LOADS, verb, *map(str, files), "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(result.stdout)
-    assert result.stderr == "\n"
 
 
 def test_acceptance_may_be_assumed_in_a_file(mirrorsd, schedule_path, profile_path, tmp_path):
