@@ -32,7 +32,7 @@ from hwprofiles.platform import Platform, load_platform
 from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch.batch_prediction import predict_batch
+from sim.batch_prediction import predict_batch
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
 from sim.derived.roofline import RooflineCost, StoredModel

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Final
 
+from costs.cost_model import LaneCost
+from decoding.html_table import html_table
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.html_table import html_table
@@ -29,6 +31,7 @@ class PlatformPlan:
     Attributes:
         question: what was asked.
         profile: what was worked out of the machine.
+        costs: what parts cost on its lanes.
         ranking: all schedules, the fastest first.
         comparison: the fastest speculation with the fastest plain decoding; None if nothing drafts.
         needed: what acceptance would have to be; None if nothing drafts.
@@ -40,6 +43,7 @@ class PlatformPlan:
 
     question: Question
     profile: Profile
+    costs: Mapping[str, LaneCost]
     ranking: tuple[PlannedSchedule, ...]
     comparison: Ratio | None
     needed: AcceptanceNeeded | None
@@ -137,6 +141,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     plan = PlatformPlan(
         question=question,
         profile=derived.profile,
+        costs=derived.costs,
         ranking=ranking,
         comparison=None,
         needed=None,

@@ -6,7 +6,7 @@ user's machine, and its errors say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any, Final
@@ -64,9 +64,10 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedProfile:
-    """The profile, and every number it stands on."""
+    """The profile, what parts cost on its lanes, and every number that both stand on."""
 
     profile: Profile
+    costs: Mapping[str, RooflineCost]
     assumptions: tuple[Assumption, ...]
 
 
@@ -107,7 +108,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
     used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
-    return DerivedProfile(profile=profile, assumptions=tuple(dict.fromkeys(used)))
+    return DerivedProfile(profile=profile, costs=costs, assumptions=tuple(dict.fromkeys(used)))
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:

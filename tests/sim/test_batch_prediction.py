@@ -17,7 +17,7 @@ from hwprofiles.profile import Contention, LatencyTable, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch.batch_prediction import best_by_batch, predict_batch, switch_off_at
+from sim.batch_prediction import best_by_batch, predict_batch, switch_off_at
 from sim.evaluator import predict
 from tests.sim.batch.by_hand import ByHand
 from tests.sim.test_block_drafters import block
