@@ -1,7 +1,7 @@
 """Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
 
-Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted, and
-all rounds have the mean pace (`costs.paces`).
+Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted,
+and all rounds have the mean pace (`costs.paces`).
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
@@ -73,17 +73,16 @@ class BatchPredictor:
         contexts = found.contexts(max_new_tokens)
         self._calls = CallCosts(DurationTables(profile, contexts, costs), contexts)
 
-    def most_tokens_per_s(self, schedule: Schedule, batch_size: int) -> float:
-        """Tokens per second that the schedule cannot exceed: every round has all windows, in the shortest context.
+    def gain(self, schedule: Schedule, batch_size: int) -> float:
+        """Estimate how many times the tokens per second of one sequence a batch has, without playing it.
 
-        A round then takes the verification and as many draft steps as a window takes at least; at the same time the
-        longer of both. A batch gets smaller as its sequences end, so the best of smaller ones counts as well.
+        That is how much less a round costs per sequence in which all have a window, a draft that works at the same time
+        as the target is hidden, and contexts are the shortest. Errors are those of `predict_batch`
+        for full batches.
         """
         costs = self._costs(schedule, batch_size)
-        walk = self._acceptance.walk(schedule, self._max_new_tokens)
-        tokens_per_round = float(walk.num_committed.sum()) / len(walk.prompt)
-        sizes = {batch_size >> halvings for halvings in range(batch_size.bit_length())}
-        return max(size * tokens_per_round / costs.fewest_s(schedule, size) for size in sizes)
+        costs.check(batch_size)
+        return batch_size * costs.fewest_s(schedule, 1) / costs.fewest_s(schedule, batch_size)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         """What the schedule does with so many sequences at once; errors are those of `predict_batch`."""
@@ -99,7 +98,9 @@ class BatchPredictor:
         num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
         parts = [(plan.target_lane, part) for one in plan.segments for part in one.calls]
         parts += [(plan.draft_lane, part) for part in plan.drafting_parts]
-        sources = dict.fromkeys((self._acceptance.source, *(tables.cost(lane).facts(part).source for lane, part in parts)))
+        sources = dict.fromkeys(
+            (self._acceptance.source, *(tables.cost(lane).facts(part).source for lane, part in parts))
+        )
         return BatchPrediction(
             schedule=schedule,
             batch_size=batch_size,

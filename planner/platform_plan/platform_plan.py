@@ -9,7 +9,6 @@ from math import hypot
 from typing import Final
 
 from costs.cost_model import LaneCost
-from decoding.html_table import html_table
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.html_table import html_table
@@ -134,10 +133,9 @@ def plan_platform(question: Question) -> PlatformPlan:
         draft=question.draft,
         lanes=places.lanes,
         exits=question.record.exit_layers,
-        max_context=question.num_tokens,
     )
     derived = derived_profile(question.platform, demand)
-    ranking, left_out = ranked(question, places, derived.profile)
+    ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
         question=question,
         profile=derived.profile,
@@ -164,7 +162,12 @@ def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
         plan,
         comparison=plan.compared(drafting),
         needed=acceptance_needed(
-            _shortlist(plan, leaders), plain, plan.profile, question.record_at, now=question.acceptance.value
+            _shortlist(plan, leaders),
+            plain,
+            plan.profile,
+            question.record_at,
+            now=question.acceptance.value,
+            costs=plan.costs,
         ),
         seconds=time.perf_counter() - started,
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from costs.cost_model import Floats, Part, PartFacts, PartKind
 from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.bounds import LONGEST_S
 from hwprofiles.model_shape import ModelShape, Number, WeightFormat
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
@@ -119,6 +120,10 @@ class RooflineCost:
         longest = float(contexts.max()) + rows
         if longest > model.shape.max_position:
             return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
+        slowest_s = self.one(part, rows, float(contexts.max()))
+        if slowest_s > LONGEST_S:
+            told = f"{part} takes {slowest_s / 3600:.3g} hours for {rows:g} row{'s' if rows > 1 else ''}"
+            return f"lane {self.device.name!r}: {told}; look through its numbers"
         return None
 
     def facts(self, part: Part) -> PartFacts:

@@ -20,6 +20,7 @@ from costs.crossings import Messages
 from costs.duration_tables import DurationTables
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
+from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 
 Rows = Sequence[int]
@@ -57,6 +58,11 @@ class CallCosts:
             seconds += count * one_s
         return max(one_in_ticks(seconds), TICK_S)
 
+    def check(self, lane: str, part: Part, rows: int) -> None:
+        """Raise `OutOfRangeError` if the lane has no cost for a call of so many rows in some context."""
+        if reason := self.tables.cost(lane).missing(part, rows, self._contexts):
+            raise OutOfRangeError(reason)
+
     def _times(self, lane: str, part: Part, rows: int) -> list[float]:
         key = lane, part, rows
         if key not in self._by_place:
@@ -89,7 +95,9 @@ class BatchCosts:
         """An operation of the target, without what its pass takes more."""
         plan, operation = self.plan, self.plan.segments[segment]
         seconds = self._calls.seconds(plan.target_lane, operation.calls, rows, places)
-        return seconds + (self._calls.seconds(plan.target_lane, {plan.streams: 1}, rows, places) if plan.streams else 0.0)
+        return seconds + (
+            self._calls.seconds(plan.target_lane, {plan.streams: 1}, rows, places) if plan.streams else 0.0
+        )
 
     def pass_more_s(self, segment: int) -> float:
         """What that takes more."""
@@ -104,16 +112,24 @@ class BatchCosts:
 
     def branch_s(self, kind: StepKind, roots: Rows, places: Places) -> float:
         """A step of branches with so many roots, or tokens to read first."""
-        plan = self.plan
-        if kind == "last_drafted" and plan.step:
-            calls: Sequence[tuple[Part, int]] = ((plan.step, 1),)
-        else:
-            calls = plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
+        calls = self._branch_calls(kind)
         seconds = sum(self._draft_s(part, [each * count for count in roots], places) for part, each in calls)
         return seconds + self._branch_step_s
 
+    def _branch_calls(self, kind: StepKind) -> tuple[tuple[Part, int], ...]:
+        """The calls of a step of branches, with their rows for every root."""
+        plan = self.plan
+        if kind == "last_drafted" and plan.step is not None:
+            return ((plan.step, 1),)
+        return plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
+
     def _draft_s(self, part: Part, rows: Rows, places: Places) -> float:
         return self._calls.seconds(self.plan.draft_lane, {part: 1}, rows, places)
+
+    def check(self, num_sequences: int) -> None:
+        """Raise `OutOfRangeError` if a lane has no cost for the rows of so many sequences that all have a window."""
+        for lane, part, rows in self.plan.demands():
+            self._calls.check(lane, part, rows * num_sequences)
 
     def fewest_s(self, schedule: Schedule, num_sequences: int) -> float:
         """The least that a round of so many sequences takes in which all have a window."""
@@ -136,7 +152,7 @@ class BatchCosts:
         if not self._calls.tables.profile.memory_pool_bytes_per_s:
             return self._pair.target_slowdown, self._pair.draft_slowdown
         target_bytes = self._bytes(self.plan.target_lane, tuple(self.plan.segments[segment].calls.items()))
-        draft_bytes = self._bytes(self.plan.draft_lane, tuple((part, 1) for part, _ in self.plan.calls_of(kind, 1)))
+        draft_bytes = self._bytes(self.plan.draft_lane, tuple((part, 1) for part, _ in self._branch_calls(kind)))
         pair, pool = self._pair, self._pair.pool_bytes_per_s
         wants = target_bytes / target_s / pair.target_slowdown, draft_bytes / draft_s / pair.draft_slowdown
         most = max(pool / 2, pool - min(wants))  # the max-min fair level of two

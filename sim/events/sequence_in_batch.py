@@ -1,4 +1,4 @@
-"""One sequence of a batch: where it is, what the models decide there, and its lanes, which leave the work to its batch."""
+"""One sequence of a batch: where it is, what the models decide there, and lanes that leave the work to its batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class BatchOutcomes:
         num_tokens, from_draft = schedule.num_speculative_tokens, schedule.draft_roots_per_row or (0,)
         self.num_draft_roots = from_draft[-1], sum(from_draft)
         """Of a round without a window, and with one; so are the exit's."""
-        self.num_exit_roots = [acceptance.num_exit_roots(schedule, count) if schedule.uses_exit else 0 for count in (0, num_tokens)]
+        self.num_exit_roots = [
+            acceptance.num_exit_roots(schedule, count) if schedule.uses_exit else 0 for count in (0, num_tokens)
+        ]
 
 
 class SequenceInBatch:

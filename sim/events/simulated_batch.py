@@ -215,9 +215,7 @@ class SimulatedBatch:
             steps = [self._window_steps(one, one.num_accepted * has_features) for one in self._asking]
             return self._together(ROLLOUT_STEP, steps, costs.rollout_start_s)
         if not is_read:
-            steps = [
-                [] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._asking
-            ]
+            steps = [[] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._asking]
             return self._together(FINISH_STEP, steps, costs.rollout_start_s)
         num_done = {source: costs.plan.branch_steps - steps for source, steps in left.items()}
         steps = [
