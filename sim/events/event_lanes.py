@@ -5,7 +5,7 @@ Equal steps are one run, which ends at the next boundary if a message arrives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simpy import Event
 
@@ -22,7 +22,8 @@ from sim.machine.wake import Wake
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
 
-    Decoded = SimulatedSequence | SimulatedBatch
+Decoded: TypeAlias = "SimulatedSequence | SimulatedBatch"
+"""What lanes decode: one sequence, or several that go through their rounds together."""
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -219,8 +220,8 @@ class SimulatedBranches:
             if not num_steps:
                 continue
             if decoded.has_spans:
-                steps = Steps.equal(kind, Work.BRANCH_STEP, num_steps, self._step_s, self._plan.step_rows[kind])
-                decoded.write_steps(steps, run)
+                done = Steps.equal(kind, Work.BRANCH_STEP, num_steps, self._step_s, self._plan.step_rows[kind])
+                decoded.write_steps(done, run)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps

@@ -12,7 +12,7 @@ for what follows it. Where nobody has a branch the draft drafts afresh for all, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -25,8 +25,9 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN
 from sim.events.batch_costs import BatchCosts
-from sim.events.event_lanes import NO_SIGNAL, SimulatedBranches, SimulatedLanes
+from sim.events.event_lanes import NO_SIGNAL, SimulatedBranches, SimulatedDraftLane, SimulatedTargetLane
 from sim.events.sequence_in_batch import ANY_WINDOW, BatchOutcomes, SequenceInBatch
+from sim.events.simulated_machine import SimulatedMachine
 from sim.events.simulated_sequence import FINISH_STEP, ROLLOUT_STEP, Message, Steps
 from sim.machine.link import Path
 from sim.machine.memory_pool import Run
@@ -62,7 +63,8 @@ class SimulatedBatch:
         self._places: list[int] = []
         self._alone_s: dict[int, float] = {}
         self._step_s: Callable[[StepKind], float]
-        self._lanes = SimulatedLanes(self)
+        machine = SimulatedMachine(self)
+        self._target, self._draft = SimulatedTargetLane(self, machine), SimulatedDraftLane(self, machine)
         self._branches: SimulatedBranches
 
     def play(self) -> float:
@@ -83,7 +85,7 @@ class SimulatedBatch:
         """A sequence has ended: nobody waits for it any more."""
         self._num_going -= 1
         if not self._num_going:
-            self._lanes.draft.finish()
+            self._draft.finish()
             return
         for verb in tuple(self._asked):
             self._begin_if_all_ask(verb)
@@ -96,33 +98,32 @@ class SimulatedBatch:
         if begun := verb():
             end, values = begun
             assert end.callbacks is not None, "it has ended already"
-            end.callbacks.append(
-                lambda _: [reply.succeed(value) for (_, reply), value in zip(asked, values, strict=True)]
-            )
+            replies = [reply for _, reply in asked]
+            end.callbacks.append(partial(_reply_all, replies, values))
 
     def verify(self) -> Begun:
         """Verify the windows of all."""
-        return self._lanes.target.verify(ANY_WINDOW), [one.decide() for one in self._asking]
+        return self._target.verify(ANY_WINDOW), [one.decide() for one in self._asking]
 
     def prefix(self) -> Begun:
         """Begin to verify, up to the exit."""
-        return self._lanes.target.prefix(ANY_WINDOW, 0), [NO_SIGNAL] * len(self._asking)
+        return self._target.prefix(ANY_WINDOW, 0), [NO_SIGNAL] * len(self._asking)
 
     def suffix(self) -> Begun:
         """Go on behind it."""
-        return self._lanes.target.suffix(), [one.decide() for one in self._asking]
+        return self._target.suffix(), [one.decide() for one in self._asking]
 
     def first_rollout(self) -> Begun:
         """Draft the first windows."""
-        return self._lanes.draft.rollout(), [ANY_WINDOW] * len(self._asking)
+        return self._draft.rollout(), [ANY_WINDOW] * len(self._asking)
 
     def rollout_again(self) -> Begun:
         """Draft the next windows."""
-        return self._lanes.draft.rollout(_VERDICT), [ANY_WINDOW] * len(self._asking)
+        return self._draft.rollout(_VERDICT), [ANY_WINDOW] * len(self._asking)
 
     def branch(self) -> None:
         """Prepare for the outcomes of all."""
-        self._branches = self._lanes.draft.branch(ANY_WINDOW)
+        self._branches = self._draft.branch(ANY_WINDOW)
 
     def join(self) -> None:
         """Go on with the exit's roots of all."""
@@ -255,3 +256,9 @@ class SimulatedBatch:
             rows, stream_rows = zip(*together, strict=True)
             seconds += self.costs.step_s(rows, stream_rows, places)
         return Steps("one_row", work, one_in_ticks(seconds + first_more_s)) if seconds else None
+
+
+def _reply_all(replies: Sequence[Event], values: Sequence[Any], _: Event) -> None:
+    """What all have asked for has ended: every sequence has its own reply."""
+    for reply, value in zip(replies, values, strict=True):
+        reply.succeed(value)
