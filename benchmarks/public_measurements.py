@@ -32,7 +32,7 @@ from hwprofiles.platform import Platform, load_platform
 from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch.batch_prediction import predict_batch
+from sim.batch_prediction import predict_batch
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -156,13 +156,13 @@ def rate_of_adaptive_share(share: float, window: int) -> float:
 
 def _speed(one: MeasuredSpeed) -> Checked:
     platform, demand = _platform(one.platform, one.set), _demand(one)
-    profile = derived_profile(platform, demand).profile
+    machine = derived_profile(platform, demand)
     rate = (rate_of_adaptive_share if one.adapts else rate_of_share)(one.share, one.window) if one.window else 0.0
     often = window_shares(rate, one.window) if one.adapts else [1.0]
     plain, *drafting = _schedules(one, demand)
     widths = range(1, len(often) + 1) if one.adapts else (one.window,)
     schedules = [base.model_copy(update={"num_speculative_tokens": width}) for base in drafting for width in widths]
-    alone, *found = evaluate([plain, *schedules], profile, Bernoulli(rate, texts=_TEXTS))
+    alone, *found = evaluate([plain, *schedules], machine.profile, Bernoulli(rate, texts=_TEXTS), costs=machine.costs)
     predicted = 1 / alone.tpot_s
     if found:
         rounds_s = sum(share * each.decode_s / each.num_rounds for share, each in zip(often, found, strict=True))
@@ -176,8 +176,7 @@ def _handover(one: MeasuredHandover) -> Checked:
 
     def cost(lane: str, weights: WeightFormat) -> RooflineCost:
         model = StoredModel(shape=shape, weights=weights)
-        longest = one.prompt + one.tokens
-        return lane_cost(platform, Demand(target=model, draft=model, lanes=[lane], exits=(), max_context=longest), lane)
+        return lane_cost(platform, Demand(target=model, draft=model, lanes=[lane], exits=()), lane)
 
     reading, decoding = cost(one.read_on, one.read_weights), cost(one.decode_on, one.weights)
     prefill_s = reading.one(Part("prefill"), one.prompt, 0.0) + reading.device.graph_s
@@ -192,20 +191,21 @@ def _platform(found: str | dict[str, Any], changes: dict[str, str | float]) -> P
 
 def _overlap(one: MeasuredOverlap) -> Checked:
     platform, demand = load_platform(one.platform), _demand(one)
-    profile = derived_profile(platform, demand).profile
+    machine = derived_profile(platform, demand)
     plain, in_turn = _schedules(one, demand)
     settings: dict[str, Any] = {"method": "mirror", "root_source": "draft", "draft_top_k": one.top_k}
     at_once = Schedule.model_validate(in_turn.model_dump() | settings)
-    plain_s, round_s = (found.tpot_s for found in evaluate([plain, in_turn], profile, Bernoulli(0.0, texts=_TEXTS)))
+    nothing = Bernoulli(0.0, texts=_TEXTS)
+    found = evaluate([plain, in_turn], machine.profile, nothing, costs=machine.costs)
+    plain_s, round_s = (each.tpot_s for each in found)
     # with nothing accepted a round brings one token: with so many it is as fast as it was measured
     tokens = one.in_turn * round_s / plain_s
     others = tuple(one.hits for _ in range(one.top_k))
     record = Bernoulli(rate_of_length(tokens, one.window), texts=_TEXTS, alternative_rates=others)
-    turn, alone = evaluate([in_turn, at_once], profile, record)
+    turn, alone = evaluate([in_turn, at_once], machine.profile, record, costs=machine.costs)
     predicted = turn.tpot_s / alone.tpot_s
     if one.sequences > 1:
-        costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
-        together = predict_batch(at_once, profile, record, batch_size=one.sequences, costs=costs)
+        together = predict_batch(at_once, machine.profile, record, batch_size=one.sequences, costs=machine.costs)
         predicted = together.tokens_per_s * alone.tpot_s
     return _evidence(one, predicted, "times")
 
@@ -217,7 +217,6 @@ def _demand(one: MeasuredSpeed | MeasuredOverlap) -> Demand:
         draft=StoredModel(shape=model_shape(one.draft), weights=draft_weights or one.weights),
         lanes=list(dict.fromkeys(lane for lane in (one.target_on, one.draft_on) if lane)),
         exits=(),
-        max_context=_TEXTS.prompt_length + _TEXTS.num_tokens,
     )
 
 

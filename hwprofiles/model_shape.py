@@ -10,8 +10,10 @@ every segment only (SPD, as the Mirror-SD paper's draft); its head reads the sta
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from decoding.errors import ModelError, listed, mistake, shown
@@ -30,6 +32,8 @@ HEAD_FORMAT: Final[dict[WeightFormat, WeightFormat]] = {"bf16": "bf16", "int8": 
 _ACTIVATION_BYTES = 2
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Count = Annotated[int, Field(ge=0, le=4096)]
+Number = TypeVar("Number", float, NDArray[np.float64])
+"""One context, or several at once."""
 
 
 class ModelShape(StrictModel):
@@ -127,7 +131,7 @@ class ModelShape(StrictModel):
         read = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
         return (read + self.experts_touched(rows) * self.expert_parameters) * BYTES_PER_WEIGHT[weights]
 
-    def layer_flops(self, rows: float, context: float) -> float:
+    def layer_flops(self, rows: float, context: Number) -> Number:
         """FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
         matrices = self.layer_parameters - (max(1, self.num_experts) - max(1, self.experts_per_token)) * (
             self.expert_parameters

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from sim.acceptance.assumed import ByTask as ByTask
     from sim.acceptance.assumed import PositionRates as PositionRates
     from sim.acceptance.assumed import parse_acceptance as parse_acceptance
-    from sim.batch.batch_prediction import best_by_batch as best_by_batch
-    from sim.batch.batch_prediction import predict_batch as predict_batch
-    from sim.batch.batch_prediction import switch_off_at as switch_off_at
+    from sim.batch_prediction import best_by_batch as best_by_batch
+    from sim.batch_prediction import predict_batch as predict_batch
+    from sim.batch_prediction import switch_off_at as switch_off_at
 
 _HOMES = {
     "calibrate.prompts": ("Prompt", "bundled_prompts", "load_prompts"),
@@ -74,7 +74,7 @@ _HOMES = {
     "runtime.engine": ("Engine",),
     "sim.acceptance.acceptance_model": ("Acceptance",),
     "sim.acceptance.assumed": ("Bernoulli", "ByTask", "PositionRates", "parse_acceptance"),
-    "sim.batch.batch_prediction": ("best_by_batch", "predict_batch", "switch_off_at"),
+    "sim.batch_prediction": ("best_by_batch", "predict_batch", "switch_off_at"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -2,12 +2,12 @@
 
 ::
 
-    sim/machine/     devices, memory pools, links, collectives, a host: parts, each of use alone
-    sim/events/      the machine room of a schedule, its lanes, and the sequence they decode: event by event
+    sim/machine/     devices, memory pools, links, a host: parts, each of use alone
+    sim/events/      the machine of a schedule, its lanes, and the sequence or batch they decode: event by event
     sim/arrays/      the same for all rounds of a schedule at once
-    costs/        how long: cost models, the durations of operations, messages, what lanes cost each other
-    sim/derived/     tables of machines that nobody measured: by data sheets
+    sim/derived/     what machines that nobody measured cost: by data sheets and rooflines
     sim/acceptance/  what the models say: records replayed, rates drawn
     sim/world.py     plays schedules by events, for traces
     sim/evaluator.py predicts schedules by arrays, for searching
+    sim/batch_prediction.py  predicts several sequences at once, by events
 """

@@ -29,7 +29,6 @@ SEVERAL_MEANINGS = {
     "Device",
     "MemoryPool",
     "Operation",
-    "Passes",
     "Piece",
     "Plan",
     "Ratio",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from costs.cost_model import LaneCost
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
@@ -43,6 +44,7 @@ def acceptance_needed(
     record_at: Callable[[float], AcceptanceRecord],
     *,
     now: float,
+    costs: Mapping[str, LaneCost] | None = None,
 ) -> AcceptanceNeeded:
     """Ask at rates from rare to sure, and at today's; in between them everything is taken to be straight lines.
 
@@ -52,12 +54,13 @@ def acceptance_needed(
         profile: the machine.
         record_at: the texts if drafted tokens were accepted with such a mean rate.
         now: today's rate.
+        costs: cost models in place of the profile's tables, by lane.
     """
     rates = sorted({*RATES, now})
 
     @cache
     def best(rate: float) -> Ratio:
-        compare = comparer(profile, record_at(rate))
+        compare = comparer(profile, record_at(rate), costs)
         return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
 
     ends = best(rates[0]).value, best(rates[-1]).value

@@ -58,7 +58,7 @@ def _with_streams(plan: PlatformPlan, method: str) -> Iterator[_Timed]:
     streaming = plan.question.record_with_streams
     if streaming is None:
         return
-    evaluator, asked = Evaluator(plan.profile, streaming), set[object]()
+    evaluator, asked = Evaluator(plan.profile, streaming, costs=plan.costs), set[object]()
     for one in _ranked(plan, method):
         window = one.schedule.num_speculative_tokens
         key = (one.pair, one.schedule.root_source, window)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Final
 
+from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.html_table import html_table
@@ -29,6 +30,7 @@ class PlatformPlan:
     Attributes:
         question: what was asked.
         profile: what was worked out of the machine.
+        costs: what parts cost on its lanes.
         ranking: all schedules, the fastest first.
         comparison: the fastest speculation with the fastest plain decoding; None if nothing drafts.
         needed: what acceptance would have to be; None if nothing drafts.
@@ -40,6 +42,7 @@ class PlatformPlan:
 
     question: Question
     profile: Profile
+    costs: Mapping[str, LaneCost]
     ranking: tuple[PlannedSchedule, ...]
     comparison: Ratio | None
     needed: AcceptanceNeeded | None
@@ -130,13 +133,13 @@ def plan_platform(question: Question) -> PlatformPlan:
         draft=question.draft,
         lanes=places.lanes,
         exits=question.record.exit_layers,
-        max_context=question.num_tokens,
     )
     derived = derived_profile(question.platform, demand)
-    ranking, left_out = ranked(question, places, derived.profile)
+    ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
         question=question,
         profile=derived.profile,
+        costs=derived.costs,
         ranking=ranking,
         comparison=None,
         needed=None,
@@ -159,7 +162,12 @@ def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
         plan,
         comparison=plan.compared(drafting),
         needed=acceptance_needed(
-            _shortlist(plan, leaders), plain, plan.profile, question.record_at, now=question.acceptance.value
+            _shortlist(plan, leaders),
+            plain,
+            plan.profile,
+            question.record_at,
+            now=question.acceptance.value,
+            costs=plan.costs,
         ),
         seconds=time.perf_counter() - started,
     )

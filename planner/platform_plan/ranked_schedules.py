@@ -17,6 +17,7 @@ from planner.platform_plan.running_cost import energy_j_per_token, usd_per_milli
 from planner.platform_plan.schedules import schedules_on
 from planner.upper_bound import most_speedup
 from planner.wording import counted, factor
+from sim.derived.derived_profile import DerivedProfile
 from sim.derived.roofline import growth_error
 from sim.error_shares import interval
 from sim.evaluator import Evaluator
@@ -76,13 +77,15 @@ class PlannedSchedule:
         return interval(self.tpot_s, self.relative_error)[1]
 
 
-def ranked(question: Question, places: Places, profile: Profile) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
+def ranked(
+    question: Question, places: Places, machine: DerivedProfile
+) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
     """Return all schedules, the fastest first, and in words what was left out.
 
     Raises:
         PlanError: plain decoding can be priced nowhere.
     """
-    evaluator = Evaluator(profile, question.record)
+    evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
     alone = [Schedule(method="autoregressive", target_lane=lane) for lane in places.alone]
     plain = {one.target_lane: evaluator.predict(one) for one in alone if evaluator.missing(one) is None}
     if not plain:
@@ -92,7 +95,7 @@ def ranked(question: Question, places: Places, profile: Profile) -> tuple[tuple[
         (one, LanePair(one.target_lane, one.target_lane, in_turn=True)) for one in alone if one.target_lane in plain
     ]
     left_out = Counter[str]()
-    drafting = _drafting(question, places, profile)
+    drafting = _drafting(question, places, machine.profile)
     slow = _too_slow({lane: one.tpot_s for lane, one in plain.items()}, drafting, evaluator)
     for schedule, pair in drafting:
         reason = slow.get(pair.target) or evaluator.missing(schedule)
@@ -101,7 +104,7 @@ def ranked(question: Question, places: Places, profile: Profile) -> tuple[tuple[
         else:
             left_out[reason] += 1
     fastest_s = min(one.tpot_s for one in plain.values())
-    priced = [_priced(question, profile, *one, evaluator.predict(one[0]), fastest_s) for one in found]
+    priced = [_priced(question, machine, *one, evaluator.predict(one[0]), fastest_s) for one in found]
     words = [
         reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
         for reason, count in left_out.items()
@@ -140,7 +143,12 @@ def _too_slow(
 
 
 def _priced(
-    question: Question, profile: Profile, schedule: Schedule, pair: LanePair, prediction: Prediction, plain_s: float
+    question: Question,
+    machine: DerivedProfile,
+    schedule: Schedule,
+    pair: LanePair,
+    prediction: Prediction,
+    plain_s: float,
 ) -> PlannedSchedule:
     context = float(question.record.contexts.start)  # the least, as it is a bound
     return PlannedSchedule(
@@ -148,7 +156,7 @@ def _priced(
         pair=pair,
         prediction=prediction,
         speedup=plain_s / prediction.tpot_s,
-        bound=most_speedup(schedule, profile, plain_s, context),
+        bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
         energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,

@@ -20,11 +20,11 @@ import numpy as np
 from costs.cost_model import Floats
 from costs.duration_tables import DurationTables
 from decoding.schedule import Schedule
-from hwprofiles.profile import Profile
 from planner.reproduce.machine import Constants
 from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
 from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.arrays.array_lanes import Decided, time_rounds
+from sim.derived.derived_profile import DerivedProfile
 
 _HALVINGS: Final = 50
 NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)
@@ -58,7 +58,7 @@ class Arms(NamedTuple):
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> Arms:
         """Return those of two models on a machine; errors as in `Setup.profiles`."""
-        plain, streaming = (Rounds(profile, _texts()) for profile in setup.profiles(constants))
+        plain, streaming = (Rounds(machine, _texts()) for machine in setup.profiles(constants))
         return cls(
             plain.seconds(setup.plain).refused_hit,
             plain.seconds(setup.in_turn),
@@ -90,9 +90,9 @@ def tokens_per_round(rate: Floats) -> Floats:
 class Rounds:
     """Rounds of schedules on one profile, in texts of rounds of one kind each, in the order of `RoundSeconds`."""
 
-    def __init__(self, profile: Profile, texts: Sequence[Acceptance]) -> None:
+    def __init__(self, machine: DerivedProfile, texts: Sequence[Acceptance]) -> None:
         self._texts = texts
-        self._tables = DurationTables(profile, texts[0].contexts(None))
+        self._tables = DurationTables(machine.profile, texts[0].contexts(None), machine.costs)
 
     def seconds(self, schedule: Schedule) -> RoundSeconds:
         """Return the mean round of each kind; first and last rounds of texts, which differ, are left out."""

@@ -6,7 +6,7 @@ have the same draft on the same devices, in turn with the target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from decoding.errors import ConfigError
@@ -15,7 +15,7 @@ from hwprofiles.profile import LaneProfile, Profile
 from planner.one_tokenizer import require_one_tokenizer
 from planner.reproduce.machine import Constants, Machine
 from planner.reproduce.streaming_draft import NUM_STREAMS, rows_with_streams, with_streams
-from sim.derived.derived_profile import Demand, derived_profile, lane_cost
+from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
 
 WINDOW: Final = 7
@@ -78,8 +78,8 @@ class Setup:
         """Return the same with a draft whose streams guess in every step."""
         return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
 
-    def profiles(self, constants: Constants) -> tuple[Profile, Profile]:
-        """Return the machine with a plain draft, and with one that streams.
+    def profiles(self, constants: Constants) -> tuple[DerivedProfile, DerivedProfile]:
+        """The machine with a plain draft, and with one that streams.
 
         All-reduces of a draft of parallel tracks sum up states as wide as a track.
 
@@ -93,15 +93,16 @@ class Setup:
             draft=self.draft,
             lanes=(self.machine.target_lane, lane_name),
             exits=(self.exit_layer,),
-            max_context=MOST_TOKENS,
         )
-        derived = derived_profile(platform, demand).profile
-        lane = derived.lane(lane_name)
+        derived = derived_profile(platform, demand)
+        lane = derived.profile.lane(lane_name)
         if lane.group is not None:
             group = lane.group.model_copy(update={"reduced_bytes_per_row": shape.hidden_size * _STATE_BYTES})
             lane = lane.model_copy(update={"group": group})
-        streams = with_streams(lane, lane_cost(platform, demand, lane_name), shape, _ROWS)
-        return _with_lane(derived, lane), _with_lane(derived, streams)
+        plain = replace(derived, profile=_with_lane(derived.profile, lane))
+        streaming, cost = with_streams(lane, derived.costs[lane_name], shape)
+        costs = {**derived.costs, lane_name: cost}
+        return plain, replace(derived, profile=_with_lane(derived.profile, streaming), costs=costs)
 
     def _drafting(self, **settings: Any) -> Schedule:
         return Schedule(

@@ -15,15 +15,11 @@ are expected, and 3.5 of them give the rate (`stream_rate`). In a simulated roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
-import numpy as np
-
-from costs.cost_model import LaneCost, Part
+from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.group_cost import GroupCost
-from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.profile import LaneProfile
 
@@ -31,7 +27,6 @@ NUM_STREAMS: Final = 2
 TOKENS_PER_HIDDEN_STEP: Final = 2.0
 """3.5 hidden steps for 7 tokens, the middle of what the paper says."""
 _LAYERS: Final = 4
-_STEP: Final = Part("draft_step")
 _HALVINGS: Final = 40
 
 
@@ -42,30 +37,38 @@ def rows_with_streams(shape: ModelShape, rows: int) -> int:
     return ceil(rows * (1 + NUM_STREAMS * share))
 
 
-def with_streams(lane: LaneProfile, cost: LaneCost, shape: ModelShape, rows: Sequence[int]) -> LaneProfile:
-    """Return the lane with a draft that streams.
+class StreamingCost(NamedTuple):
+    """A step of a draft that streams, for each drafted token. See `costs.cost_model.LaneCost`.
 
-    Args:
-        lane: of the plain draft.
-        cost: what a step costs one device of the lane, for any number of rows that occurs.
+    Attributes:
+        whole: the plain draft's lane, what its devices wait for each other included.
         shape: of the draft.
-        rows: of the steps that occur.
     """
-    plain = lane.draft_step
-    assert plain is not None, "a lane that cannot draft"
-    whole = cost if lane.group is None else GroupCost(cost, lane.group)
-    contexts = np.array(plain.contexts, dtype=np.float64)
-    seconds = [whole.seconds(_STEP, rows_with_streams(shape, count), contexts) for count in rows]
-    table = LatencyTable(
-        rows=tuple(rows),
-        contexts=plain.contexts,
-        seconds=tuple(tuple((times / TOKENS_PER_HIDDEN_STEP).tolist()) for times in seconds),
-        relative_error=plain.relative_error,
-        bytes_per_call=plain.bytes_per_call / TOKENS_PER_HIDDEN_STEP,
-        source=f"{plain.source}; {TOKENS_PER_HIDDEN_STEP:g} tokens in a step by streams",
-    )
-    group = None if lane.group is None else lane.group.model_copy(update={"all_reduces": {}, "all_gathers": {}})
-    return lane.model_copy(update={"draft_step": table, "group": group})
+
+    whole: LaneCost
+    shape: ModelShape
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """See `LaneCost`."""
+        return self.whole.seconds(part, rows_with_streams(self.shape, int(rows)), contexts) / TOKENS_PER_HIDDEN_STEP
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """See `LaneCost`."""
+        return self.whole.missing(part, rows_with_streams(self.shape, int(rows)), contexts)
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`."""
+        error, num_bytes, source = self.whole.facts(part)
+        told = f"{source}; {TOKENS_PER_HIDDEN_STEP:g} tokens in a step by streams"
+        return PartFacts(error, num_bytes / TOKENS_PER_HIDDEN_STEP, told)
+
+
+def with_streams(lane: LaneProfile, cost: LaneCost, shape: ModelShape) -> tuple[LaneProfile, LaneCost]:
+    """The lane of a plain draft with one that streams, and its cost; `cost` is that of one device of the lane."""
+    if lane.group is None:
+        return lane, StreamingCost(cost, shape)
+    group = lane.group.model_copy(update={"all_reduces": {}, "all_gathers": {}})
+    return lane.model_copy(update={"group": group}), StreamingCost(GroupCost(cost, lane.group), shape)
 
 
 def mean_steps(rate: float, num_tokens: int, num_streams: int) -> float:

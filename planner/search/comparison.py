@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from costs.cost_model import Floats
+from costs.cost_model import Floats, LaneCost
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
@@ -20,13 +20,13 @@ Compare = Callable[[Schedule, Schedule], Ratio]
 """The ratio of the second schedule's time to the first one's, by prediction."""
 
 
-def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
-    """Return a function that compares one schedule with another on `profile` and `record`.
+def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None) -> Compare:
+    """A function that compares one schedule with another on `profile` and `record`; `costs` as in `evaluate`.
 
     The machine errs in a ratio by what both do not share (`sim.error_shares.ratio_error`); the chance of the prompts is
     a delete-one jackknife with Student's t. One prompt shows nothing of it, which counts as none.
     """
-    evaluator = Evaluator(profile, record)
+    evaluator = Evaluator(profile, record, costs=costs)
     known: dict[Schedule, Prediction] = {}
 
     def prediction(schedule: Schedule) -> Prediction:

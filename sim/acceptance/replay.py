@@ -33,22 +33,27 @@ MOST_KEPT = 4096
 """Of so many schedules is kept whether they are covered: that is asked several times of each."""
 
 
-class Everywhere(NamedTuple):
+class PerPositionOutcomes(NamedTuple):
     """What rounds from every position of all texts together would do.
 
     Shape legend: P prompts, T positions.
 
     Attributes:
         starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's, [P].
+        num_drafted: tokens in the window, [T].
         num_accepted: drafted tokens that are accepted, [T].
         branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`, [T]; without meaning where the round is the text's last.
+        branches_of_no_window: the same of a round in which nothing was drafted: the target's token follows the last
+            committed one, [T].
     """
 
     starts: Ints
     lengths: Ints
     prompt_lengths: Ints
+    num_drafted: Ints
     num_accepted: Ints
     branches: Ints
+    branches_of_no_window: Ints
 
 
 class Replay:
@@ -154,20 +159,26 @@ class Replay:
             branches[asked.index] = self._roots.branches(schedule, self._starts_of[asked], asked.num_accepted)
         return branches
 
-    def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
-        """`branches` of rounds from positions of all texts together in which nothing was drafted, [rounds]."""
-        return self._roots.branches_of_no_window(schedule, at)
-
-    def everywhere(self, schedule: Schedule, max_new_tokens: int | None) -> Everywhere:
+    def per_position(self, schedule: Schedule, max_new_tokens: int | None) -> PerPositionOutcomes:
         """What a round from every position of the texts would do."""
         self._check(schedule)
         joined, accepted = self._joined, self._accepted(schedule)
         branches = np.full(len(accepted), MISS, dtype=np.int64)
+        alone = branches
         if schedule.traits.overlaps:
-            asked = np.flatnonzero(np.arange(len(accepted)) + accepted < joined.ends)
+            at = np.arange(len(accepted))
+            asked = np.flatnonzero(at + accepted < joined.ends)
             branches[asked] = self._roots.branches(schedule, asked, accepted[asked])
-        lengths = np.array(joined.lengths(max_new_tokens))
-        return Everywhere(joined.starts, lengths, self._prompt_lengths, accepted, branches)
+            alone = self._roots.branches_of_no_window(schedule, at)
+        return PerPositionOutcomes(
+            starts=joined.starts,
+            lengths=np.array(joined.lengths(max_new_tokens)),
+            prompt_lengths=self._prompt_lengths,
+            num_drafted=self._drafted(schedule),
+            num_accepted=accepted,
+            branches=branches,
+            branches_of_no_window=alone,
+        )
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
         """See `Acceptance`."""

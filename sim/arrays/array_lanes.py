@@ -25,7 +25,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN
 from sim.acceptance.walk import Rounds, Walk
-from sim.arrays.mirror_round import RoundAhead, look_ahead
+from sim.arrays.mirror_round import OverlapTimeline, overlap_timeline
 from sim.prediction import RoundTimes
 
 
@@ -78,7 +78,7 @@ class ArrayLanes:
         self._schedule, self._durations, self._decided = schedule, durations, decided
         self._asked: list[tuple[Wait, int]] = []
         self._num_begun, self._begins = 0, True
-        self._ahead: RoundAhead | None = None
+        self._ahead: OverlapTimeline | None = None
         walk = decided.walk
         self._of_kind = {1: walk.first, 2: walk.later, 3: walk.every}
         self._at_place_s: dict[Rounds, Floats] = {}
@@ -111,12 +111,12 @@ class ArrayLanes:
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
-        self._ahead = self._ahead or look_ahead(self._schedule, self._durations)
+        self._ahead = self._ahead or overlap_timeline(self._schedule, self._durations)
         self._operation(self._hide_branches, None)()
         return self
 
     def join(self, signal: ExitSignal) -> None:
-        """See `decoding.lanes.Branches`; `look_ahead` knows when."""
+        """See `decoding.lanes.Branches`; `overlap_timeline` knows when."""
 
     def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
@@ -253,7 +253,7 @@ class ArrayLanes:
         times.num_hits += len(is_miss) - int(np.count_nonzero(is_miss))
         times.num_asked += len(is_miss)
 
-    def _missing_s(self, rounds: Rounds, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
+    def _missing_s(self, rounds: Rounds, ahead: OverlapTimeline, is_miss: NDArray[np.bool_]) -> Floats:
         """Draft time from noticing a verdict to having the next window."""
         done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
         missing_s = self._completed_s(rounds, done, is_miss)

@@ -42,7 +42,7 @@ _FOREVER: Floats = np.array(np.inf)
 _NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))
 
 
-class RoundAhead(NamedTuple):
+class OverlapTimeline(NamedTuple):
     """A mirror round as it goes whatever the verdict is, [contexts].
 
     Attributes:
@@ -66,7 +66,7 @@ class RoundAhead(NamedTuple):
     last_busy_s: Floats
 
 
-def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
+def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimeline:
     """Solve one mirror round at every context of `durations`."""
     lanes = _TwoLanes(durations)
     half, messages = durations.draft_half_s, durations.messages
@@ -95,7 +95,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
             num_steps[FROM_EXIT] += begun
         if run.kind == "window_and_roots":
             is_read = begun > 0
-    return RoundAhead(
+    return OverlapTimeline(
         channel_s=take_s - asked_s,
         boundary_s=in_ticks(noticed_s) - take_s,
         num_steps=num_steps.astype(np.int64),

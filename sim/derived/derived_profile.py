@@ -1,45 +1,33 @@
-"""A profile of a machine that nobody measured: tables worked out from data sheets and shapes, and what they stand on.
+"""A machine that nobody measured: its lanes and links by data sheets and shapes, and what its parts cost by rooflines.
 
-Whatever runs on a measured profile runs on this one: search, verdict, what-if. Nothing in it is a measurement of the
-user's machine, and its errors say so.
+Whatever takes a profile and the costs of its lanes runs on this one. Nothing in it is a measurement of the user's
+machine, and its errors say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 from pydantic import ValidationError
 
-from costs.cost_model import Part
+from costs.cost_model import LaneCost
 from decoding.errors import ProfileError, mistake
-from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import DeviceGroup
-from hwprofiles.latency_table import LatencyTable
 from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
 from sim.derived.assumption import Assumption
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed
-from sim.derived.roofline import (
-    DRAFT_PARTS,
-    GROWTH_PER_ROW,
-    STREAM_LAYERS,
-    TARGET_PARTS,
-    RooflineCost,
-    StoredModel,
-)
+from sim.derived.roofline import GROWTH_PER_ROW, STREAM_LAYERS, RooflineCost, StoredModel
 
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
 )
 """Between a verdict and the next operation."""
-MAX_ROWS: Final = 256
-_PROMPT_ROWS: Final = (1, 64, 256, 1024, 4096, 16384, 65536)
 _NO_COPY_BYTES_PER_S: Final = 1e18
 _STATE_BYTES: Final = 2
 
@@ -52,21 +40,20 @@ class Demand:
         target, draft: the models.
         lanes: devices or groups of the platform.
         exits: target layers after which an exit may be taken.
-        max_context: tokens of the longest prompt and its answer.
     """
 
     target: StoredModel
     draft: StoredModel
     lanes: Sequence[str]
     exits: tuple[int, ...]
-    max_context: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedProfile:
-    """The profile, and every number it stands on."""
+    """The profile, what parts cost on its lanes, and every number that both stand on."""
 
     profile: Profile
+    costs: Mapping[str, LaneCost]
     assumptions: tuple[Assumption, ...]
 
 
@@ -87,12 +74,12 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
 
 def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
-    lanes = tuple(_lane(name, platform, cost, demand) for name, cost in costs.items())
+    groups = {name: device_group(platform, demand, name) for name in demand.lanes}
+    lanes = tuple(_lane(name, platform, cost, groups[name]) for name, cost in costs.items())
     pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or not _overlap(platform, *pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
     pool = _one_pool(platform, demand.lanes)
-    groups = {name: device_group(platform, demand, name) for name in demand.lanes}
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
@@ -107,7 +94,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
     used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
-    return DerivedProfile(profile=profile, assumptions=tuple(dict.fromkeys(used)))
+    return DerivedProfile(profile=profile, costs=costs, assumptions=tuple(dict.fromkeys(used)))
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
@@ -177,73 +164,16 @@ def _way(platform: Platform, start: str, end: str) -> tuple[float, float]:
     return latency_s, 1 / per_byte_s if per_byte_s else float("inf")
 
 
-def _lane(name: str, platform: Platform, cost: RooflineCost, demand: Demand) -> LaneProfile:
-    contexts = _contexts(demand.max_context, cost.device.context_step)
-    tables: dict[str, Any] = {
-        kind: _table(cost, Part(kind), contexts) for kind in (*TARGET_PARTS, *DRAFT_PARTS) if kind != "exit"
-    }
-    exits = {layer: table for layer in cost.exits if (table := _table(cost, Part("exit", layer), contexts))}
+def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
+    """A lane without tables: what parts cost there, `cost` says."""
     return LaneProfile(
         name=name,
         device=" + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name))),
         devices=platform.members(name),
         dispatch_s=cost.device.graph_s,
-        group=device_group(platform, demand, name),
-        exit=exits,
+        group=group,
         relative_error=cost.device.reading_error,
-        **tables,
     )
-
-
-def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTable | None:
-    """Rows that take more than an hour are left out; where all do, None for reading prompts, and an error else."""
-    is_prompt = part.kind in ("prefill", "draft_prefill")
-    asked = _prompt_rows(max(contexts), cost.device) if is_prompt else _rows(cost.device)
-    contexts = (0,) if is_prompt or part.kind in ("lm_head", "exit") else contexts
-    longest = max(contexts)
-    rows = [count for count in asked if _is_there(cost, part, count) and cost.one(part, count, longest) <= LONGEST_S]
-    if not rows and is_prompt:
-        return None
-    if not rows:
-        told = f"{part} takes {cost.one(part, 1, longest) / 3600:.3g} hours for one row"
-        raise ProfileError(f"lane {cost.device.name!r}: {told}; look through its numbers")
-    facts = cost.facts(part)
-    return LatencyTable(
-        rows=tuple(rows),
-        contexts=tuple(contexts),
-        seconds=tuple(tuple(cost.one(part, count, context) for context in contexts) for count in rows),
-        relative_error=facts.relative_error,
-        bytes_per_call=facts.bytes_per_call,
-        source=facts.source,
-    )
-
-
-def _prompt_rows(longest: int, device: DeviceSpeed) -> Iterable[int]:
-    """Lengths of prompts up to the longest that is asked about and that the device can read."""
-    longest = min(longest, device.max_prompt or longest)
-    return sorted({*(count for count in _PROMPT_ROWS if count < longest), longest})
-
-
-def _is_there(cost: RooflineCost, part: Part, rows: int) -> bool:
-    return cost.missing(part, rows, np.zeros(1)) is None
-
-
-def _rows(device: DeviceSpeed) -> Iterable[int]:
-    """Rows between which times are straight enough: all of the few, then some; both sides of a bucket's end."""
-    if device.feeds_single_rows:
-        return 1, MAX_ROWS
-    if device.row_buckets:
-        ends = [end for end in device.row_buckets if end <= MAX_ROWS]
-        return sorted({1, *ends, *(end + 1 for end in ends[:-1])})
-    return (*range(1, 17), *range(20, 33, 4), *range(40, 129, 8), *range(160, MAX_ROWS + 1, 32))
-
-
-def _contexts(longest: int, step: int) -> tuple[int, ...]:
-    """Contexts between which times are straight: a few, or both sides of a step's end."""
-    if step == 1:
-        return tuple(sorted({0, longest // 4, longest // 2, longest}))
-    ends = range(0, longest + step, step)
-    return tuple(sorted({*ends, *(end + 1 for end in ends if end < longest)}))
 
 
 def _link(platform: Platform, one: str, other: str) -> LinkProfile:

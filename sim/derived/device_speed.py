@@ -9,9 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Final, Literal, NamedTuple
 
+import numpy as np
+
+from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet
@@ -117,9 +119,10 @@ class DeviceSpeed:
         """Whether its only graph is of one row, as that of OpenVINO GenAI's draft on an NPU (its pull request 2544)."""
         return self.row_buckets == (1,)
 
-    def padded_context(self, context: float) -> float:
+    def padded_context(self, context: Floats) -> Floats:
         """Tokens whose keys and values are read for a context."""
-        return ceil(context / self.context_step) * self.context_step
+        padded: Floats = np.ceil(context / self.context_step) * self.context_step
+        return padded
 
     def error_of(self, *numbers: str) -> float:
         """Half-width (90 %) of what some of its numbers may be off by together, relative."""

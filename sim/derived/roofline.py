@@ -10,7 +10,7 @@ queue, dispatch is added instead; a compiled graph is dispatched once for a whol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import hypot
 from typing import Final
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from costs.cost_model import Floats, Part, PartFacts, PartKind
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.model_shape import ModelShape, WeightFormat
+from hwprofiles.bounds import LONGEST_S
+from hwprofiles.model_shape import ModelShape, Number, WeightFormat
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
@@ -43,6 +44,7 @@ _PROMPTS: Final = ("prefill", "draft_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """At which a part's traffic and errors are told."""
+_TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
 def growth(rows: float) -> float:
@@ -66,7 +68,7 @@ class StoredModel:
     def __str__(self) -> str:
         return f"{self.shape.name} in {self.weights}"
 
-    def layer_bytes(self, rows: float, context: float) -> float:
+    def layer_bytes(self, rows: float, context: Number) -> Number:
         """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
         kv = (context + rows) * self.shape.kv_bytes_per_token(of_layers=1)
         return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
@@ -99,13 +101,12 @@ class RooflineCost:
     draft: StoredModel | None = None
     exits: tuple[int, ...] = ()
     num_devices: int = 1
-    _seconds: dict[tuple[Part, float, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
         if reason := self.missing(part, rows, contexts):
             raise OutOfRangeError(reason)
-        return np.array([self.one(part, rows, float(context)) for context in contexts.ravel()]).reshape(contexts.shape)
+        return self._times_s(part, rows, contexts)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -119,6 +120,10 @@ class RooflineCost:
         longest = float(contexts.max()) + rows
         if longest > model.shape.max_position:
             return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
+        slowest_s = self.one(part, rows, float(contexts.max()))
+        if slowest_s > LONGEST_S:
+            told = f"{part} takes {slowest_s / 3600:.3g} hours for {rows:g} row{'s' if rows > 1 else ''}"
+            return f"lane {self.device.name!r}: {told}; look through its numbers"
         return None
 
     def facts(self, part: Part) -> PartFacts:
@@ -127,41 +132,41 @@ class RooflineCost:
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        num_bytes, _, _ = self._work(part, model, 1, TYPICAL_CONTEXT)
+        num_bytes, _, _ = self._work(part, model, 1, _TYPICAL)
         source = f"roofline of {model} on {self.device.name}"
-        return PartFacts(self._relative_error(part, model), num_bytes / self.num_devices, source)
+        return PartFacts(self._relative_error(part, model), float(num_bytes) / self.num_devices, source)
 
     def one(self, part: Part, rows: float, context: float) -> float:
         """Seconds of one call at one context, in range."""
-        key = (part, self._padded(part, rows), self.device.padded_context(context))
-        if key not in self._seconds:
-            model = self._model(part)
-            assert model is not None, "asked for what is missing"
-            num_passes = key[1] if self._feeds_single_rows(part) else 1
-            rows_at_once = key[1] / num_passes
-            num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, key[2])
-            pass_s = self._roofline_s(num_bytes * growth(rows_at_once), flops, num_kernels)
-            self._seconds[key] = num_passes * pass_s + (num_passes - 1) * self.device.graph_s
-        return self._seconds[key]
+        return float(self._times_s(part, rows, np.array(context)))
+
+    def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        model, rows = self._model(part), self._padded(part, rows)
+        assert model is not None, "asked for what is missing"
+        num_passes = rows if self._feeds_single_rows(part) else 1
+        rows_at_once = rows / num_passes
+        num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, self.device.padded_context(contexts))
+        pass_s = self._roofline_s(num_bytes * growth(rows_at_once), flops, num_kernels)
+        return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
 
     def _feeds_single_rows(self, part: Part) -> bool:
         """Prompts are read in graphs of their own."""
         return self.device.feeds_single_rows and part.kind not in _PROMPTS
 
-    def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
+    def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:
         device = self.device
-        working_s = max(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
+        working_s = np.maximum(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
         dispatch_s = num_kernels * device.kernel_s
-        return max(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+        return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
-    def _work(self, part: Part, model: StoredModel, rows: float, context: float) -> tuple[float, float, int]:
-        """Bytes, FLOPs and kernels of a call, over all members."""
+    def _work(self, part: Part, model: StoredModel, rows: float, contexts: Floats) -> tuple[Floats, Floats, int]:
+        """Bytes, FLOPs and kernels of a call at each context, over all members."""
         depth = model.shape.num_layers
         few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
         num_layers = few.get(part.kind, depth)
         num_heads = int(part.kind in _WITH_HEAD)
-        num_bytes = num_layers * model.layer_bytes(rows, context) + num_heads * model.head_bytes
-        flops = num_layers * model.shape.layer_flops(rows, context) + num_heads * model.head_flops(rows)
+        num_bytes = num_layers * model.layer_bytes(rows, contexts) + num_heads * model.head_bytes
+        flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.head_flops(rows)
         return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
 
     def _relative_error(self, part: Part, model: StoredModel) -> float:
@@ -170,13 +175,13 @@ class RooflineCost:
         That is what a roofline leaves out, and what the time grows by with the errors of dispatch and of computing.
         """
         here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
-        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), TYPICAL_CONTEXT)
+        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), _TYPICAL)
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             num_bytes, flops, num_kernels = work
             kernels = num_kernels * (1 + dispatch)
             alone_s = self._roofline_s(num_bytes, flops * (1 + computing), kernels) - self._roofline_s(*work)
-            return abs(alone_s + dispatch * self.device.graph_s) / here
+            return abs(float(alone_s) + dispatch * self.device.graph_s) / here
 
         dispatch = moved(dispatch=self.device.dispatch_error)
         return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
@@ -189,7 +194,7 @@ class RooflineCost:
         if device.max_prompt is not None and rows > device.max_prompt:
             msg = f"{device.name} reads prompts of at most {device.max_prompt} tokens, not of {rows:g}"
             raise OutOfRangeError(msg)
-        return device.padded_context(rows)
+        return float(device.padded_context(np.array(rows)))
 
     def _model(self, part: Part) -> StoredModel | None:
         if part.kind in TARGET_PARTS:

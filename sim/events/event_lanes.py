@@ -1,11 +1,11 @@
-"""Lanes of the event world: what a method's verbs come to on the devices and links of a machine room.
+"""Lanes of the event world: what a method's verbs come to on the devices and links of a machine.
 
 Equal steps are one run, which ends at the next boundary if a message arrives.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simpy import Event
 
@@ -13,11 +13,17 @@ from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.events.machine_room import MachineRoom
+from sim.events.simulated_machine import SimulatedMachine
 from sim.events.simulated_sequence import SimulatedSequence, Steps
 from sim.machine.memory_pool import Run, Runs
 from sim.machine.reply import Reply
 from sim.machine.wake import Wake
+
+if TYPE_CHECKING:
+    from sim.events.simulated_batch import SimulatedBatch
+
+Decoded: TypeAlias = "SimulatedSequence | SimulatedBatch"
+"""What lanes decode: one sequence, or several that go through their rounds together."""
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -29,10 +35,10 @@ class SimulatedLanes:
     __slots__ = ("_sequence", "draft", "target")
 
     def __init__(self, sequence: SimulatedSequence) -> None:
-        room = MachineRoom(sequence)
+        machine = SimulatedMachine(sequence)
         self._sequence = sequence
-        self.target = SimulatedTargetLane(sequence, room)
-        self.draft = SimulatedDraftLane(sequence, room)
+        self.target = SimulatedTargetLane(sequence, machine)
+        self.draft = SimulatedDraftLane(sequence, machine)
 
     @property
     def unfinished(self) -> bool:
@@ -49,22 +55,22 @@ class SimulatedLanes:
 class SimulatedTargetLane:
     """See `decoding.lanes.TargetLane`."""
 
-    __slots__ = ("_room", "_sequence")
+    __slots__ = ("_decoded", "_machine")
 
-    def __init__(self, sequence: SimulatedSequence, room: MachineRoom) -> None:
-        self._sequence = sequence
-        self._room = room
+    def __init__(self, decoded: Decoded, machine: SimulatedMachine) -> None:
+        self._decoded = decoded
+        self._machine = machine
 
     def verify(self, window: Window) -> Event:
         """See `decoding.lanes.TargetLane`; the window is the one that the draft lane has replied."""
-        self._begin_round()
-        return self._verdict(self._sequence.costs.plan.widths.index(len(window.tokens)))
+        self._decoded.begin_round()
+        return self._verdict(self._decoded.segment_of(window))
 
     def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        self._begin_round()
-        reply = Reply(self._sequence.env)
-        self._room.target.submit(self._segment(0, reply, NO_SIGNAL, is_verdict=False))
+        self._decoded.begin_round()
+        reply = Reply(self._decoded.env)
+        self._machine.target.submit(self._segment(0, reply, NO_SIGNAL, is_verdict=False))
         return reply
 
     def stream(self, window: Window) -> Event:
@@ -75,41 +81,38 @@ class SimulatedTargetLane:
         """See `decoding.lanes.TargetLane`."""
         return self._verdict(1)
 
-    def _begin_round(self) -> None:
-        self._sequence.trace.begin_round(self._sequence.env.now)
-
     def _verdict(self, segment: int) -> Event:
         """Queue the segment after which the round is decided."""
-        reply = Reply(self._sequence.env)
-        self._room.target.submit(self._segment(segment, reply, self._sequence.verdict, is_verdict=True))
+        reply = Reply(self._decoded.env)
+        self._machine.target.submit(self._segment(segment, reply, self._decoded.verdict, is_verdict=True))
         return reply
 
     def _segment(self, segment: int, reply: Reply, value: Any, *, is_verdict: bool) -> Runs:
         """A segment of the round; the driver acts on a verdict when the host has handled it."""
-        sequence, costs = self._sequence, self._sequence.costs
-        run = Run(costs.segments_s[segment][sequence.place], segment)
+        decoded = self._decoded
+        run = Run(decoded.segment_s(segment), segment)
         yield run
-        if sequence.has_spans:
-            sequence.write_segment(segment, run)
-        replied_s = sequence.env.now + costs.target_half_s
-        reply.arrive_at(self._room.host.handled_s(replied_s) if is_verdict else replied_s, value)
+        if decoded.has_spans:
+            decoded.write_segment(segment, run)
+        replied_s = decoded.env.now + decoded.costs.target_half_s
+        reply.arrive_at(self._machine.host.handled_s(replied_s) if is_verdict else replied_s, value)
 
 
 class SimulatedDraftLane:
     """See `decoding.lanes.DraftLane`. It has one operation at a time, since methods wait for each window."""
 
-    __slots__ = ("_branches", "room", "sequence")
+    __slots__ = ("_branches", "decoded", "machine")
 
-    def __init__(self, sequence: SimulatedSequence, room: MachineRoom) -> None:
-        self.sequence = sequence
-        self.room = room
+    def __init__(self, decoded: Decoded, machine: SimulatedMachine) -> None:
+        self.decoded = decoded
+        self.machine = machine
         self._branches: SimulatedBranches | None = None
 
     def rollout(self, verdict: Verdict | None = None) -> Event:
         """See `decoding.lanes.DraftLane`."""
-        reply = Reply(self.sequence.env)
+        reply = Reply(self.decoded.env)
         told_in_s = 0.0 if verdict is None else self.tell(verdict)
-        self.room.draft.submit(self.window(self.sequence.rollout(verdict), reply), after_s=told_in_s)
+        self.machine.draft.submit(self.window(self.decoded.rollout(verdict), reply), after_s=told_in_s)
         return reply
 
     def branch(self, window: Window) -> SimulatedBranches:  # noqa: ARG002
@@ -124,22 +127,20 @@ class SimulatedDraftLane:
 
     def tell(self, verdict: Verdict) -> float:
         """Send a verdict to the lane: after how long it has crossed."""
-        sequence, num_accepted = self.sequence, verdict.num_accepted
-        num_bytes, now_s = sequence.costs.messages.verdict_bytes[num_accepted], sequence.env.now
-        return sequence.send(self.room.to_draft, num_bytes, now_s, num_accepted + 1) - now_s
+        decoded, now_s = self.decoded, self.decoded.env.now
+        return decoded.send(self.machine.to_draft, decoded.verdict_message(verdict), now_s) - now_s
 
     def window(self, steps: Steps | None, reply: Reply) -> Runs:
         """The steps that the next window still needs, after which it is replied."""
-        sequence, costs = self.sequence, self.sequence.costs
+        decoded = self.decoded
         if steps is not None:
             run = Run(steps.seconds, steps.kind)
             yield run
-            if sequence.has_spans:
-                sequence.write_steps(steps, run)
-        window, sent_s = sequence.window, sequence.env.now + costs.draft_half_s
-        num_drafted = len(window.tokens)
-        num_bytes = costs.messages.window_bytes[num_drafted]
-        reply.arrive_at(sequence.send(self.room.to_target, num_bytes, sent_s, num_drafted), window)
+            if decoded.has_spans:
+                decoded.write_steps(steps, run)
+        sent_s = decoded.env.now + decoded.costs.draft_half_s
+        arrives_s = decoded.send(self.machine.to_target, decoded.window_message(), sent_s)
+        reply.arrive_at(arrives_s, decoded.window)
 
 
 class SimulatedBranches:
@@ -152,38 +153,39 @@ class SimulatedBranches:
 
     __slots__ = (
         "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_most", "_num_steps",
-        "_place", "_plan", "_reads_last", "_reply", "_run", "_verdict",
+        "_plan", "_reads_first", "_reply", "_run", "_seconds_of", "_step_s", "_verdict",
     )  # fmt: skip
 
     def __init__(self, lane: SimulatedDraftLane) -> None:
-        sequence, schedule = lane.sequence, lane.sequence.schedule
+        decoded, schedule = lane.decoded, lane.decoded.schedule
         self._lane = lane
-        self._place = sequence.place
-        self._plan = sequence.costs.plan
+        self._seconds_of = decoded.branch_step_s()
+        self._step_s = 0.0
+        self._plan = decoded.costs.plan
         self._exit_left = self._most = self._plan.branch_steps
         self._draft_left = 0 if schedule.root_source == "exit" else self._most
-        self._is_read = self._reads_last = not schedule.exit_features
+        self._is_read, self._reads_first = not schedule.exit_features, decoded.reads_first
         self._run: Run | None = None
         self._num_steps = 0
         self._has_joined = self._is_stopped = False
-        self._verdict = sequence.verdict
+        self._verdict = decoded.verdict
         self._reply: Reply | None = None
-        lane.room.draft.submit(self._runs())
+        lane.machine.draft.submit(self._runs())
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        lane, sequence = self._lane, self._lane.sequence
-        costs, now_s = sequence.costs, sequence.env.now
-        arrives_s = sequence.send(lane.room.to_draft, costs.messages.exit_bytes, now_s, self._plan.segments[0].rows)
-        Wake(sequence.env, arrives_s - now_s + costs.draft_half_s, self._join)
+        lane, decoded = self._lane, self._lane.decoded
+        now_s = decoded.env.now
+        arrives_s = decoded.send(lane.machine.to_draft, decoded.exit_message(), now_s)
+        Wake(decoded.env, arrives_s - now_s + decoded.costs.draft_half_s, self._join)
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
-        sequence = self._lane.sequence
+        decoded = self._lane.decoded
         self._verdict = verdict
-        reply = self._reply = Reply(sequence.env)
+        reply = self._reply = Reply(decoded.env)
         told_in_s = self._lane.tell(verdict)
-        Wake(sequence.env, told_in_s + sequence.costs.draft_half_s, self.stop)
+        Wake(decoded.env, told_in_s + decoded.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
@@ -199,28 +201,28 @@ class SimulatedBranches:
         """A message has arrived."""
         lane, run = self._lane, self._run
         if run is None:
-            lane.room.draft.resume()
+            lane.machine.draft.resume()
         elif run.what != "last_drafted":
-            step_s = lane.sequence.costs.step_s[run.what][self._place]
-            self._num_steps = lane.room.draft.cut(run, step_s)
+            self._num_steps = lane.machine.draft.cut(run, self._step_s)
 
     def _runs(self) -> Runs:
         """Steps until they are stopped, then what the next window still needs."""
-        lane, sequence = self._lane, self._lane.sequence
-        step_s, place = sequence.costs.step_s, self._place
+        lane, decoded = self._lane, self._lane.decoded
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
             if not self._num_steps:
                 yield None
                 continue
-            run = self._run = Run(self._num_steps * step_s[kind][place], kind)
+            self._step_s = self._seconds_of(kind)
+            run = self._run = Run(self._num_steps * self._step_s, kind)
             yield run
             self._run, num_steps = None, self._num_steps
             if not num_steps:
                 continue
-            if sequence.has_spans:
-                sequence.write_steps(sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, place), run)
-            self._reads_last = False
+            if decoded.has_spans:
+                done = Steps.equal(kind, Work.BRANCH_STEP, num_steps, self._step_s, self._plan.step_rows[kind])
+                decoded.write_steps(done, run)
+            self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps
             if kind in EXIT_STEPS:
@@ -228,12 +230,12 @@ class SimulatedBranches:
                 self._is_read = True
         if self._reply is not None:
             left = {FROM_DRAFT: self._draft_left, FROM_EXIT: self._exit_left}
-            steps = sequence.next_window(self._verdict, left, is_read=self._is_read)
+            steps = decoded.next_window(self._verdict, left, is_read=self._is_read)
             yield from lane.window(steps, self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""
-        if self._reads_last:
+        if self._reads_first:
             return "last_drafted", 1
         kind: StepKind
         if not self._has_joined:

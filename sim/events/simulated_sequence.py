@@ -79,6 +79,15 @@ class Steps(NamedTuple):
     rows: tuple[int, ...] = ()
     guesses: tuple[int, ...] = ()
 
+    @classmethod
+    def equal(cls, kind: StepKind, work: Work, num_steps: int, step_s: float, rows: int) -> Steps:
+        """Steps that are all alike."""
+        return cls(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
+
+
+Message = tuple[float, int]
+"""What crosses between lanes: its bytes, and the rows that its span tells."""
+
 
 class SimulatedSequence:
     """A sequence under one schedule; its lanes share it.
@@ -87,11 +96,12 @@ class SimulatedSequence:
         place: index of the round's context and pace in the lists of `costs`.
         window, verdict: of the round under way, as the models decide it.
         has_spans: whether work is written to the trace, and not only rounds.
+        reads_first: whether the draft reads the window's last token before the branches of a round begin.
     """
 
     __slots__ = (
         "_context", "_guesses", "_last_branch", "_next_branch", "_prompt", "_rounds", "_sequence", "costs", "env",
-        "has_spans", "place", "schedule", "trace", "unfinished", "verdict", "window",
+        "has_spans", "place", "reads_first", "schedule", "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +119,7 @@ class SimulatedSequence:
         self.schedule = schedule
         self.costs = costs
         self.has_spans = has_spans
+        self.reads_first = not schedule.exit_features
         self.trace = Trace(world="simulated")
         self.unfinished = True
         self._context, self._prompt = answers.prompt_length - 1, prompt
@@ -119,6 +130,41 @@ class SimulatedSequence:
         self._last_branch = MISS
         tokens = (NO_TOKEN,) * answers.prompt_length
         self._sequence = DecodedSequence(tokens, max_new_tokens=answers.num_tokens, eos_token_ids=())
+
+    def begin_round(self) -> None:
+        """A window is handed to the target now."""
+        self.trace.begin_round(self.env.now)
+
+    def segment_of(self, window: Window) -> int:
+        """Which of the plan's segments verifies a window."""
+        return self.costs.plan.widths.index(len(window.tokens))
+
+    def segment_s(self, segment: int) -> float:
+        """Seconds of an operation of the target in the round under way."""
+        return self.costs.segments_s[segment][self.place]
+
+    def branch_step_s(self) -> Callable[[StepKind], float]:
+        """Seconds of a step of each kind of branches that start now, also when the round has ended."""
+        step_s, place = self.costs.step_s, self.place
+        return lambda kind: step_s[kind][place]
+
+    def slowdown(self, segment: int | str, kind: int | str) -> tuple[float, float]:
+        """How many times as long an operation of the target and a step of the draft take at once."""
+        target, draft = self.costs.slowdowns[segment][kind]
+        return target[self.place], draft[self.place]
+
+    def verdict_message(self, verdict: Verdict) -> Message:
+        """A verdict on its way to the draft."""
+        return self.costs.messages.verdict_bytes[verdict.num_accepted], verdict.num_accepted + 1
+
+    def exit_message(self) -> Message:
+        """An exit's signal on its way to the draft."""
+        return self.costs.messages.exit_bytes, self.costs.plan.segments[0].rows
+
+    def window_message(self) -> Message:
+        """The next window on its way to the target."""
+        num_drafted = len(self.window.tokens)
+        return self.costs.messages.window_bytes[num_drafted], num_drafted
 
     def commit(self, window: Window, verdict: Verdict) -> None:
         """End the round and go on to the next."""
@@ -164,18 +210,11 @@ class SimulatedSequence:
             return self._guessed(FINISH_STEP, self.costs.plan.branch_steps - num_steps)
         if not num_steps:
             return None
-        return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
+        return Steps.equal("one_row", FINISH_STEP, num_steps, self.costs.step_s["one_row"][self.place], 1)
 
-    def equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
-        """Steps of one kind, in the context at `place`."""
-        step_s = self.costs.step_s[kind][place]
-        if not self.has_spans:
-            return Steps(kind, work, num_steps * step_s)
-        rows = self.costs.plan.step_rows[kind]
-        return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
-
-    def send(self, path: Path, num_bytes: float, sent_s: float, rows: int) -> float:
-        """A message of the sequence over a path on which no other comes in between: when it arrives."""
+    def send(self, path: Path, message: Message, sent_s: float) -> float:
+        """When a message arrives that is sent then, on a path on which no other comes in between."""
+        num_bytes, rows = message
         if not self.has_spans:
             return path.arrival_s(num_bytes, sent_s)
         for link in path.links:

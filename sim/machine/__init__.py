@@ -1,1 +1,1 @@
-"""The parts of a machine room, each of use alone in any SimPy program: devices, memory, links, collectives, a host."""
+"""The parts of a simulated machine, each of use alone in any SimPy program: devices, memory, links, a host."""

@@ -101,12 +101,12 @@ def test_arrays_say_of_every_text_on_any_platform_what_events_say(
         draft=DRAFT,
         lanes=list(dict.fromkeys((target, draft))),
         exits=(EXIT_LAYER,),
-        max_context=TEXTS.prompt_length + TEXTS.num_tokens,
     )
-    profile = derived_profile(platform, demand).profile
-    evaluator = Evaluator(profile, acceptance)
+    known = derived_profile(platform, demand)
+    evaluator = Evaluator(known.profile, acceptance, costs=known.costs)
     assume(evaluator.missing(schedule) is None)
-    told, played = evaluator.predict(schedule), simulate(schedule, profile, acceptance, trace=False)
+    told = evaluator.predict(schedule)
+    played = simulate(schedule, known.profile, acceptance, trace=False, costs=known.costs)
     assert [trace.decode_s for trace in played] == pytest.approx(told.prompt_decode_s, abs=TOLERANCE_S)
     assert told.num_rounds == metrics.num_rounds(played)
     assert told.e2e_s == pytest.approx(metrics.e2e_s(played), abs=TOLERANCE_S)

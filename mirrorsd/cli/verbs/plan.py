@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.ranked_schedules import PlannedSchedule
     from sim.acceptance.assumed import AssumedAcceptance
-    from sim.batch.batch_prediction import BatchPrediction
+    from sim.batch_prediction import BatchPrediction
 
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
@@ -125,7 +125,7 @@ def plan(
 def _batch_sizes(text: str | None) -> tuple[int, ...]:
     """What `--batch` asks for; nothing without."""
     from decoding.errors import ConfigError, shown
-    from sim.batch.batch_prediction import MAX_BATCH
+    from sim.batch_prediction import MAX_BATCH
 
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= MAX_BATCH)]

@@ -17,7 +17,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(
             module,
             "comparer",
-            lambda profile, rate: lambda one, plain: known_to(error, ratio(one, rate)),
+            lambda profile, rate, costs: lambda one, plain: known_to(error, ratio(one, rate)),
         )
         return acceptance_needed(schedules, "plain", None, lambda rate: rate, now=now)
 

@@ -80,7 +80,7 @@ def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
     at_once = [one for one in plan.ranking if one.schedule.traits.overlaps]
     choice = plan_batches(replace(plan, ranking=(*at_once, plan.plain)), (2,)).choices[2]
     assert choice.drafting.schedule.traits.overlaps
-    assert choice.pair == LanePair("gpu", "cpu")
+    assert choice.pair == at_once[0].pair == LanePair("gpu", "gpu#2")
 
 
 def test_the_answer_in_words_says_where_to_switch_off(batches):

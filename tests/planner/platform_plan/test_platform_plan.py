@@ -3,6 +3,8 @@ from dataclasses import replace
 
 import pytest
 
+from costs.prices import Prices
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import PlanError
 from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
@@ -76,16 +78,17 @@ def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake
     profile, record = lunar_lake.profile, lunar_lake.question.record
     context = sum(record.contexts) / len(record.contexts)
     slow = next(one for one in lunar_lake.ranking if one.pair.draft == "npu" and one.schedule.traits.overlaps)
-    window, npu = slow.schedule.num_speculative_tokens, profile.lane("npu")
-    drafting_s = window * (npu.dispatch_s + npu.draft_s(1, context))
-    verify_s = profile.lane("gpu").verify_s(profile.num_layers, window + 1, context)
+    prices, window = Prices(profile, lunar_lake.costs), slow.schedule.num_speculative_tokens
+    drafting_s = window * (profile.lane("npu").dispatch_s + prices.calls_s("npu", {DRAFT_STEP: 1}, 1, context))
+    passed = {LAYER: profile.num_layers, LM_HEAD: 1}
+    verify_s = prices.calls_s("gpu", passed, window + 1, context)
     longer_s = max(drafting_s, verify_s)
     assert slow.bound == pytest.approx((window + 1) * lunar_lake.plain.tpot_s / longer_s, rel=1e-3)
     widest = max(
         (one for one in lunar_lake.ranking if one.pair == slow.pair and one.schedule.traits.overlaps),
         key=lambda one: one.schedule.num_speculative_tokens,
     )
-    assert widest.bound < 8 * lunar_lake.plain.tpot_s / profile.lane("gpu").verify_s(profile.num_layers, 8, context)
+    assert widest.bound < 8 * lunar_lake.plain.tpot_s / prices.calls_s("gpu", passed, 8, context)
 
 
 def test_what_nobody_measured_of_a_few_rows_widens_every_interval_but_that_of_plain_decoding(lunar_lake):
@@ -103,7 +106,8 @@ def test_rates_alone_come_with_the_default_alternatives_and_exits():
 
 def test_its_predictions_are_those_of_the_simulator(lunar_lake):
     for one in lunar_lake.ranking[::40]:
-        assert predict(one.schedule, lunar_lake.profile, lunar_lake.question.record).tpot_s == one.tpot_s
+        found = predict(one.schedule, lunar_lake.profile, lunar_lake.question.record, costs=lunar_lake.costs)
+        assert found.tpot_s == one.tpot_s
 
 
 def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):

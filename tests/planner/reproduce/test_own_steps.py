@@ -72,7 +72,10 @@ def test_arms_are_what_the_world_gives_on_drawn_texts(fitted, setup):
             stream_rates=(found.rate,) * 2,
         )
         alone, *others = evaluate(
-            [setup.plain, setup.streaming(setup.in_turn), setup.streaming(setup.mirror)], plain, acceptance
+            [setup.plain, setup.streaming(setup.in_turn), setup.streaming(setup.mirror)],
+            plain.profile,
+            acceptance,
+            costs=plain.costs,
         )
         speedups.append([alone.tpot_s / other.tpot_s for other in others])
     assert np.mean(speedups, axis=0) == pytest.approx([found.in_turn, found.mirror], rel=0.02)

@@ -62,13 +62,15 @@ def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, 
     found = Arms.of(setup, constants)
     texts = Texts(num_texts=32, num_tokens=384, prompt_length=PROMPT_TOKENS - 384)
     acceptance = Bernoulli(rate, texts=texts, exit_coverage={setup.exit_layer: (coverage,) * EXIT_TOP_K})
-    for profile, in_turn, mirror in zip(
+    for known, in_turn, mirror in zip(
         setup.profiles(constants),
         (found.in_turn, found.in_turn_streaming),
         (found.mirror, found.mirror_streaming),
         strict=True,
     ):
-        plain, *others = evaluate([setup.plain, setup.in_turn, setup.mirror], profile, acceptance)
+        plain, *others = evaluate(
+            [setup.plain, setup.in_turn, setup.mirror], known.profile, acceptance, costs=known.costs
+        )
         for arm, prediction in zip((in_turn, mirror), others, strict=True):
             expected = float(found.speedup(arm, np.array([rate]), coverage)[0])
             assert plain.tpot_s / prediction.tpot_s == pytest.approx(expected, rel=0.02)

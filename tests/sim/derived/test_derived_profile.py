@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from costs.collectives import all_gather_s, all_reduce_s
 from costs.cost_model import Part
-from costs.group_cost import cost_of
+from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
@@ -17,7 +17,7 @@ from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.derived.derived_contention import POOL_EFFICIENCY
-from sim.derived.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
+from sim.derived.derived_profile import Demand, derived_profile, device_group, speed_on
 from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
 from sim.world import simulate
@@ -47,13 +47,12 @@ def platform(**changes):
     return Platform.model_validate(data | changes)
 
 
-def demand(lanes, *, target="qwen3-8b", max_context=512):
+def demand(lanes, *, target="qwen3-8b"):
     return Demand(
         target=StoredModel(shape=model_shape(target), weights="int4"),
         draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
         lanes=lanes,
         exits=(18,),
-        max_context=max_context,
     )
 
 
@@ -66,16 +65,6 @@ SCHEDULES = [
     {"method": "mirror", "num_speculative_tokens": 3, "root_source": "draft", "draft_top_k": 2},
     {"method": "mirror", "num_speculative_tokens": 2, "root_source": "exit", "exit_layer": 20, "exit_top_k": 2},
 ]
-
-
-def test_tables_hold_what_the_roofline_says_at_their_own_places():
-    asked = demand(ALL)
-    profile = derived_profile(platform(), asked).profile
-    cost = lane_cost(platform(), asked, "gpu0")
-    lane = profile.lane("gpu0")
-    for rows, context in ((1, 0), (7, 512), (64, 128)):
-        assert lane.draft_s(rows, context) == pytest.approx(cost.one(Part("draft_step"), rows, context), rel=1e-12)
-        assert lane.layer.at(rows, context) == pytest.approx(cost.one(Part("layer"), rows, context), rel=1e-12)
 
 
 def test_lanes_of_one_device_never_work_at_the_same_time():
@@ -106,15 +95,15 @@ def test_a_group_exchanges_over_the_slowest_way_of_its_ring():
 
 def test_a_tensor_parallel_layer_waits_for_two_all_reduces_and_a_head_for_one_gather():
     asked = demand(["gpus"])
-    lane = derived_profile(platform(), asked).profile.lane("gpus")
+    found = derived_profile(platform(), asked)
+    cost = GroupCost(found.costs["gpus"], found.profile.lane("gpus").group)
     link = {"latency_s": 1e-5, "bytes_per_s": 1e10}
     states, candidates = 3 * 4096 * 2, 3 * 2 * 8
     reduce_s = min(all_reduce_s(states, 2, algorithm=one, **link) for one in ("ring", "tree"))
     gather_s = all_gather_s(candidates, 2, algorithm="tree", **link)
     for kind, waits_s in (("layer", 2 * reduce_s), ("lm_head", gather_s), ("draft_step", 56 * reduce_s + gather_s)):
-        share_s = lane_cost(platform(), asked, "gpus").one(Part(kind), 3, 0)
-        found = cost_of(lane).seconds(Part(kind), 3, np.zeros(1))[0]
-        assert found == pytest.approx(share_s + waits_s, abs=1e-9)
+        share_s = found.costs["gpus"].one(Part(kind), 3, 0)
+        assert cost.seconds(Part(kind), 3, np.zeros(1))[0] == pytest.approx(share_s + waits_s, abs=1e-9)
 
 
 def test_parallel_tracks_meet_after_every_segment_only():
@@ -136,7 +125,7 @@ def test_two_streams_cost_each_other_what_the_sheet_says_and_at_least_fair_share
     assert min(streams.slowdown) >= 1.2
     assert streams.relative_error > 0.08
     assert "two streams" in streams.source
-    assert found.profile.lane("gpu0#2").layer.seconds == found.profile.lane("gpu0").layer.seconds
+    assert found.costs["gpu0#2"].one(Part("layer"), 1, 0) == found.costs["gpu0"].one(Part("layer"), 1, 0)
     assert found.profile.link("gpu0", "gpu0#2").latency_s == 0
     assert "gpu0.two_streams_slowdown" in {one.field for one in found.assumptions}
     assert found.profile.contention_of("gpu1", "gpu0#2") is None, "they share nothing"
@@ -193,12 +182,13 @@ PLAYED = [
 
 @pytest.mark.parametrize(("lanes", "asked"), PLAYED)
 def test_both_simulated_worlds_play_a_derived_profile_alike(lanes, asked):
-    profile = derived_profile(platform(), demand(ALL, max_context=128)).profile
+    known = derived_profile(platform(), demand(ALL))
+    profile, costs = known.profile, known.costs
     others = {} if asked["method"] == "autoregressive" else {"draft_lane": lanes[1], "drafter": profile.drafter}
     schedule = Schedule(target_lane=lanes[0], **others, **asked | ({"exit_layer": 18} if "exit_layer" in asked else {}))
     acceptance = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={18: (0.3, 0.4)})
-    played = simulate(schedule, profile, acceptance, trace=False)
-    found = predict(schedule, profile, acceptance)
+    played = simulate(schedule, profile, acceptance, trace=False, costs=costs)
+    found = predict(schedule, profile, acceptance, costs=costs)
     assert [trace.decode_s for trace in played] == pytest.approx(found.prompt_decode_s, abs=1e-9)
 
 
@@ -270,22 +260,21 @@ def test_more_bandwidth_or_more_flops_slow_a_schedule_by_no_more_than_a_step_und
     )
     schedule = Schedule(**lanes, **asked)
 
-    def profile_of(machine):
+    def known_of(machine):
         demand = Demand(
             target=StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
             draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
             lanes=["gpu", draft_lane],
             exits=(20,),
-            max_context=128,
         )
-        return derived_profile(machine, demand).profile
+        return derived_profile(machine, demand)
 
-    slow, fast = profile_of(before), profile_of(after)
-    now, then = (predict(schedule, one, ACCEPTANCE) for one in (slow, fast))
+    slow, fast = known_of(before), known_of(after)
+    now, then = (predict(schedule, one.profile, ACCEPTANCE, costs=one.costs) for one in (slow, fast))
     step_s = 0.0
     if schedule.traits.overlaps:
         roots = max(sum(schedule.exit_roots_per_row), sum(schedule.draft_roots_per_row))
-        step_s = 2 * fast.lane(draft_lane).draft_s(roots, 128)  # of a memory that two share each has half at least
+        step_s = 2 * fast.costs[draft_lane].one(Part("draft_step"), roots, 128)  # a memory of two: half each
     assert then.tpot_s <= now.tpot_s * (1 + 1e-9) + step_s / then.mean_acceptance_length
 
 
@@ -296,22 +285,11 @@ def slow(bytes_per_s):
     return Platform.model_validate(data)
 
 
-def test_rows_that_take_more_than_an_hour_are_no_part_of_a_table():
-    """A layer of many rows, and reading a long prompt: what takes less is priced all the same."""
-    profile = derived_profile(slow(1e7), demand(["gpu0"], max_context=4096)).profile
-    lane, fast = (
-        profile.lane("gpu0"),
-        derived_profile(platform(), demand(["gpu0"], max_context=4096)).profile.lane("gpu0"),
-    )
-    assert all(time_s <= LONGEST_S for line in lane.layer.seconds for time_s in line)
-    assert lane.layer.rows[0] == 1
-    assert lane.prefill is None or lane.prefill.rows[-1] < fast.prefill.rows[-1]
-
-
 @pytest.mark.parametrize("bytes_per_s", [1.0, 1e3])
 def test_a_machine_on_which_a_layer_takes_hours_is_refused_in_words(bytes_per_s):
-    with pytest.raises(ProfileError, match=r"lane 'gpu0': .* takes .* hours for one row; look through its numbers"):
-        derived_profile(slow(bytes_per_s), demand(["gpu0"]))
+    found = derived_profile(slow(bytes_per_s), demand(["gpu0"]))
+    with pytest.raises(ProfileError, match=r"lane 'gpu0': .* takes .* hours for 1 row; look through its numbers"):
+        predict(Schedule(method="autoregressive", target_lane="gpu0"), found.profile, ACCEPTANCE, costs=found.costs)
 
 
 def test_what_no_profile_can_hold_is_refused_in_words():

@@ -1,26 +1,28 @@
-"""Batches in the simulated world: as a play of every sequence by hand has it, and what they are for."""
+"""Batches in the simulated world: their rule, the sequence alone that a batch of one is, and what they are for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LatencyTable, Profile
+from hwprofiles.model_shape import model_shape
+from hwprofiles.platform import load_platform
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LatencyTable, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch.batch_prediction import best_by_batch, predict_batch, switch_off_at
+from sim.batch_prediction import best_by_batch, predict_batch, switch_off_at
+from sim.derived.derived_profile import Demand, derived_profile
+from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
-from tests.sim.batch.by_hand import ByHand
-from tests.sim.test_block_drafters import block
+from tests.sim.playing import by_rows
 from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
 from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
@@ -29,6 +31,7 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8
 PARTS = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
+OF_SEVERAL = ("exit", "heads", "streams")
 
 
 def tall(profile: Profile) -> Profile:
@@ -52,79 +55,81 @@ def tall(profile: Profile) -> Profile:
     return profile.model_copy(update={"lanes": lanes, "memory_pool_bytes_per_s": None})
 
 
-@given(schedules(), profiles(), st.lists(records(), min_size=1, max_size=2), st.integers(1, 5))
-@settings(max_examples=300, deadline=None)
-def test_a_batch_is_what_playing_every_sequence_by_hand_comes_to(
-    schedule: Schedule, profile: Profile, several: list[AcceptanceRecord], size: int
-) -> None:
-    profile = tall(profile)
-    prompts = tuple(prompt for record in several for prompt in record.prompts)
-    record = replace(several[0], prompts=prompts, max_new_tokens=30)
-    found, by_hand = predict_batch(schedule, profile, record, batch_size=size), ByHand(schedule, profile, record, size)
-    assert found.decode_s == pytest.approx(by_hand.decode_s(), abs=TOLERANCE_S)
-    assert found.tpot_s * found.num_tokens == pytest.approx(by_hand.own_s, abs=TOLERANCE_S)
-    assert (found.num_passes, found.mean_rows) == (by_hand.num_passes, by_hand.num_rows / by_hand.num_passes)
-
-
-@given(profiles(), records(), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1.0, 30.0]))
-@settings(max_examples=150, deadline=None)
-def test_so_it_is_with_features_however_slowly_they_are_read(
-    profile: Profile, record: AcceptanceRecord, width: int, size: int, num_streams: int, slower: float
-) -> None:
-    """Read by sequences without a window, and by those whose branches have not begun: long after the exit's message."""
-    draft = tall(profile).lanes[1]
-    assert draft.draft_step_features is not None
-    seconds = tuple(tuple(slower * one for one in row) for row in draft.draft_step_features.seconds)
-    slow = draft.model_copy(
-        update={"draft_step_features": draft.draft_step_features.model_copy(update={"seconds": seconds})}
-    )
-    profile = profile.model_copy(update={"lanes": (tall(profile).lanes[0], slow), "memory_pool_bytes_per_s": None})
-    schedule = mirror("exit", num_tokens=width, exit_top_k=3, exit_features=True, draft_streams=num_streams)
-    found = predict_batch(schedule, profile, record, batch_size=size)
-    assert found.decode_s == pytest.approx(ByHand(schedule, profile, record, size).decode_s(), abs=TOLERANCE_S)
-
-
-@given(profiles(), st.integers(1, 4), st.floats(0, 1), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
-def test_so_it_is_with_drafters_of_blocks(profile: Profile, num_tokens: int, rate: float, size: int) -> None:
-    record = Bernoulli(rate, texts=Texts(num_texts=3, num_tokens=20, prompt_length=2), blocks=("head",)).record
-    schedule = block(num_tokens)
-    found = predict_batch(schedule, tall(profile), record, batch_size=size)
-    assert found.decode_s == pytest.approx(ByHand(schedule, tall(profile), record, size).decode_s(), abs=TOLERANCE_S)
-
-
-@given(schedules(), profiles(contended=False), records())
-@settings(max_examples=80, deadline=None)
+@given(schedules(), profiles(paced=False), records())
+@settings(max_examples=120, deadline=None)
 def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
-    """All but mirror, where a sequence alone would rather wait for its window than go on without one."""
-    assume(not schedule.traits.overlaps)
-    one, batch = predict(schedule, profile, record), predict_batch(schedule, profile, record, batch_size=1)
+    one, batch = predict(schedule, tall(profile), record), predict_batch(schedule, tall(profile), record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
     assert batch.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
     assert batch.mean_acceptance_length == one.mean_acceptance_length
 
 
-@pytest.mark.parametrize("source", ["exit", "draft", "hybrid"])
-@given(profiles(contended=False, paced=False), st.floats(0, 1), st.integers(1, 4), st.booleans(), st.integers(0, 2))
+@given(schedules(), profiles(contended=False, paced=False), records(), st.integers(2, 4))
 @settings(max_examples=60, deadline=None)
-def test_so_it_is_with_branches_that_are_always_hit(
-    source: str, profile: Profile, rate: float, width: int, of_exit: bool, num_streams: int
+def test_equal_sequences_go_through_the_rounds_of_one(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord, size: int
 ) -> None:
-    """Of both sources the draft's or (`of_exit`) the exit's; of the exit with features or not."""
-    record = Bernoulli(
-        rate,
-        texts=Texts(num_texts=2, num_tokens=20, prompt_length=2),
-        feature_rates=rate,
-        alternative_rates=(0.0, 0.0) if of_exit and source == "hybrid" else (1.0, 1.0),
-        exit_coverage={4: (1.0, 1.0)},
-        stream_rates=(rate, rate),
+    """On lanes where rows, contexts and messages are free; so they all hit, or all draft afresh."""
+    free = without_rows(tall(profile))
+    equal = replace(record, prompts=record.prompts[:1] * size)
+    alone = predict(schedule, free, replace(record, prompts=record.prompts[:1]))
+    together = predict_batch(schedule, free, equal, batch_size=size)
+    assert together.decode_s == pytest.approx(alone.decode_s, abs=TOLERANCE_S)
+    assert together.num_passes == alone.num_rounds
+
+
+def without_rows(profile: Profile) -> Profile:
+    """The same machine, with the first time of every table for any rows and context, and no links."""
+
+    def flat(table: LatencyTable | None) -> LatencyTable | None:
+        if table is None:
+            return None
+        first = ((table.seconds[0][0],),)
+        return table.model_copy(update={"rows": (1, 5000), "contexts": (0,), "seconds": first * 2})
+
+    lanes = tuple(
+        one.model_copy(
+            update={name: flat(getattr(one, name)) for name in (*PARTS, "draft_start")}
+            | {name: {key: flat(table) for key, table in getattr(one, name).items()} for name in OF_SEVERAL}
+        )
+        for one in profile.lanes
     )
-    features = of_exit and source == "exit"
-    top_k = {f"{one}_top_k": 2 for one in ("exit", "draft") if source in (one, "hybrid")}
-    schedule = mirror(source, num_tokens=width, draft_streams=num_streams, exit_features=features, **top_k)
-    found, alone = predict_batch(schedule, profile, record, batch_size=1), predict(schedule, profile, record)
-    assert alone.reuse_rate == 1
-    assert found.decode_s == pytest.approx(alone.decode_s, abs=TOLERANCE_S)
+    return profile.model_copy(update={"lanes": lanes, "links": ()})
+
+
+LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
+    ("autoregressive", 1): 149.71938309902285,
+    ("autoregressive", 4): 549.6581453526065,
+    ("autoregressive", 32): 3916.6162654863583,
+    ("speculative", 1): 201.38675037536987,
+    ("speculative", 4): 689.6121488085428,
+    ("speculative", 32): 4572.864380369658,
+}
+
+
+@pytest.mark.parametrize(("method", "size"), LOCK_STEP)
+def test_plain_and_synchronous_decoding_go_in_lock_step(method: str, size: int) -> None:
+    models = {"target": "qwen3-14b", "draft": "qwen3-0.6b"}
+    stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
+    known = derived_profile(load_platform("h200"), Demand(**stored, lanes=["gpu"], exits=()))
+    texts = Texts(num_texts=32, num_tokens=64, prompt_length=500)
+    drafts = {"draft_lane": "gpu", "drafter": "qwen3-0.6b", "num_speculative_tokens": 3}
+    schedule = Schedule(method=method, target_lane="gpu", **(drafts if method == "speculative" else {}))
+    record = Bernoulli(0.6, texts=texts, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.4, 0.5)}).record
+    found = predict_batch(schedule, known.profile, record, batch_size=size, costs=known.costs)
+    assert found.tokens_per_s == pytest.approx(LOCK_STEP[method, size], rel=1e-9)
+
+
+def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows() -> None:
+    """A second for every row of the target, half a one for every step of the draft, one byte a second on the link."""
+    target = lane("target", layer=0.0).model_copy(update={"lm_head": by_rows(*map(float, range(1, 33)))})
+    link = LinkProfile(lanes=("target", "draft"), latency_s=3.0, bytes_per_s=1.0, source="by hand")
+    profile = machine(target, lane("draft", draft_step=0.5), links=(link,))
+    texts = Texts(num_texts=2, num_tokens=3, prompt_length=2)
+    found = predict_batch(speculative(2), profile, Bernoulli(1.0, texts=texts), batch_size=2)
+    rollout_s, window_s = 2 * 0.5, 3 + 2 * 2 * BYTES_PER_CANDIDATE
+    assert found.decode_s == pytest.approx(rollout_s + window_s + 2 * 3)
+    assert (found.num_passes, found.mean_rows) == (1, 6)
 
 
 def test_equal_sequences_cost_no_more_than_one_where_rows_are_free() -> None:
@@ -137,12 +142,23 @@ def test_equal_sequences_cost_no_more_than_one_where_rows_are_free() -> None:
     assert (alone.mean_rows, together.mean_rows) == (4, 32)
 
 
-def test_a_sequence_without_a_branch_verifies_a_single_row() -> None:
-    """Nothing is covered: after the first window no round has one, and all rounds but the first commit one token."""
+def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goes_on() -> None:
+    """The first text's outcomes are covered and the second one's are not: it goes on token by token."""
+    texts = Texts(num_texts=1, num_tokens=12)
+    [sure] = Bernoulli(1.0, texts=texts, exit_coverage={4: (1.0,)}).record.prompts
+    missing = Bernoulli(1.0, texts=texts, exit_coverage={4: (0.0,)}).record
+    both = replace(missing, prompts=(sure, *missing.prompts))
+    found = predict_batch(mirror("exit", num_tokens=3), machine(), both, batch_size=2)
+    hits, misses = 3, 2  # rounds of four tokens, then rounds of one of the second text, until nobody keeps it waiting
+    assert found.mean_rows * found.num_passes >= hits * 4 + 4 + misses
+    assert found.num_passes > hits
+    assert found.num_tokens == 24
+
+
+def test_where_nobody_has_a_branch_all_draft_afresh() -> None:
     missing = Bernoulli(1.0, texts=Texts(num_texts=2, num_tokens=12), exit_coverage={4: (0.0,)})
     found = predict_batch(mirror("exit", num_tokens=3), machine(), missing, batch_size=2)
-    assert found.num_passes == 1 + (12 - 4)
-    assert found.mean_rows == (2 * 4 + 8 * 2) / 9
+    assert (found.num_passes, found.mean_rows) == (3, 2 * 4)
 
 
 def rows_cost(per_row_s: float) -> Profile:
@@ -180,10 +196,10 @@ def test_every_sequence_reads_its_own_cache() -> None:
     assert found.decode_s == pytest.approx(NUM_LAYERS * (1 + 1.0 + 2.0))
 
 
-PARTS_WITH_TRAFFIC = ("layer", "lm_head", "draft_step", "draft_start", "draft_streams")
+PARTS_WITH_TRAFFIC = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start", "draft_streams")
 
 
-def wanting(bytes_per_s: float, parts: Sequence[str] = PARTS_WITH_TRAFFIC, **fields: Any) -> Profile:
+def wanting(bytes_per_s: float, **fields: Any) -> Profile:
     """Two lanes of which each takes so much of a memory while it computes, however many rows there are."""
 
     def moved(table: LatencyTable) -> LatencyTable:
@@ -192,7 +208,7 @@ def wanting(bytes_per_s: float, parts: Sequence[str] = PARTS_WITH_TRAFFIC, **fie
     plain = tall(machine(lane("target"), lane("draft", draft_step=7.0)))  # slow: a round ends within its steps
     lanes = tuple(
         one.model_copy(
-            update={name: moved(getattr(one, name)) for name in parts}
+            update={name: moved(getattr(one, name)) for name in PARTS_WITH_TRAFFIC}
             | {"exit": {layer: moved(table) for layer, table in one.exit.items()}}
         )
         for one in plain.lanes
@@ -224,8 +240,6 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule: Schedule
 
     assert decode_s(halved) == decode_s(slowed) > decode_s(alone)
     assert decode_s(ample) == decode_s(alone)
-    streams_alone = wanting(100, parts=PARTS_WITH_TRAFFIC[:-1], memory_pool_bytes_per_s=100)
-    assert (decode_s(streams_alone) < decode_s(halved)) == (schedule.draft_streams > 0)
 
 
 @pytest.mark.parametrize("size", [0, 65])

@@ -1,1 +1,0 @@
-"""Several sequences under one pass: what they add up to."""

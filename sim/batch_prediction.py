@@ -1,0 +1,170 @@
+"""Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
+
+Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted,
+and all rounds have the mean pace (`costs.paces`).
+
+Nothing here runs for real yet: the runtime decodes one sequence at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from costs.cost_model import LaneCost
+from costs.duration_tables import DurationTables
+from costs.round_plan import RoundPlan
+from decoding.errors import ConfigError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from sim.acceptance.acceptance_model import Acceptance
+from sim.acceptance.replay import Replay, as_acceptance
+from sim.events.batch_costs import BatchCosts, CallCosts
+from sim.events.sequence_in_batch import BatchOutcomes
+from sim.events.simulated_batch import SimulatedBatch
+
+MAX_BATCH = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchPrediction:
+    """One schedule with so many sequences at once; sums run over all batches.
+
+    Attributes:
+        schedule, batch_size: what was asked.
+        tokens_per_s: committed tokens of all sequences together, per second.
+        tpot_s: time per token as one sequence sees it: its own decoding time over its tokens, on average over tokens.
+        decode_s: of all batches, one after the other.
+        num_tokens, num_passes: committed tokens, target passes.
+        mean_rows: rows of a pass.
+        mean_acceptance_length: committed tokens of a sequence per pass that it took part in.
+        source: where acceptance and times come from.
+    """
+
+    schedule: Schedule
+    batch_size: int
+    tokens_per_s: float
+    tpot_s: float
+    decode_s: float
+    num_tokens: int
+    num_passes: int
+    mean_rows: float
+    mean_acceptance_length: float
+    source: str
+
+
+class BatchPredictor:
+    """Predicts batches on one machine and one acceptance; what schedules share is looked up once."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        acceptance: Acceptance | AcceptanceRecord,
+        *,
+        max_new_tokens: int | None = None,
+        costs: Mapping[str, LaneCost] | None = None,
+    ) -> None:
+        """Take what `sim.evaluator.evaluate` takes; acceptance that is drawn round by round is a `ConfigError`."""
+        found = as_acceptance(acceptance)
+        if not isinstance(found, Replay):
+            raise ConfigError(f"{found.source}: batches are played along texts, recorded or drawn")
+        self._acceptance, self._max_new_tokens = found, max_new_tokens
+        contexts = found.contexts(max_new_tokens)
+        self._calls = CallCosts(DurationTables(profile, contexts, costs), contexts)
+
+    def gain(self, schedule: Schedule, batch_size: int) -> float:
+        """Estimate how many times the tokens per second of one sequence a batch has, without playing it.
+
+        That is how much less a round costs per sequence in which all have a window, a draft that works at the same time
+        as the target is hidden, and contexts are the shortest. Errors are those of `predict_batch`
+        for full batches.
+        """
+        costs = self._costs(schedule, batch_size)
+        costs.check(batch_size)
+        return batch_size * costs.fewest_s(schedule, 1) / costs.fewest_s(schedule, batch_size)
+
+    def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
+        """What the schedule does with so many sequences at once; errors are those of `predict_batch`."""
+        costs, tables = self._costs(schedule, batch_size), self._calls.tables
+        outcomes = BatchOutcomes(schedule, self._acceptance, self._max_new_tokens)
+        plan, count = costs.plan, len(outcomes.lengths)
+        batches = [
+            SimulatedBatch(schedule, costs, outcomes, range(first, min(first + batch_size, count)))
+            for first in range(0, count, batch_size)
+        ]
+        decode_s = sum(batch.play() for batch in batches)
+        sequences = [one for batch in batches for one in batch.sequences]
+        num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
+        parts = [(plan.target_lane, part) for one in plan.segments for part in one.calls]
+        parts += [(plan.draft_lane, part) for part in plan.drafting_parts]
+        sources = dict.fromkeys(
+            (self._acceptance.source, *(tables.cost(lane).facts(part).source for lane, part in parts))
+        )
+        return BatchPrediction(
+            schedule=schedule,
+            batch_size=batch_size,
+            tokens_per_s=num_tokens / decode_s,
+            tpot_s=sum(one.end_s for one in sequences) / num_tokens,
+            decode_s=decode_s,
+            num_tokens=num_tokens,
+            num_passes=num_passes,
+            mean_rows=sum(batch.num_rows for batch in batches) / num_passes,
+            mean_acceptance_length=num_tokens / sum(one.num_rounds for one in sequences),
+            source="; ".join((*sources, "batches are simulated only")),
+        )
+
+    def _costs(self, schedule: Schedule, batch_size: int) -> BatchCosts:
+        if not 1 <= batch_size <= MAX_BATCH:
+            raise ConfigError(f"batch_size is {batch_size}: it is 1..{MAX_BATCH}")
+        plan = RoundPlan.of(schedule, self._acceptance.shape(schedule), self._calls.tables.profile.num_layers)
+        return BatchCosts(schedule, plan, self._calls)
+
+
+def predict_batch(
+    schedule: Schedule,
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    batch_size: int,
+    max_new_tokens: int | None = None,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> BatchPrediction:
+    """Predict what a schedule does with `batch_size` sequences at once (1..64); arguments as in `sim.evaluator`.
+
+    Raises:
+        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
+        RecordError: the acceptance does not cover the schedule.
+        ConfigError: the batch size is none, or the acceptance is drawn round by round (`DrawnAcceptance`).
+    """
+    return BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs).predict(schedule, batch_size)
+
+
+def best_by_batch(
+    schedules: Sequence[Schedule],
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    max_new_tokens: int | None = None,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> dict[int, BatchPrediction]:
+    """Of every batch size the schedule of most tokens per second; errors are those of `predict_batch`."""
+    predictor = BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
+    return {
+        size: max((predictor.predict(one, size) for one in schedules), key=lambda found: found.tokens_per_s)
+        for size in batch_sizes
+    }
+
+
+def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
+    """The batch size from which on plain decoding is the fastest of what was asked; None if it is not at the largest.
+
+    `best` is what `best_by_batch` returned for schedules with plain decoding among them.
+    """
+    off: int | None = None
+    for size in sorted(best, reverse=True):
+        if best[size].schedule.traits.window != "none":
+            break
+        off = size
+    return off
