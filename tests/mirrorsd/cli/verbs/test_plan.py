@@ -136,7 +136,7 @@ def test_a_record_of_another_pair_is_refused_unless_it_is_replayed_on_purpose():
         (["--platform", "lunar-lake", "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
         (["--platform", "lunar-lake", "--context", "100000"], "Qwen3-14B has 40,960"),
         (["--platform", "lunar-lake", "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
-        (["--platform", "lunar-lake", "--set", "memory.bytes_per_s=1e4"], "hours for one row"),
+        (["--platform", "lunar-lake", "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
         (["--platform", "lunar-lake", "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
     ],
 )
