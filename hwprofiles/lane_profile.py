@@ -3,10 +3,11 @@
 A part that is timed in a loop meets warm caches, works alone and replies to nobody. A run differs, and each way in
 which it differs is an event with an overhead::
 
-    rollout_start   the first step of a rollout: the target has read its weights meanwhile, so the draft's are cold
-    branch_step     every step of branches: it is short, and comes while another lane works
-    features        a pass of the target that replies hidden states to whatever drafts
-    draft_round     a round with a draft, outside of lanes: waking up, and handing over
+    pass_after_wait   a pass of the target whose lane has waited for another one, and starts from rest
+    rollout_start     the first step of a rollout: the target has read its weights meanwhile, so the draft's are cold
+    branch_step       every step of branches: it is short, and comes while another lane works
+    features          a pass of the target that replies hidden states to whatever drafts
+    draft_round       a round with a draft, outside of lanes: waking up, and handing over
 
 `benchmarks/ablations.py` says what each buys. An event of the draft model is called by its name alone, and one of any
 other drafter by `event:drafter`.
@@ -42,7 +43,7 @@ LanePart = Literal[
 """The fields of a `LaneProfile` that hold tables."""
 
 
-Event = Literal["rollout_start", "branch_step", "features", "draft_round"]
+Event = Literal["pass_after_wait", "rollout_start", "branch_step", "features", "draft_round"]
 """What happens in a run and in no loop that times a part."""
 
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)

@@ -16,7 +16,12 @@ from calibrate.fitting.links import link_of
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import at_level, with_check_errors, with_head_level
 from calibrate.profiling.lane_pairs import contention_of
-from calibrate.profiling.overhead_fits import OVERHEAD_FITS, with_pace_spread, with_rollout_starts
+from calibrate.profiling.overhead_fits import (
+    OVERHEAD_FITS,
+    with_pace_spread,
+    with_passes_after_wait,
+    with_rollout_starts,
+)
 from calibrate.profiling.run_times import compare_runs, gaps_s, level
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
@@ -91,7 +96,8 @@ class _Fit:
 
     def profile(self) -> Profile:
         left_out: list[str] = []
-        profile = self._with_rollout_starts(self._in_a_loop(left_out), None)
+        profile = self._with_passes_after_wait(self._in_a_loop(left_out))
+        profile = self._with_rollout_starts(profile, None)
         levels = self._levels(profile)
         profile = self._with_heads_at_level(self._at_level(profile, levels))
         for event, fit in OVERHEAD_FITS.items():
@@ -188,6 +194,12 @@ class _Fit:
 
     def _contention(self, step: Mapping[str, Level]) -> tuple[object, ...]:
         return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)
+
+    def _with_passes_after_wait(self, profile: Profile) -> Profile:
+        if "pass_after_wait" in self._without:
+            return profile
+        rested = self._task.lane_parts.pass_after_wait
+        return with_passes_after_wait(profile, {name: self._ratios[name, None].get(rested, []) for name in self._names})
 
     def _with_rollout_starts(self, profile: Profile, head: str | None) -> Profile:
         if "rollout_start" in self._without:

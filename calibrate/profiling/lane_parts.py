@@ -80,8 +80,14 @@ class LaneParts:
             self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows), num_streams=num_streams
         )
 
+    @property
+    def pass_after_wait(self) -> Measurement:
+        """The anchor's work after a rest as long as a draft may take."""
+        return Measurement(part="verify", rows=1, context=self.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
+
     def measurements(self) -> Iterator[Measurement]:
         """Everything to be timed, on a lane that has these row counts."""
+        yield self.pass_after_wait
         for rows in self.effort.target_rows:
             yield from (self._verify(rows, context) for context in self._contexts(rows))
         for rows in self.effort.tree_rows:

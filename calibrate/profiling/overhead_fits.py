@@ -1,8 +1,8 @@
 """The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
-among them, since the level of a rollout's steps counts it in: it is fitted just before that (`fitted_profile`). The
-spread of paces is that of the finished profile.
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Two are not among them, since
+levels of work in runs count them in, and are fitted before these (`fitted_profile`): a pass after a wait, which is
+timed alone and not in runs, and the start of a rollout. The spread of paces is that of the finished profile.
 
 What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
 counted, and the profile's notes say so.
@@ -30,6 +30,7 @@ from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
 
+_PASS_AFTER_WAIT: Final = Prior(spread=0.03)
 _ROLLOUT_START: Final = Prior(spread=0.3)
 _BRANCH_STEP: Final = Prior(spread=0.3)
 _FEATURES: Final = Prior(spread=0.03)
@@ -42,6 +43,18 @@ _SHORTEST: Final = 2
 Runs = Sequence[Run]
 Threads = Mapping[str, int]
 """By lane: lanes of as many threads share what no run tells apart."""
+
+
+def with_passes_after_wait(profile: Profile, rested: Mapping[str, Sequence[Ratio]]) -> Profile:
+    """Return the profile with the overhead of passes after a wait, by passes after a rest over their lane's anchors."""
+    levels, found = shared_levels(rested, _PASS_AFTER_WAIT), {}
+    for name, own in levels.items():
+        anchor = profile.lane(name).anchor
+        assert anchor is not None, "a calibration without anchors"
+        if (overhead := _overhead(more(own, _PASS_AFTER_WAIT) * anchor.seconds)).seconds:
+            found[name] = overhead
+    notes = not_understood(levels, _PASS_AFTER_WAIT, "Passes after a rest")
+    return _noted(_with("pass_after_wait", found, profile), notes)
 
 
 def with_rollout_starts(profile: Profile, runs: Runs, head: str | None, threads: Threads) -> Profile:

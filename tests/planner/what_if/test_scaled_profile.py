@@ -30,7 +30,8 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
 
 
 def test_overheads_belong_to_whoever_does_the_work(record):
-    seconds = {"rollout_start": 3e-3, "rollout_start:eagle-3": 2e-3, "branch_step": 1e-3, "features": 4e-3}
+    seconds = {"rollout_start": 3e-3, "rollout_start:eagle-3": 2e-3, "branch_step": 1e-3}
+    seconds |= {"pass_after_wait": 6e-3, "features": 4e-3}
     lanes = tuple(with_overheads(lane, seconds | {"draft_round": 5e-3}) for lane in machine().lanes)
     profile = machine().model_copy(update={"lanes": lanes})
     before = predict(SYNCHRONOUS, profile, record).bottlenecks._asdict()
@@ -38,7 +39,11 @@ def test_overheads_belong_to_whoever_does_the_work(record):
     assert before["draft"] > predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
     assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
-    halved = {"draft": {"rollout_start", "rollout_start:eagle-3", "branch_step"}, "target": {"features"}, "link": set()}
+    halved = {
+        "draft": {"rollout_start", "rollout_start:eagle-3", "branch_step"},
+        "target": {"pass_after_wait", "features"},
+        "link": set(),
+    }
     for part, keys in halved.items():
         for lane in with_speed(profile, part, 2.0).lanes:
             assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
