@@ -72,7 +72,10 @@ def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Rat
 
     None if there is none.
     """
-    timed = timed_spans(run, lane, works, profile)
+    return _level(run, lane, works, profile, timed_spans(run, lane, works, profile))
+
+
+def _level(run: Run, lane: str, works: Collection[Work], profile: Profile, timed: Sequence[TimedSpan]) -> Ratio | None:
     expected_s = sum(one.expected_s for one in timed)
     if not expected_s:
         return None
@@ -124,9 +127,9 @@ def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | 
         roles.append(("draft", schedule.draft_lane, DRAFT_WORK))
     parts = dict[str, tuple[Ratio, float]]()
     for role, lane, works in roles:
-        found = level(run, lane, works, profile)
-        if found is not None:
-            parts[f"{role} {lane}"] = found, sum(one.expected_s for one in timed_spans(run, lane, works, profile))
+        timed = timed_spans(run, lane, works, profile)
+        if (found := _level(run, lane, works, profile, timed)) is not None:
+            parts[f"{role} {lane}"] = found, sum(one.expected_s for one in timed)
     total_s = sum(seconds for _, seconds in parts.values())
     if not total_s:
         return None
