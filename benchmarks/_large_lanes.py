@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from decoding.schedule import Schedule
 from hwprofiles.placement import split_pairs, whole_lanes
 from mirrorsd.model_pair import ModelPair
+from runtime.backends.lane_device import Device
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory.needs import LaneNeed, draft_size, memory_needed
@@ -130,7 +131,7 @@ def _resident(process: int | None) -> dict[str, int]:
 
 def _need(lane: str, pair: ModelPair, num_branches: int, num_tokens: int) -> LaneNeed:
     """Of a lane that has a target, a draft, and as many memories of branches as its graphs keep."""
-    target, other = ModelConfig.from_folder(pair.target_folder), f"{lane}'"
+    target, other = ModelConfig.from_folder(pair.target_folder), f"{Device.of_lane(lane).name}#2"
     assert pair.drafter is not None, "a pair"
     draft = draft_size(pair.drafter.folder, target, pair.dtype, shares_lane=True)
     (mirror, _) = mirrors((lane, other), 1, 1)

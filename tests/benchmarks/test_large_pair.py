@@ -28,7 +28,7 @@ HALVES, WHOLE = LANES[:2], LANES[2:]
 def a_cpu_with_bfloat16():
     """What was measured was measured on one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needs, "_lacks_bfloat16", lambda _: False)
+        patch.setattr(needs, "_lacks_half", lambda _: False)
         yield
 
 
