@@ -17,7 +17,6 @@ from runtime.arrays import as_array, rms_norm
 from runtime.models.config import Llama3Rope, ModelConfig
 from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes, decoder_tensors
-from runtime.storage.safetensors_files import joined_parameters, read_arrays
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
@@ -113,6 +112,8 @@ def load_parameters(
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)
     if config.random_seed is not None:
         return random_arrays(shapes, config.random_seed, dtype)
+    from runtime.storage.safetensors_files import joined_parameters, read_arrays  # what decodes needs no safetensors
+
     found = read_arrays(folder, {name for names in wanted.values() for name in names})
     return joined_parameters(wanted, shapes, found, dtype, folder=folder)
 
