@@ -1,5 +1,6 @@
 import pytest
 
+from runtime.backends.lane_device import Device
 from runtime.backends.opening import torch_threads
 
 
@@ -7,4 +8,4 @@ from runtime.backends.opening import torch_threads
     ("device", "threads"), [("cpu", 6), ("openvino:CPU", 1), ("openvino:NPU", 6), ("openvino:GPU", 6), ("cuda:0", 6)]
 )
 def test_torch_takes_one_thread_where_graphs_have_threads_on_the_same_cores(device, threads):
-    assert torch_threads(device, 6) == threads
+    assert torch_threads(Device.of_lane(device), 6) == threads
