@@ -1,7 +1,7 @@
 """What a request is answered depends on nothing but the request: not on memory, nor on those before it."""
 
 import random
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cache
 
 import pytest
@@ -72,18 +72,18 @@ def ask(request, folders, tmp_path_factory):
     """Asks lanes of a kind: `ask(schedule name, prompt length)`; a new engine for every name of `memory`."""
     target_lane, draft_lane, dtype = LANES[request.param]
     folder, exits, drafts = folders
-    engines = {}
+    engines, opened = {}, ExitStack()
 
     def ask(name, length, *, memory, listener=None):
         if memory not in engines:
             managed = thread_engine(folder, exits_folder=exits, dtype=dtype, lanes=(target_lane, draft_lane))
-            engines[memory] = managed, managed.__enter__()
+            engines[memory] = opened.enter_context(managed)
         schedule = schedules_of(target_lane, draft_lane)[name]
         if schedule.draft_lane is not None:
             schedule = schedule.model_copy(update={"drafter": str(drafts[schedule.exit_features])})
         options = {} if listener is None else {"listener": listener}
         with POISONS.get(memory, nullcontext)():
-            made = engines[memory][1].generate(
+            made = engines[memory].generate(
                 schedule, prompt_of(length), max_new_tokens=NUM_TOKENS, eos_token_ids=(), **options
             )
         assert made.trace.events == [], "the target had to go on alone"
@@ -97,8 +97,7 @@ def ask(request, folders, tmp_path_factory):
         if request.param == "captured calls":
             patch.setattr(torch_models, "backend_opener", lambda *_, **__: lambda one: CudaBackend(one, device="cpu"))
         yield ask
-        for managed, _ in engines.values():
-            managed.__exit__(None, None, None)
+        opened.close()
     forget()
 
 
