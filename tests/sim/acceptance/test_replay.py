@@ -113,7 +113,7 @@ def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(
     """As if everything had been accepted that was drafted, which is nothing."""
     replay, [one, *_] = Replay(texts), texts.prompts
     from_draft, from_exit = schedule.draft_roots_per_row[-1:], schedule.exit_roots_per_row[-1:]
-    num_fresh = []
+    num_fresh, alone = [], replay.per_position(schedule, None).branches_of_no_window
     for position, token in enumerate(one.text.tolist()):
         candidates = one.alternatives[[position], : schedule.num_alternatives].tolist()
         draft_roots, exit_roots = choose_roots((), candidates, from_draft), ()
@@ -121,7 +121,7 @@ def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(
             candidates = one.exits[schedule.exit_layer][[position], : schedule.num_exit_candidates].tolist()
             exit_roots = choose_roots((), candidates, from_exit, known=draft_roots)
         expected = FROM_DRAFT if (0, token) in draft_roots else FROM_EXIT if (0, token) in exit_roots else MISS
-        assert replay.branches_of_no_window(schedule, np.array([position])) == expected
+        assert alone[position] == expected
         num_fresh.append(len(exit_roots))
     if len(texts.prompts) == 1:
         roots = max(1, round(np.mean(num_fresh))) if schedule.root_source == "hybrid" else from_exit[0]
