@@ -114,12 +114,12 @@ def test_the_real_world_runs_the_rounds_that_were_simulated_and_writes_the_plain
         assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in trace.rounds]
 
 
-def test_the_search_offers_it_and_the_verdict_calls_it_by_its_title(record: AcceptanceRecord) -> None:
+def test_the_search_offers_it_and_the_verdict_calls_it_by_its_name(record: AcceptanceRecord) -> None:
     profile = machine(draft_step_s=1e-4)
     space = SearchSpace(methods=("autoregressive", RESTLESS.name))
     plan = make_plan(space, profile.model_copy(update={"drafter": record.drafter}), record)
     assert {one.schedule.method for one in plan.search.candidates} == {"autoregressive", RESTLESS.name}
-    assert RESTLESS.title in plan.verdict.text
+    assert RESTLESS.name in plan.verdict.text
 
 
 def test_a_description_decides_what_schedules_may_ask_of_it(folders: TinyFolders) -> None:

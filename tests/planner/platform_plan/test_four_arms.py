@@ -29,7 +29,7 @@ def test_each_is_the_fastest_of_its_kind_as_the_simulator_has_it(plan):
         with_streams = arm.name.endswith("streams")
         texts = plan.question.record_with_streams if with_streams else plan.question.record
         assert bool(arm.schedule.draft_streams) == with_streams
-        assert predict(arm.schedule, plan.profile, texts).tpot_s == arm.tpot_s
+        assert predict(arm.schedule, plan.profile, texts, costs=plan.costs).tpot_s == arm.tpot_s
         assert arm.speedup == pytest.approx(plan.plain.tpot_s / arm.tpot_s)
     for arm in (arms[0], arms[2]):
         own = [one.tpot_s for one in plan.ranking if one.schedule.method == arm.schedule.method]
