@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.bounds import SHORTEST_S
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
@@ -19,7 +20,7 @@ from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
 from tests.sim.worlds.random_schedules import schedules
 
-SECONDS = st.just(0.0) | st.floats(1e-9, 10)
+SECONDS = st.just(0.0) | st.floats(SHORTEST_S, 10)
 RATE = st.floats(0, 1)
 SLACK_S = 1e-9
 

@@ -21,7 +21,7 @@ from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
-SEEDS = range(20)
+SEEDS = range(40)
 ROWS, CONTEXT = 5, sum(CONTEXTS) // 2
 WEATHERS = {
     "two speeds": {"slow": 1.45},
@@ -94,11 +94,11 @@ def test_times_are_right_on_average(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WEATHERS)
-def test_what_is_relative_to_the_anchors_is_right_to_some_two_percent(name: str) -> None:
+def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name: str) -> None:
     for part in ("rows", "step"):
         off = [error for one in outcomes(name) for error in getattr(one, part).values()]
         assert abs(median(off)) < 0.02
-        assert median(map(abs, off)) < 0.025
+        assert median(map(abs, off)) < 0.02
 
 
 @pytest.mark.parametrize("name", WEATHERS)
@@ -123,7 +123,7 @@ def test_about_nine_intervals_of_ten_hold_a_lane_beside_the_others(name: str) ->
 
 @pytest.mark.parametrize("name", WEATHERS)
 def test_about_nine_intervals_of_ten_hold_the_speed_of_the_machine(name: str) -> None:
-    """At least: twenty draws of one number say no more."""
+    """At least: forty draws of one number say no more."""
     assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8
 
 

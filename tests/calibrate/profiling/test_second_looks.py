@@ -114,10 +114,9 @@ def test_a_busy_spell_on_a_core_does_not_bend_tables() -> None:
     assert max(over) / min(over) < 1.06
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
-@given(st.integers(0, 99), st.sampled_from([0.0, ONE_PASS_S]), st.sampled_from([0, 100]))
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 99), st.sampled_from([0.0, ONE_PASS_S]), st.sampled_from([0, 20, 100]))
 def test_no_table_falls_in_any_weather(seed: int, time_s: float, spike_every: int) -> None:
-    """But where spikes hit both visits of a size, once in ten thousand: the draws are the same in every run."""
     weather = Weather(seed=seed, slow=1.45, spike_every=spike_every)
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
     asked = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=time_s)
