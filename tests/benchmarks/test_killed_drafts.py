@@ -20,7 +20,7 @@ MIRROR = {"method": "mirror", "root_source": "draft", "draft_top_k": 2, "num_spe
 
 @pytest.fixture(scope="module")
 def script():
-    return load_script("exactness")
+    return load_script("_killed_drafts")
 
 
 @pytest.fixture(scope="module")
