@@ -10,23 +10,42 @@ it starts, unless a user has said what oneDNN may use; how exact a lane is then,
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
 ISA_VARIABLE: Final = "ONEDNN_MAX_CPU_ISA"
 """Read by oneDNN, which torch and OpenVINO bring one of each, when it first computes."""
 _WITHOUT_TILES: Final = "AVX512_CORE_BF16"
+_WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
+_CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
     """Leave out instructions by which rows are not alike, where a user has not chosen any."""
     try:
-        has_tiles = "amx_tile" in (cpu_info or Path("/proc/cpuinfo")).read_text(encoding="utf-8")
+        has_tiles = "amx_tile" in (cpu_info or _CPU_INFO).read_text(encoding="utf-8")
     except OSError:
         return
     if has_tiles:
         environment.setdefault(ISA_VARIABLE, _WITHOUT_TILES)
+
+
+def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> bool:
+    """Return whether this process may use the CPU's instructions for sums of products of integers.
+
+    OpenVINO goes by what the CPU has, whatever oneDNN was told to leave out. Told that there are none, graphs of
+    bfloat16 were refused, and those of int8 and int4 failed when they were run.
+    """
+    allowed = environment.get(ISA_VARIABLE, "")
+    if allowed in _WITHOUT_VNNI:
+        return False
+    try:
+        flags = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").split()
+    except OSError:
+        return True
+    has_any = "avx_vnni" in flags or ("avx512_vnni" in flags and not allowed.startswith("AVX2"))
+    return has_any or "avx2" not in flags  # other makes of CPU are left to OpenVINO
 
 
 def described() -> str:

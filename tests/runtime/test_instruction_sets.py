@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set
+from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set, has_vnni
 
 CPU_INFO = Path("/proc/cpuinfo")
 ONEDNN = {  # OpenVINO compiles nothing below AVX2
@@ -78,3 +78,25 @@ def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path) -> None:
     environment = {}
     cap_instruction_set(environment, tmp_path / "none")
     assert environment == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "allowed", "expected"),
+    [
+        ("avx2 avx512f avx512_vnni", "", True),
+        ("avx2 avx512f avx512_vnni", "AVX512_CORE_BF16", True),
+        ("avx2 avx512f avx512_vnni", "AVX512_CORE", False),
+        ("avx2 avx512f avx512_vnni", "AVX2_VNNI", False),
+        ("avx2 avx512f", "", False),
+        ("avx2 avx_vnni", "AVX2_VNNI", True),
+        ("avx2 avx_vnni", "AVX2", False),
+        ("avx2", "", False),
+        ("asimd", "", True),
+    ],
+)
+def test_integer_products_are_used_where_the_cpu_has_them_and_nobody_left_them_out(
+    tmp_path, flags, allowed, expected
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : {flags}\n")
+    assert has_vnni({ISA_VARIABLE: allowed}, info) is expected

@@ -14,6 +14,7 @@ from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.backend import Plan
 from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
+from runtime.instruction_set import has_vnni
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +69,16 @@ def limits_of(device: Device) -> Limits:
     """Return the limits of a device."""
     if device.is_npu:
         return Limits(device, np.dtype(np.float16), NPU_ROWS, NPU_POSITIONS)
-    return Limits(device, FLOAT32 if device.has_open_sizes and not _cpu_computes_bfloat16() else BFLOAT16)
+    return Limits(device, FLOAT32 if device.has_open_sizes and not cpu_computes_bfloat16() else BFLOAT16)
 
 
 @cache
-def _cpu_computes_bfloat16() -> bool:
-    """Whether the CPU has instructions for it.
+def cpu_computes_bfloat16() -> bool:
+    """Return whether graphs compute in bfloat16 on this CPU.
 
     Without them OpenVINO computes a graph of bfloat16 in float32 and rounds keys where they leave a call alone: rows of
     one call saw each other's keys as they were, and those of the next one rounded ones.
     """
     from runtime.backends.openvino.library import ov
 
-    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return has_vnni() and "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

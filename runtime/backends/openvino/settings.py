@@ -13,6 +13,8 @@ from typing import Any
 
 from runtime.backends.lane_device import Device, npu_is_on_cpu
 from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.limits import cpu_computes_bfloat16
+from runtime.instruction_set import has_vnni
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,12 +36,13 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
     """Return how graphs of a form are compiled for a device."""
     if device.is_npu:
         return _npu_settings(num_threads)
-    graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if form == "float32" else "bf16"}
+    in_float32 = form == "float32" or (device.has_open_sizes and not cpu_computes_bfloat16())
+    graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if in_float32 else "bf16"}
     if device.has_open_sizes:
         graph |= _cpu_settings(num_threads)
     if form in ("int8", "int4"):
         # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
-        graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32
+        graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32 if has_vnni() else 0
     return Settings(graph=graph)
 
 
