@@ -51,8 +51,8 @@ def _without_ruling_out(
 ) -> Verdict:
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
         target = probabilities(logits_TV[row], temperature)
-        accepted = (token for rank, token in enumerate(drafted) if accept(depth, rank) < target[token])
-        return next(accepted, None) or sample(target, own(depth))
+        accepted = [token for rank, token in enumerate(drafted) if accept(depth, rank) < target[token]]
+        return accepted[0] if accepted else sample(target, own(depth))
 
     return rules._follow(window, choose)  # noqa: SLF001
 
@@ -78,8 +78,8 @@ MISTAKES: Final = {
         CHAIN, rules, {"uniform": _with_the_drafts_draws}
     ),
     "the bonus token comes from the row before": Mistake(CHAIN, rules, {"verify_ratio": _bonus_from_the_row_before}),
+    "refused siblings are not ruled out": Mistake("medusa, one-hot", rules, {"verify_one_hot": _without_ruling_out}),
     "the argmax is drafted and tested as if it were sampled": Mistake(CHAIN, proposals, {"draw_from": _likeliest}),
     "a token that does not match is drawn again": Mistake("speculative, match", rules, {"verify_match": _drawn_again}),
-    "refused siblings are not ruled out": Mistake("medusa, one-hot", rules, {"verify_one_hot": _without_ruling_out}),
 }
-"""By what they are: the four classic ones, and one of every other kind of window."""
+"""By what they are: the four classic ones first, then one of every other rule."""

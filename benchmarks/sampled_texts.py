@@ -46,6 +46,7 @@ LEVEL: Final = 0.01
 TOTAL_VARIATION: Final = 0.03
 TARGET, DRAFT, HEADS, OPEN = "openvino:CPU@0", "openvino:CPU@1", "cpu1", "cpu0"
 """Lanes: streams look at keys, which only torch shows, and heads are torch's everywhere."""
+_LANES: Final = ("target_lane", "draft_lane")
 _SPLIT: Final = {"target_lane": TARGET, "draft_lane": DRAFT, "num_speculative_tokens": 2, "drafter": "draft"}
 _MIRROR: Final = _SPLIT | {"method": "mirror"}
 _EXIT: Final = {"root_source": "exit", "exit_layer": 1, "exit_top_k": 2}
@@ -89,18 +90,22 @@ EXACT: Final = {name: schedule for name, schedule in SCHEDULES.items() if name n
 
 
 class Sampler:
-    """Samples texts of the tiny pair by any schedule."""
+    """Samples texts of the tiny pair by any schedule; without compiled lanes torch computes everything."""
 
-    def __init__(self, engine: Engine, root: Path, exact: Exact) -> None:
+    def __init__(self, engine: Engine, root: Path, exact: Exact, *, is_compiled: bool) -> None:
         self.engine, self._root, self.exact = engine, root, exact
+        self._lanes = {} if is_compiled else {TARGET: OPEN, DRAFT: HEADS}
 
-    def texts(self, schedule: Schedule, count: int, rounds: Counter[str] | None = None) -> list[Text]:
+    def texts(
+        self, schedule: Schedule, count: int, rounds: Counter[str] | None = None, *, num_tokens: int = NUM_TOKENS
+    ) -> list[Text]:
         """The texts of the seeds 0, 1, ...; what their rounds were like is counted in `rounds`."""
         drafter = schedule.drafter and str(self._root / schedule.drafter)
-        own, found = schedule.model_copy(update={"drafter": drafter}), []
+        places = {lane: self._lanes.get(name, name) for lane in _LANES if (name := getattr(schedule, lane))}
+        own, found = schedule.model_copy(update=places | {"drafter": drafter}), []
         for seed in range(count):
             made = self.engine.generate(
-                own, PROMPT, max_new_tokens=NUM_TOKENS, temperature=TEMPERATURE, seed=seed, eos_token_ids=()
+                own, PROMPT, max_new_tokens=num_tokens, temperature=TEMPERATURE, seed=seed, eos_token_ids=()
             )
             found.append(made.tokens)
             assert not made.trace.events, made.trace.events
@@ -114,14 +119,14 @@ class Sampler:
 
 
 @contextmanager
-def tiny_sampler() -> Iterator[Sampler]:
+def tiny_sampler(*, is_compiled: bool = True) -> Iterator[Sampler]:
     """A sampler whose models are made anew."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         target = save_pair(root)
         lanes = (TARGET, DRAFT, OPEN, HEADS)
         with in_process_engine(root / "target", lanes=lanes, exits=root / "exits") as engine:
-            yield Sampler(engine, root, Exact(target))
+            yield Sampler(engine, root, Exact(target), is_compiled=is_compiled)
 
 
 def main() -> None:
