@@ -58,14 +58,12 @@ def test_chains_under_ratio_have_the_exact_distribution(sampler, of_chains, p_va
 @pytest.mark.parametrize("name", ["medusa", "eagle3", "speculative_streaming"])
 def test_trees_under_one_hot_have_the_exact_distribution(script, sampler, p_value, name) -> None:
     rounds = Counter()
-    texts = sampler.texts(script.EXACT[f"{name}, one-hot"], 300, rounds)
+    texts = sampler.texts(script.EXACT[f"{name}, one-hot"], 200, rounds)
     assert min(sampler.fit(texts).p_value, p_value(texts)) > LEVEL
-    assert min(rounds[f"{count} accepted"] for count in range(3)) > 10
+    assert min(rounds[f"{count} accepted"] for count in range(3)) > 5
 
 
-@pytest.mark.parametrize(
-    "name", ["speculative, pooled", "mirror from the exit", "mirror from the draft", "hybrid mirror"]
-)
+@pytest.mark.parametrize("name", ["speculative, pooled", "mirror from the exit", "hybrid mirror"])
 def test_where_a_window_comes_from_changes_no_sampled_text(script, sampler, of_chains, name) -> None:
     """Draws belong to places: a seed's text is that of synchronous speculation, after a hit and after a miss."""
     rounds = Counter()
