@@ -12,25 +12,25 @@ from tests.tiny_models import VOCAB_SIZE
 KEPT = torch.arange(0, VOCAB_SIZE, 2)
 
 
-def tiny_eagle1(target: Decoder, seed: int = 1) -> Eagle1:
+def tiny_eagle1(target: Decoder, seed: int = 1, *, kept=KEPT) -> Eagle1:
     torch.manual_seed(seed)
-    head = Eagle1(target.config, len(KEPT))
+    head = Eagle1(target.config, len(kept))
     head.target_norm.copy_(target.final_norm)
-    return _filled(head, target)
+    return _filled(head, target, kept)
 
 
-def tiny_eagle3(target: Decoder, num_taps: int = 3, seed: int = 1) -> Eagle3:
+def tiny_eagle3(target: Decoder, num_taps: int = 3, seed: int = 1, *, kept=KEPT) -> Eagle3:
     torch.manual_seed(seed)
-    return _filled(Eagle3(target.config, len(KEPT), num_taps), target)
+    return _filled(Eagle3(target.config, len(kept), num_taps), target, kept)
 
 
-def _filled(head, target):
+def _filled(head, target, kept):
     for parameter in head.parameters():
         if parameter.dim() == 2:
             nn.init.normal_(parameter, std=0.3)
         else:
             nn.init.normal_(parameter, mean=1.0, std=0.2)
-    head.share(target.embedding.weight, target.lm_head.weight[KEPT], KEPT)
+    head.share(target.embedding.weight, target.lm_head.weight[kept], kept)
     return head.eval().requires_grad_(requires_grad=False)
 
 

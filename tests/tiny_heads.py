@@ -26,21 +26,21 @@ def _randomise(model):
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def tiny_medusa(target, *, num_heads=4, num_blocks=2):
+def tiny_medusa(target, *, num_heads=4, num_blocks=2, kept=KEPT):
     torch.manual_seed(4)
-    config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks, vocab_size=len(KEPT))
+    config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks, vocab_size=len(kept))
     model = _randomise(MedusaModel(target.config.hidden_size, config))
-    model.share(target, KEPT)
+    model.share(target, kept)
     return model
 
 
-def tiny_hydra(target, *, num_heads=4):
+def tiny_hydra(target, *, num_heads=4, kept=KEPT):
     torch.manual_seed(5)
     config = HydraConfig(
-        num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12), vocab_size=len(KEPT)
+        num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12), vocab_size=len(kept)
     )
     model = _randomise(HydraModel(target.config, config))
-    model.share(target, KEPT)
+    model.share(target, kept)
     return model
 
 

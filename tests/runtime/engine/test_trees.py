@@ -1,7 +1,5 @@
 """Trees through engine, lanes and messages: any tree gives the text of plain decoding."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -83,37 +81,6 @@ def test_temperature_zero_is_greedy_under_every_rule(run, tiny_folders, rule) ->
     found = run(verification=rule)
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 24)
     assert metrics.mean_acceptance_length([found.trace]) > 1.5
-
-
-def chi_square(run, decoder, count=300, **options):
-    """Statistic and degrees of freedom of the second new token against plain sampling at temperature 2."""
-    prompt = [5, 17]
-
-    def distribution(text):
-        return plain.target_logits(decoder, text)[-1].double().div(2.0).softmax(-1)
-
-    first = distribution(prompt)
-    expected = sum(first[token] * distribution([*prompt, token]) for token in range(VOCAB_SIZE)).tolist()
-    options |= {"num_speculative_tokens": 2, "tree_size": 16, "temperature": 2.0, "eos_token_ids": ()}
-    texts = [run(prompt, 2, seed=seed, **options) for seed in range(count)]
-    counts = Counter(found.tokens[1] for found in texts)
-    likely = [token for token in range(VOCAB_SIZE) if expected[token] * count >= 5]
-    cells = [(counts[token], count * expected[token]) for token in likely]
-    cells.append((count - sum(seen for seen, _ in cells), count - sum(wanted for _, wanted in cells)))
-    assert any(entry.num_accepted for found in texts for entry in found.trace.rounds)
-    return sum((seen - wanted) ** 2 / wanted for seen, wanted in cells), len(likely)
-
-
-def test_sampled_text_under_one_hot_is_distributed_as_plain_sampling(run, tiny_folders) -> None:
-    """The second new token, whose distribution depends on what was accepted before it."""
-    statistic, degrees = chi_square(run, tiny_folders.decoder, verification="one-hot")
-    assert degrees >= 8
-    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 5  # beyond the 99.9th percentile
-
-
-def test_typical_text_is_not(run, tiny_folders) -> None:
-    statistic, degrees = chi_square(run, tiny_folders.decoder, verification="typical")
-    assert statistic > 3 * degrees
 
 
 def test_the_trace_tells_trees_as_it_tells_chains(run) -> None:
