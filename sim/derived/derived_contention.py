@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from costs.contention import stretches
 from costs.cost_model import LaneCost, Part, PartKind
-from costs.fair_shares import stretches
 from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup
