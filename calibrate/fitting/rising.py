@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import hypot, log
+from math import hypot, log, sqrt
 from typing import Final, TypeVar
 
-from calibrate.fitting.ratios import Estimate
+from calibrate.fitting.ratios import NORMAL_90, Estimate
 
 K = TypeVar("K")
 
@@ -34,12 +34,20 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
 
 
 def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
-    """The row counts, of ascending ones, that take less than those before, beyond both intervals of several visits."""
+    """Return the row counts, of ascending ones, that take less than those before by more than visits leave open.
+
+    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Two
+    visits that agree may both have met a spike: no interval is narrower than the doubts of its ratios have it.
+    """
+
+    def half_width(one: Estimate) -> float:
+        return max(one.log_half_width, NORMAL_90 * sqrt(one.variance))
+
     return frozenset(
         rows
         for (_, before), (rows, one) in pairwise(line.items())
         if min(before.num, one.num) > 1
-        and log(before.value / one.value) - hypot(before.log_half_width, one.log_half_width) > log(1 + _FALL)
+        and log(before.value / one.value) - 2 * hypot(half_width(before), half_width(one)) > log(1 + _FALL)
     )
 
 
