@@ -103,17 +103,24 @@ class Measuring:
             if index == 0:
                 self._measure_messages(stages[0])
 
-    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> None:
+    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off once more, and what set its level, while time allows.
 
         Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
         mended by any level. So are all parts of target and draft where no profile comes out of the samples.
+
+        Returns:
+            The profile of all samples.
+
+        Raises:
+            LaneError: a lane was lost.
+            ProfileError: no profile comes out of the samples.
         """
         self.progress("checking", _PASSES_BY)
         num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
         for _ in range(_MOST_AGAIN * num_checks):
             if self.clock() >= self._end_s:
-                return
+                break
             try:
                 profile = profile_of(self.samples)
             except ProfileError:
@@ -123,13 +130,14 @@ class Measuring:
                 continue
             doubtful = _furthest_off(self.samples.runs, profile)
             if doubtful is None:
-                return
+                return profile
             self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
             if self.clock() >= self._end_s:
-                return
+                break
             fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
             for run in filter(None, (fit, doubtful)):
                 self._decode(run.schedule, is_check=run.is_check)
+        return profile_of(self.samples)
 
     def _passes_of(self, run: Run) -> Mapping[str, Sequence[Cell]]:
         """The target's whole passes as wide as those of a run, or next to that, on its lane."""
