@@ -100,7 +100,7 @@ class DeviceGroup(StrictModel):
         latency_s, bytes_per_s: of the links between them, per direction.
         reduced_bytes_per_row: what an all-reduce sums up for every row: its hidden state.
         gathered_bytes_per_row: what an all-gather brings together for every row: the candidates of all members.
-        all_reduces, all_gathers: in one call of a part, by its kind (`costs.cost_model.PartKind`).
+        all_reduces, all_gathers: in one call of a part, by the name of its tables (`LanePart`).
         algorithm: of the all-reduces; None for whichever is faster. All-gathers go by a tree.
         source: where the numbers come from.
     """
@@ -189,43 +189,19 @@ class LaneProfile(StrictModel):
         return self.model_copy(update={"overheads": scaled})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
-        """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
+        """Return seconds of a verification, without its dispatch: all layers, and what follows the last one.
 
         Raises:
             ProfileError: a part was not measured on this lane.
             OutOfRangeError: the rows or the context were not.
         """
-        return num_layers * self._part_s("layer", rows, context) + self._part_s("lm_head", rows, context)
-
-    def prefix_s(self, exit_layer: int, rows: float, context: float) -> float:
-        """Seconds of a verification up to an exit layer, the exit included; errors as in `verify_s`."""
-        exit_s = self._seconds_of(self.exit.get(exit_layer), f"exit after layer {exit_layer}", rows, context)
-        return exit_layer * self._part_s("layer", rows, context) + exit_s
-
-    def suffix_s(self, num_layers: int, exit_layer: int, rows: float, context: float) -> float:
-        """Seconds of the rest of a verification after an exit layer; errors as in `verify_s`."""
-        return self.verify_s(num_layers - exit_layer, rows, context)
-
-    def draft_s(self, rows: float, context: float, *, with_features: bool = False) -> float:
-        """Seconds of one step of the draft, with exit features or without; errors as in `verify_s`."""
-        return self._part_s("draft_step_features" if with_features else "draft_step", rows, context)
-
-    def start_s(self, rows: float, context: float) -> float:
-        """Seconds of the step that reads the window with its features and starts branches; errors as in `verify_s`."""
-        return self._part_s("draft_start", rows, context)
+        if self.layer is None or self.lm_head is None:
+            raise ProfileError(f"lane {self.name!r} has no measured {'lm_head' if self.layer else 'layer'}")
+        return num_layers * self.layer.at(rows, context) + self.lm_head.at(rows, context)
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""
         return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
-
-    def _part_s(self, part: LanePart, rows: float, context: float) -> float:
-        return self._seconds_of(getattr(self, part), part, rows, context)
-
-    def _seconds_of(self, table: LatencyTable | None, part: str, rows: float, context: float) -> float:
-        if table is None:
-            msg = f"lane {self.name!r} has no measured {part}"
-            raise ProfileError(msg)
-        return table.at(rows, context)
 
 
 def _scaled(

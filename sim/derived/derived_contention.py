@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from costs.contention import stretches
-from costs.cost_model import LaneCost, Part, PartKind
+from costs.cost_model import LaneCost, Part
 from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
-from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup, LanePart
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Contention
 from sim.derived.assumption import Assumption
@@ -94,7 +94,7 @@ def _of_streams(fair: Contention, slower: Assumption) -> Contention:
     )
 
 
-def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
+def _traffic(cost: LaneCost, kind: LanePart, dispatch_s: float = 0.0) -> float:
     """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
     busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
     return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)
