@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, RecordError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import MISS, DrawnAcceptance
 from sim.acceptance.assumed import AssumedAcceptance, Bernoulli, ByTask, PositionRates, parse_acceptance, record_of
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.evaluator import predict
-from tests.sim.test_both_simulators import check
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
+from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 
 RATE = st.floats(0, 1)
 LONG = Texts(num_texts=4, num_tokens=100_000)
@@ -161,25 +158,6 @@ def test_with_branches_more_acceptance_is_faster_in_the_mean(source: str) -> Non
         for rate in np.linspace(0, 1, 11)
     ]
     assert times == sorted(times, reverse=True)
-
-
-@given(
-    st.sampled_from(
-        [
-            AUTOREGRESSIVE,
-            speculative(4, draft_streams=2),
-            mirror("exit", num_tokens=4, exit_top_k=4),
-            mirror("draft", num_tokens=3, draft_top_k=5, draft_streams=1),
-            mirror("hybrid", num_tokens=4, exit_layer=7, exit_top_k=3, draft_top_k=2),
-            *(tree(one, 6) for one in Bernoulli(0.5, texts=SHORT, **EVERYTHING).record.trees),
-        ]
-    ),
-    profiles(),
-    RATE,
-)
-@settings(deadline=None)
-def test_both_worlds_play_it(schedule: Schedule, profile: object, rate: float) -> None:
-    check(schedule, profile, Bernoulli(rate, texts=SHORT, **EVERYTHING), None)  # type: ignore[arg-type]
 
 
 REFUSED = {

@@ -20,7 +20,6 @@ from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, device_group, speed_on
 from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
-from sim.world import simulate
 
 DATASHEET = {"status": "datasheet", "source": "made up"}
 
@@ -170,26 +169,6 @@ def test_members_of_a_group_on_one_memory_draw_from_it_together():
     crowded = Platform.model_validate(data)
     alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
     assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
-
-
-PLAYED = [
-    (lanes, asked)
-    for lanes in (("gpu0", "npu"), ("gpu0", "gpu1"), ("gpus", "gpus"))
-    for asked in SCHEDULES
-    if lanes[0] != lanes[1] or asked["method"] != "mirror"
-]
-
-
-@pytest.mark.parametrize(("lanes", "asked"), PLAYED)
-def test_both_simulated_worlds_play_a_derived_profile_alike(lanes, asked):
-    known = derived_profile(platform(), demand(ALL))
-    profile, costs = known.profile, known.costs
-    others = {} if asked["method"] == "autoregressive" else {"draft_lane": lanes[1], "drafter": profile.drafter}
-    schedule = Schedule(target_lane=lanes[0], **others, **asked | ({"exit_layer": 18} if "exit_layer" in asked else {}))
-    acceptance = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={18: (0.3, 0.4)})
-    played = simulate(schedule, profile, acceptance, trace=False, costs=costs)
-    found = predict(schedule, profile, acceptance, costs=costs)
-    assert [trace.decode_s for trace in played] == pytest.approx(found.prompt_decode_s, abs=1e-9)
 
 
 def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
