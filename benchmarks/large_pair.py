@@ -135,8 +135,8 @@ def prepare(session: Session, engine: ReplayingEngine) -> None:
     def ready(lane: str) -> None:
         engine.load_target(lane)
         engine.load_draft(lane)
-        cells = [cell.measurement for cell in task.lane_parts.cells(lane)]
-        for one in sorted(cells, key=lambda cell: (not cell.part.startswith("draft"), cell.part != "exit")):
+        timed = task.lane_parts.on(lane).measurements()
+        for one in sorted(timed, key=lambda one: (not one.part.startswith("draft"), one.part != "exit")):
             engine.lane(lane).request(Measure(measurement=replace(one, repeats=1, warm_up=0))).result()
 
     with ThreadPoolExecutor() as pool:

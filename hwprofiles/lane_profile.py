@@ -15,8 +15,8 @@ other drafter by `event:drafter`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -25,6 +25,8 @@ from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
+
+V = TypeVar("V")
 
 LanePart = Literal[
     "layer",
@@ -201,12 +203,15 @@ class LaneProfile(StrictModel):
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""
-        return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
+        return self.changed(factors, LatencyTable.scaled)
 
-
-def _scaled(
-    tables: LatencyTable | dict[Any, LatencyTable] | None, factor: float | Sequence[float]
-) -> LatencyTable | dict[Any, LatencyTable] | None:
-    if isinstance(tables, dict):
-        return {key: table.scaled(factor) for key, table in tables.items()}
-    return None if tables is None else tables.scaled(factor)
+    def changed(self, values: Mapping[LanePart, V], change: Callable[[LatencyTable, V], LatencyTable]) -> Self:
+        """Return a copy in which every table of some parts is what `change` makes of it and of the part's value."""
+        found: dict[str, object] = {}
+        for part, value in values.items():
+            tables = getattr(self, part)
+            if isinstance(tables, dict):
+                found[part] = {key: change(table, value) for key, table in tables.items()}
+            elif tables is not None:
+                found[part] = change(tables, value)
+        return self.model_copy(update=found)

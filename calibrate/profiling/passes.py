@@ -19,7 +19,7 @@ from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, second_looks, visit_in_turn
-from calibrate.time_budget import Passes
+from calibrate.time_budget import passes_until
 from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
@@ -96,7 +96,7 @@ class Measuring:
         """
         effort, stages = self.task.effort, list(self._stages())
         end_s = self.clock() + _PASSES_BY * (self._end_s - self.clock())
-        for index in Passes(count=effort.passes, end_s=end_s, clock=self.clock):
+        for index in passes_until(end_s, effort.passes, self.clock):
             for place, stage in enumerate(stages):
                 self._go_through(stage, index, self._part_of_all(index, place / len(stages)))
             self.samples.num_passes += 1
@@ -142,7 +142,7 @@ class Measuring:
     def _passes_of(self, run: Run) -> Mapping[str, Sequence[Cell]]:
         """The target's whole passes as wide as those of a run, or next to that, on its lane."""
         lane = run.schedule.target_lane
-        timed = {cell.measurement.rows: cell for cell in self.task.lane_parts.whole_passes(lane)}
+        timed = {one.rows: Cell(lane, one) for one in self.task.lane_parts.on(lane).passes()}
         widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}
         nearest = {max(rows for rows in timed if rows <= width) for width in widths}
         nearest |= {min((rows for rows in timed if rows >= width), default=max(timed)) for width in widths}
@@ -155,7 +155,7 @@ class Measuring:
         yield Stage(
             name="target and draft" if task.draft_steps else "target",
             load=lambda: {name: self._load_draft(name) for name in names},
-            cells={name: tuple(parts.cells(name)) for name in names},
+            cells={name: [Cell(name, one) for one in parts.on(name).measurements()] for name in names},
             fits=fit_schedules(*asked),
             checks=check_schedules(*asked),
             pairs=task.pairs,
