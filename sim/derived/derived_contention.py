@@ -79,7 +79,7 @@ def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
     if found is None:
         msg = f"device {name!r} gives no two_streams_slowdown; measure it, or give it"
         raise ProfileError(msg)
-    return Assumption.of(f"{name}.two_streams_slowdown", found.value, found.status, found.source, span=found.span)
+    return Assumption.of_quantity(f"{name}.two_streams_slowdown", found)
 
 
 def _of_streams(fair: Contention, slower: Assumption) -> Contention:
