@@ -18,8 +18,8 @@ from decoding.trace import Trace
 from runtime.lanes.sequence_lanes import Listener
 
 _EVERY_S: Final = 0.12
-"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors before
-and after it alone do not show (`machine` in benchmarks/results/demos.json has both)."""
+"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors
+before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
 """It is also at least so many times as long as an anchor: then anchors take a quarter of the time at most."""
 
