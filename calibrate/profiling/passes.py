@@ -165,7 +165,7 @@ class Measuring:
             yield Stage(
                 name=head.drafter,
                 load=partial(_on_all, load, names, head.drafter),
-                cells={name: tuple(head.cells(name)) for name in names},
+                cells={name: [Cell(name, one, head.drafter) for one in head.measurements()] for name in names},
                 fits=head_schedules(task.lanes, head.drafter, head.method, is_check=False),
                 checks=head_schedules(task.lanes, head.drafter, head.method, is_check=True),
                 run_turns=task.effort.head_turns,
