@@ -28,13 +28,14 @@ from _common import RESULTS, arguments, formats, measured_pair, read_result, wri
 from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
 from _replaying_engine import ReplayingEngine
 
+from calibrate.validate import accuracy
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.calibrate_pair import calibration_task
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
-from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, lost_lanes, platform_entry, schedule_entries
+from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.compare.runs_file import load_runs, save_runs
@@ -134,8 +135,8 @@ def prepare(session: Session, engine: ReplayingEngine) -> None:
     def ready(lane: str) -> None:
         engine.load_target(lane)
         engine.load_draft(lane)
-        cells = [cell.measurement for cell in task.lane_parts.cells(lane)]
-        for one in sorted(cells, key=lambda cell: (not cell.part.startswith("draft"), cell.part != "exit")):
+        timed = task.lane_parts.on(lane).measurements()
+        for one in sorted(timed, key=lambda one: (not one.part.startswith("draft"), one.part != "exit")):
             engine.lane(lane).request(Measure(measurement=replace(one, repeats=1, warm_up=0))).result()
 
     with ThreadPoolExecutor() as pool:
@@ -191,7 +192,7 @@ def result(
 ) -> dict[str, Any]:
     """The content of the result file."""
     options, profile, used = session.options, plan.profile, session.others.so_far()
-    accuracy = accuracy_entry(judged.comparisons)
+    errors = accuracy(judged.comparisons)
     labels = {run.trace.label for row in judged.measured.runs for run in row}
     return {
         "label": f"{', '.join(sorted(labels))}. {in_words(plan.record)}",
@@ -206,9 +207,9 @@ def result(
         | {"calibration": profile.calibration_s, "all": round(time.monotonic() - session.start_s, 1)},
         "busy": None if used is None else used.share,
         "memory": session.memory.entry(engine, session.chosen),
-        "accuracy": accuracy,
+        "accuracy": errors,
         "limits": LIMITS,
-        "is_within_limits": all(accuracy[name] <= most for name, most in LIMITS.items()),
+        "is_within_limits": all(errors[name] <= most for name, most in LIMITS.items()),
         "pays": judged.verdict.pays,
         "speedup": ratio_entry(judged.verdict.speedup),
         "verdict_measured": judged.verdict.text,

@@ -22,8 +22,8 @@ from _public_measurements_file import (
     MeasuredSpeed,
 )
 
+from costs.contention import stretches
 from costs.cost_model import Part
-from costs.fair_shares import stretches
 from decoding.schedule import Schedule
 from decoding.yaml_file import load_yaml
 from hwprofiles.model_shape import WeightFormat, model_shape

@@ -1,7 +1,7 @@
-"""Holds the simulator to account: simulated against measured traces of one schedule over the same prompts.
+"""Compares simulated with measured traces of one schedule over the same prompts.
 
-Two questions, kept apart: did both worlds decide the same (round by round, token by token), and how far is the
-predicted time from the measured one. Nothing here runs a model or a simulation.
+It answers two separate questions: did both worlds take the same decisions (round by round, token by token), and how far
+is the predicted time from the measured one? Nothing here runs a model or a simulation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from decoding.errors import TraceError
 from decoding.metrics import num_tokens, tpot_s
@@ -26,8 +26,8 @@ class TracePair:
     Attributes:
         prompt: its name.
         simulated, measured: what happened.
-        pace: how long the machine took for known work around the real run, over how long it should by calibration.
-        texts: the simulated and the measured one, as token ids; None if they are not known.
+        pace: time of known work around the real run over its time during calibration.
+        texts: the token ids of the simulated and the measured text; None if they are not known.
     """
 
     prompt: str
@@ -39,17 +39,17 @@ class TracePair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """The first round of a prompt in which the worlds part.
+    """The first round of a prompt in which the two worlds differ.
 
     Attributes:
         prompt: name of the prompt.
         round: index of the round.
         position: new tokens committed before it, on which both worlds agree.
         simulated, measured: that round in each world; None where a world had ended before.
-        by: who decided otherwise: the target, if it chose another token in that round; else whatever drafts. A lane
-            that was lost drafts nothing any more.
-        margin: how far the target's best logit is above its second best at the token that it chose otherwise; None
-            if it chose none, or if that is unknown. A margin near zero means that rounding decided.
+        by: who decided differently: the target, if it chose another token in that round; else whatever drafts. A lost
+            lane drafts nothing any more.
+        margin: how far the target's best logit is above its second best at the token where it differs; None if no
+            token of the target differs, or the margin is unknown. A margin near zero means that rounding decided.
     """
 
     prompt: str
@@ -105,25 +105,6 @@ class Comparison:
         return self.simulated_tpot_s / self.measured_tpot_s_at_anchor - 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accuracy:
-    """How good the predictions of several schedules are: absolute relative errors of `tpot_s`.
-
-    Attributes:
-        median_error, worst_error: as calibrated.
-        median_error_at_anchor, worst_error_at_anchor: at the machine's pace during calibration.
-        worst_schedule: that of `worst_error`.
-        same_rounds: whether both worlds decided the same everywhere.
-    """
-
-    median_error: float
-    worst_error: float
-    median_error_at_anchor: float
-    worst_error_at_anchor: float
-    worst_schedule: str
-    same_rounds: bool
-
-
 def compare(
     schedule: str,
     pairs: Sequence[TracePair],
@@ -161,8 +142,9 @@ def compare(
 def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
     """Measured seconds of each prompt, had the machine kept the pace of its calibration.
 
-    A pace is taken around a run and not in it, so a single one is noisy, and dividing by it alone would count the
-    noisiest most. The sum is that of the measured times over the mean pace, prompts weighted by their simulated times.
+    A pace is measured around a run and not in it, so a single one is noisy, and dividing each time by its own pace
+    would give the noisiest prompts the most weight. So the sum is that of the measured times over the mean pace, with
+    prompts weighted by their simulated times.
     """
     alone = [pair.measured.decode_s / pair.pace for pair in pairs]
     expected_s = sum(pair.simulated.decode_s for pair in pairs)
@@ -190,29 +172,26 @@ def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergen
     return None
 
 
-def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
-    """Sum several schedules up.
+def accuracy(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return how good the predictions of at least one schedule are, for scripts.
 
-    Raises:
-        TraceError: there is none.
+    Errors are absolute relative errors of `tpot_s`, as calibrated and at the machine's pace during calibration; the
+    worst schedule is that of `worst_error`.
     """
-    if not comparisons:
-        msg = "no schedule was compared"
-        raise TraceError(msg)
     worst = max(comparisons, key=lambda one: abs(one.tpot_error))
     at_anchor = [abs(one.tpot_error_at_anchor) for one in comparisons]
-    return Accuracy(
-        median_error=median(abs(one.tpot_error) for one in comparisons),
-        worst_error=abs(worst.tpot_error),
-        median_error_at_anchor=median(at_anchor),
-        worst_error_at_anchor=max(at_anchor),
-        worst_schedule=worst.schedule,
-        same_rounds=all(one.same_rounds for one in comparisons),
-    )
+    return {
+        "median_error": median(abs(one.tpot_error) for one in comparisons),
+        "worst_error": abs(worst.tpot_error),
+        "median_error_at_anchor": median(at_anchor),
+        "worst_error_at_anchor": max(at_anchor),
+        "worst_schedule": worst.schedule,
+        "same_rounds": all(one.same_rounds for one in comparisons),
+    }
 
 
 def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider, int | None]:
-    """Who decided otherwise in a round that starts at `position`, and at which token if it was the target."""
+    """Return who decided differently in a round that starts at `position`, and at which token if it was the target."""
     if pair.measured.events:
         return "lost lane", None
     if pair.texts is None:

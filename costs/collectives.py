@@ -25,15 +25,9 @@ def all_reduce_s(
     return steps * (latency_s + num_bytes / num_devices / bytes_per_s)
 
 
-def all_gather_s(
-    num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float, algorithm: Algorithm = "ring"
-) -> float:
-    """Everybody gets the shares of all.
-
-    Ring: n - 1 steps with an n-th each. Tree: what is held doubles from step to step (Bruck, any number of devices).
-    """
-    steps = num_levels(num_devices) if algorithm == "tree" else num_devices - 1
-    return steps * latency_s + (num_devices - 1) / num_devices * num_bytes / bytes_per_s
+def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
+    """Everybody gets the shares of all: what is held doubles from step to step (Bruck, any number of devices)."""
+    return num_levels(num_devices) * latency_s + (num_devices - 1) / num_devices * num_bytes / bytes_per_s
 
 
 def num_levels(num_devices: int) -> int:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from costs.cost_model import Floats
-from costs.fair_shares import stretches
 from hwprofiles.profile import Profile
+
+
+def stretches(wanted: Sequence[Floats], total: float) -> list[Floats]:
+    """Return how many times as long each takes with its max-min fair share of a bandwidth; 1 where it has all it wants.
+
+    Filled like water: all have at most the same level, and who wants less has all it wants (Bertsekas and Gallager,
+    Data Networks, 6.5.2). When the k who want least have what they want, the others could have
+    (total - theirs) / (n - k) each; the level is the highest of these, since it rises as long as they want less.
+    Every entry of the arrays is a case of its own.
+    """
+    wanted_DC = np.stack(wanted)  # [devices, cases]
+    ascending_DC = np.sort(wanted_DC, axis=0)
+    theirs_DC = np.zeros_like(wanted_DC)
+    np.cumsum(ascending_DC[:-1], axis=0, out=theirs_DC[1:])
+    num_others = np.arange(len(wanted), 0, -1)[:, np.newaxis]
+    level_C = ((total - theirs_DC) / num_others).max(axis=0)
+    shares_DC = np.minimum(wanted_DC, level_C)
+    return list(np.divide(wanted_DC, shares_DC, out=np.ones_like(wanted_DC), where=wanted_DC > shares_DC))
 
 
 class Slowdown(NamedTuple):

@@ -6,48 +6,34 @@ What an operation is made of lives in `costs.durations`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-PartKind = Literal[
-    "layer",
-    "lm_head",
-    "exit",
-    "draft_step",
-    "draft_step_features",
-    "draft_start",
-    "draft_streams",
-    "head_step",
-    "streams",
-    "prefill",
-    "draft_prefill",
-    "head_prefill",
-]
 
 
 class Part(NamedTuple):
-    """A model part that is timed as a whole. See `hwprofiles.profile`.
+    """A model part that is timed as a whole: a table of a `LaneProfile`.
 
-    `exit_layer` distinguishes the exits, `drafter` the steps of heads (`head_step`), what heads read of a prompt
-    (`head_prefill`) and the target's streams.
+    `exit_layer` distinguishes the exits, `drafter` the steps of heads, what heads read of a prompt and the target's
+    streams.
     """
 
-    kind: PartKind
+    kind: LanePart
     exit_layer: int | None = None
     drafter: str | None = None
 
     def __str__(self) -> str:
-        if self.kind in ("head_step", "streams", "head_prefill"):
-            return f"{self.kind.replace('_', ' ')} of {self.drafter}"
+        if self.drafter is not None:
+            return f"{'head step' if self.kind == 'heads' else self.kind.replace('_', ' ')} of {self.drafter}"
         return self.kind if self.exit_layer is None else f"{self.kind} after layer {self.exit_layer}"
 
 
@@ -89,16 +75,10 @@ class MeasuredCost:
 
     def __init__(self, lane: LaneProfile) -> None:
         self._name = lane.name
-        self._tables: dict[Part, LatencyTable] = {
-            Part(kind): table for kind in _PLAIN_KINDS if (table := getattr(lane, kind)) is not None
-        }
+        self._tables = dict(_tables_of(lane))
         if lane.draft_start is None and lane.draft_step_features is not None:
             # by profiles of drafts that were never measured with branches
             self._tables[Part("draft_start")] = lane.draft_step_features
-        self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
-        self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
-        self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
-        self._tables |= {Part("head_prefill", drafter=name): table for name, table in lane.head_prefill.items()}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
@@ -137,8 +117,8 @@ class ConstantCost:
         relative_error: to claim.
     """
 
-    seconds_by_kind: Mapping[PartKind, float]
-    bytes_by_kind: Mapping[PartKind, float] = field(default_factory=dict)
+    seconds_by_kind: Mapping[LanePart, float]
+    bytes_by_kind: Mapping[LanePart, float] = field(default_factory=dict)
     relative_error: float = 0.0
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
@@ -160,13 +140,12 @@ class ConstantCost:
         return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
 
 
-_PLAIN_KINDS: tuple[PartKind, ...] = (
-    "layer",
-    "lm_head",
-    "draft_step",
-    "draft_step_features",
-    "draft_start",
-    "draft_streams",
-    "prefill",
-    "draft_prefill",
-)
+def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:
+    """Yield every table of a lane with its part."""
+    for kind in get_args(LanePart):
+        found = getattr(lane, kind)
+        if isinstance(found, LatencyTable):
+            yield Part(kind), found
+        elif found is not None:
+            for key, table in found.items():
+                yield (Part(kind, key) if kind == "exit" else Part(kind, drafter=key)), table

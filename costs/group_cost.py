@@ -43,7 +43,7 @@ class GroupCost:
             all_reduce_s(reduced_bytes, group.num_devices, algorithm=algorithm, **speed)
             for algorithm in ((group.algorithm,) if group.algorithm else _ALGORITHMS)
         )
-        gather_s = all_gather_s(gathered_bytes, group.num_devices, algorithm="tree", **speed)
+        gather_s = all_gather_s(gathered_bytes, group.num_devices, **speed)
         return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)
 
 

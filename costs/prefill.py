@@ -56,21 +56,14 @@ class PrefillTimes:
         self._profile, self._costs = profile, costs
         self._known: dict[tuple[Readers, tuple[int, ...]], list[float] | None] = {}
 
-    def missing(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> str | None:
-        """What `seconds` would refuse the schedule for; None if it would not."""
-        try:
-            self.seconds(schedule, prompt_lengths)
-        except ProfileError as error:
-            return str(error)
-        return None
-
     def known(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float] | None:
-        """`seconds`; None where they are `missing`, since decoding can be simulated without."""
+        """Return `seconds`; None where they were not measured, since decoding can be simulated without."""
         key = (Readers.of(schedule), tuple(prompt_lengths))
         if key not in self._known:
-            self._known[key] = (
-                None if self.missing(schedule, prompt_lengths) else self.seconds(schedule, prompt_lengths)
-            )
+            try:
+                self._known[key] = self.seconds(schedule, prompt_lengths)
+            except ProfileError:
+                self._known[key] = None
         return self._known[key]
 
     def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:

@@ -246,7 +246,7 @@ def drafting_part(schedule: Schedule) -> Part | None:
     if traits.drafts_itself:
         return Part("streams", drafter=schedule.drafter)
     if not traits.has_draft_model:
-        return Part("head_step", drafter=schedule.drafter)
+        return Part("heads", drafter=schedule.drafter)
     return Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
 
 

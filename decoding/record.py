@@ -13,14 +13,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from decoding.errors import RecordError
 from decoding.files import most_unpacked, replace_file
@@ -240,7 +240,7 @@ class AcceptanceRecord:
         form = FORMAT if len(unused) == len(GROWN_FIELDS) else GROWN_FORMAT
         scalars = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
         prompts = [{name: value for name, value in one.items() if value is not None} for one in scalars]
-        return json.dumps({"format": form} | own | {"prompts": prompts}, default=asdict).encode()
+        return json.dumps({"format": form} | own | {"prompts": prompts}, default=BaseModel.model_dump).encode()
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
@@ -259,10 +259,8 @@ class AcceptanceRecord:
             )
             for index, row in enumerate(header.prompts)
         )
-        trees = tuple(RecordedTree(**row.model_dump()) for row in header.trees)
-        chains = tuple(RecordedChain(**row.model_dump()) for row in header.chains)
         own = header.model_dump(exclude={"format", "prompts", "trees", "chains"})
-        return cls(**own, trees=trees, chains=chains, prompts=prompts)
+        return cls(**own, trees=header.trees, chains=header.chains, prompts=prompts)
 
 
 _SCALARS = ("name", "category", "prompt_length", "prompt_hash")

@@ -15,8 +15,8 @@ other drafter by `event:drafter`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -25,6 +25,8 @@ from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
+
+V = TypeVar("V")
 
 LanePart = Literal[
     "layer",
@@ -100,7 +102,7 @@ class DeviceGroup(StrictModel):
         latency_s, bytes_per_s: of the links between them, per direction.
         reduced_bytes_per_row: what an all-reduce sums up for every row: its hidden state.
         gathered_bytes_per_row: what an all-gather brings together for every row: the candidates of all members.
-        all_reduces, all_gathers: in one call of a part, by its kind (`costs.cost_model.PartKind`).
+        all_reduces, all_gathers: in one call of a part, by the name of its tables (`LanePart`).
         algorithm: of the all-reduces; None for whichever is faster. All-gathers go by a tree.
         source: where the numbers come from.
     """
@@ -189,48 +191,27 @@ class LaneProfile(StrictModel):
         return self.model_copy(update={"overheads": scaled})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
-        """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
+        """Return seconds of a verification, without its dispatch: all layers, and what follows the last one.
 
         Raises:
             ProfileError: a part was not measured on this lane.
             OutOfRangeError: the rows or the context were not.
         """
-        return num_layers * self._part_s("layer", rows, context) + self._part_s("lm_head", rows, context)
-
-    def prefix_s(self, exit_layer: int, rows: float, context: float) -> float:
-        """Seconds of a verification up to an exit layer, the exit included; errors as in `verify_s`."""
-        exit_s = self._seconds_of(self.exit.get(exit_layer), f"exit after layer {exit_layer}", rows, context)
-        return exit_layer * self._part_s("layer", rows, context) + exit_s
-
-    def suffix_s(self, num_layers: int, exit_layer: int, rows: float, context: float) -> float:
-        """Seconds of the rest of a verification after an exit layer; errors as in `verify_s`."""
-        return self.verify_s(num_layers - exit_layer, rows, context)
-
-    def draft_s(self, rows: float, context: float, *, with_features: bool = False) -> float:
-        """Seconds of one step of the draft, with exit features or without; errors as in `verify_s`."""
-        return self._part_s("draft_step_features" if with_features else "draft_step", rows, context)
-
-    def start_s(self, rows: float, context: float) -> float:
-        """Seconds of the step that reads the window with its features and starts branches; errors as in `verify_s`."""
-        return self._part_s("draft_start", rows, context)
+        if self.layer is None or self.lm_head is None:
+            raise ProfileError(f"lane {self.name!r} has no measured {'lm_head' if self.layer else 'layer'}")
+        return num_layers * self.layer.at(rows, context) + self.lm_head.at(rows, context)
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""
-        return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
+        return self.changed(factors, LatencyTable.scaled)
 
-    def _part_s(self, part: LanePart, rows: float, context: float) -> float:
-        return self._seconds_of(getattr(self, part), part, rows, context)
-
-    def _seconds_of(self, table: LatencyTable | None, part: str, rows: float, context: float) -> float:
-        if table is None:
-            msg = f"lane {self.name!r} has no measured {part}"
-            raise ProfileError(msg)
-        return table.at(rows, context)
-
-
-def _scaled(
-    tables: LatencyTable | dict[Any, LatencyTable] | None, factor: float | Sequence[float]
-) -> LatencyTable | dict[Any, LatencyTable] | None:
-    if isinstance(tables, dict):
-        return {key: table.scaled(factor) for key, table in tables.items()}
-    return None if tables is None else tables.scaled(factor)
+    def changed(self, values: Mapping[LanePart, V], change: Callable[[LatencyTable, V], LatencyTable]) -> Self:
+        """Return a copy in which every table of some parts is what `change` makes of it and of the part's value."""
+        found: dict[str, object] = {}
+        for part, value in values.items():
+            tables = getattr(self, part)
+            if isinstance(tables, dict):
+                found[part] = {key: change(table, value) for key, table in tables.items()}
+            elif tables is not None:
+                found[part] = change(tables, value)
+        return self.model_copy(update=found)

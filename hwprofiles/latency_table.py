@@ -6,6 +6,7 @@ Between grid points times are interpolated linearly; outside the grid there is a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import hypot
 from typing import Annotated, Self
 
 import numpy as np
@@ -89,6 +90,10 @@ class LatencyTable(StrictModel):
         factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
         lines = zip(factors, self.seconds, strict=True)
         return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
+
+    def less_certain(self, half_width: float) -> Self:
+        """The same table with another, independent error."""
+        return self.model_copy(update={"relative_error": hypot(self.relative_error, half_width)})
 
 
 class Anchor(StrictModel):

@@ -2,8 +2,8 @@
 
 ::
 
-    sim/machine/     devices, memory pools, links, a host: parts, each of use alone
-    sim/events/      the machine of a schedule, its lanes, and the sequence or batch they decode: event by event
+    sim/machine/     the machine of a schedule: devices, the memory they share, links
+    sim/events/      its lanes, and the sequence or batch they decode: event by event
     sim/arrays/      the same for all rounds of a schedule at once
     sim/derived/     what machines that nobody measured cost: by data sheets and rooflines
     sim/acceptance/  what the models say: records replayed, rates drawn

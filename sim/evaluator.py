@@ -45,13 +45,6 @@ class Evaluator:
         reason = self._acceptance.missing(schedule)
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
-    def missing_prefill(self, schedule: Schedule) -> str | None:
-        """Why `predict` gives the schedule no prefill; None if it does, or if it refuses the schedule."""
-        if self.missing(schedule):
-            return None
-        walk = self._acceptance.walk(schedule, self._max_new_tokens)
-        return self._tables.prefill.missing(schedule, walk.prompt_lengths)
-
     def predict(self, schedule: Schedule) -> Prediction:
         """What the schedule does; errors are those of `evaluate`."""
         acceptance = self._acceptance

@@ -27,7 +27,6 @@ SEVERAL_MEANINGS = {
     "Answer",
     "Branches",
     "Device",
-    "MemoryPool",
     "Operation",
     "Piece",
     "Plan",

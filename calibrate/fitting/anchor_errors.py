@@ -1,7 +1,7 @@
-"""What the anchors of a calibration may be off by: common to all lanes, and a lane's own.
+"""How far the anchors of a calibration may be off: an error common to all lanes, and each lane's own.
 
-A lane's times rest on the mean of its anchors, which is a mean over a machine that changes its speed: cut into
-stretches of time, it shows how much of that all lanes share. Everything is a half-width at 90 %.
+A lane's times rest on the mean of its anchors, while the machine changes its speed. Cut into stretches of time, anchors
+show how much of that change all lanes share. All errors are half-widths at 90 %.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STRETCHES: Final = 8
 
 
 class AnchorErrors(NamedTuple):
-    """What the means of anchors may be off by: all lanes together, and each lane beyond that."""
+    """Errors of the means of anchors: of all lanes together, and of each lane beyond that."""
 
     common: float
     own: dict[str, float]

@@ -1,6 +1,6 @@
-"""Held-back runs against the profile: how far it is off, beyond what is known of its errors.
+"""Compares held-back runs with the profile: how far it is off, beyond its known errors.
 
-Everything is a half-width at 90 %, as in `anchor_errors`.
+All errors are half-widths at 90 %, as in `anchor_errors`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOUBTFUL: Final = 0.15
 """Checks that are off by more are repeated, and worth a note if that did not help."""
 
 Compared = tuple[Ratio, Mapping[str, float]]
-"""A run's measured over its predicted time, and the shares of the latter by role and lane (`target cpu0`)."""
+"""A run's measured time over its predicted one, and the shares of the latter by role and lane (`target cpu0`)."""
 
 
 class Check(NamedTuple):
@@ -51,7 +51,7 @@ class Check(NamedTuple):
 
 
 class CheckErrors(NamedTuple):
-    """What checks show beyond the errors known: common to all lanes, a lane's own, and that of single schedules."""
+    """Errors that checks show beyond known ones: common to all lanes, each lane's own, and that of single schedules."""
 
     common: float
     own: dict[str, float]
@@ -59,7 +59,7 @@ class CheckErrors(NamedTuple):
 
 
 def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile, level_error: float = 0.0) -> Check:
-    """What a schedule's runs come to; `level_error` is what all times may be off by for their level."""
+    """Sum up the runs of a schedule; `level_error` is that of the level of all times in runs."""
     return Check(
         lane=schedule.target_lane,
         residual=-fmean(log(ratio.value) for ratio, _ in compared),
@@ -69,7 +69,7 @@ def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile,
 
 
 def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
-    """How far checks are off together and by lane, where that is no chance, and how they scatter about it."""
+    """How far checks are off together and by lane, where that is not by chance, and how they scatter about it."""
     common = _certain_mean([check.residual for check in checks])
     by_lane = {lane: [check.residual - common for check in checks if check.lane == lane] for lane in lanes}
     own = {lane: _certain_mean(values) for lane, values in by_lane.items()}
@@ -82,7 +82,7 @@ def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
 
 
 def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
-    """A sentence on those that are doubtful, if any."""
+    """Yield a note on the checks that are doubtful, if there are any."""
     off = [
         f"{schedule.method} with the target on {schedule.target_lane} {100 * check.error:+.0f} %"
         for schedule, check in checks.items()
@@ -93,7 +93,7 @@ def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
 
 
 def _certain_mean(values: Sequence[float]) -> float:
-    """The mean where its interval leaves zero out; else zero, as for fewer than three values."""
+    """The mean where its 90 % interval excludes zero; else zero, as for fewer than three values."""
     if len(values) < _LEAST_CHECKS:
         return 0.0
     mean = fmean(values)
@@ -101,7 +101,7 @@ def _certain_mean(values: Sequence[float]) -> float:
 
 
 def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:
-    """By what the parts of a run's time may put it off, each times its share."""
+    """Yield the relative error of each part of a run's time, times its share of that time."""
     for name, share in shares.items():
         role, _, lane = name.partition(" ")
         yield share * _table_error(profile.lane(lane), role, schedule)

@@ -1,7 +1,8 @@
-"""What work takes in real runs over what it takes in a loop: one level for all lanes, unless one lane's differs.
+"""Levels: how much longer work takes in real runs than in a timing loop. One for all lanes, unless a lane differs.
 
-A loop and a run do the same work, so levels are near one, and a handful of short runs on a machine that changes its
-speed says less than that: a level is the mean of both by their certainty (a normal prior on its logarithm).
+A loop and a run do the same work, so levels are close to one. A few short runs on a machine whose speed changes are
+weak evidence, so a level is the mean of that prior and of the runs, weighted by their certainty (a normal prior on its
+logarithm).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _MOST_SPREADS: Final = 4
 
 
 class Level(NamedTuple):
-    """A factor, and the half-width (90 %) of what it may be off by, relative to it.
+    """A factor on times, and the half-width (90 %) of its relative error.
 
-    `is_own` is whether a lane has it for itself; the error of any other is common to all that share it.
+    `is_own` is true where it was fitted to one lane alone; the error of any other is common to all lanes that share it.
     """
 
     factor: float = 1.0
@@ -32,14 +33,14 @@ class Level(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What a level is taken to be before any run: around a level known, with a relative standard deviation."""
+    """What is known of a level before any run: the level it lies around, and its relative standard deviation."""
 
     spread: float
     around: Level = Level()
 
     @property
     def most(self) -> float:
-        """The share by which work may take more for reasons that are understood."""
+        """The share by which work may take longer before that counts as not understood."""
         return _MOST_SPREADS * self.spread
 
 
@@ -56,7 +57,7 @@ def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
 
 
 def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K, Level]:
-    """The level of all lanes' runs; a lane's own, settled around that, where its runs' interval excludes it."""
+    """One level from the runs of all lanes; a lane whose runs exclude it has its own, with that one as its prior."""
     together = [ratio for ratios in by_lane.values() for ratio in ratios]
     common = settled(together, prior)
     levels = dict.fromkeys(by_lane, common)
@@ -73,7 +74,7 @@ def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K,
 def grouped_levels(
     by_lane: Mapping[str, Sequence[Ratio]], group_of: Mapping[str, int], priors: Mapping[str, Prior]
 ) -> dict[str, Level]:
-    """The same among lanes of one group (as many threads), by the prior of its first lane."""
+    """`shared_levels` of each group of lanes (of as many threads), by the prior of the group's first lane."""
     levels = dict[str, Level]()
     for group in dict.fromkeys(group_of.values()):
         alike = {lane: by_lane.get(lane, ()) for lane, own in group_of.items() if own == group}
@@ -82,12 +83,12 @@ def grouped_levels(
 
 
 def more(level: Level, prior: Prior) -> float:
-    """The share that work takes more by its level: not less than nothing, and no more than is understood."""
+    """The share by which work takes longer, by its level: at least 0, and at most what is understood."""
     return min(max(0.0, level.factor - 1), prior.most)
 
 
 def not_understood(levels: Mapping[str, Level], prior: Prior, what: str, *, is_kept: bool = False) -> Iterator[str]:
-    """A sentence if work took more on some lanes than `most`, which is all that is counted unless it `is_kept`."""
+    """Yield a note if work took longer than `Prior.most` on some lanes; no more is counted unless it `is_kept`."""
     beyond = {lane: level.factor - 1 for lane, level in levels.items() if level.factor - 1 > prior.most}
     if beyond:
         found, lanes = f"{100 * max(beyond.values()):.0f} %", ", ".join(beyond)

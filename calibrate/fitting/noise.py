@@ -1,4 +1,4 @@
-"""How noisy times are, and what of a row of them noise explains."""
+"""How noisy measured times are, and how much of their differences by rows is noise."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
 
 _LINE = 2
-"""Points that a straight line takes away from what they say about noise."""
+"""Degrees of freedom that a straight line takes."""
 _KNOWN = 10.0
 """Weight of a point without noise next to one with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """Of several estimates that were made alike.
+    """The noise of several estimates that were made alike.
 
     Attributes:
         variance: relative variance of one of them.
-        bends: relative standard deviation of single sizes from their line, as far as noise hides it.
+        bends: relative standard deviation of single sizes from their line that noise hides.
     """
 
     variance: float
@@ -32,19 +32,19 @@ class Noise:
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate], *, bends: float = 0.0) -> Self:
-        """What they have in common; none are exact."""
+        """The noise that estimates have in common; without any there is none."""
         if not estimates:
             return cls(variance=0.0, bends=bends)
         return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates), bends=bends)
 
     def half_width(self, num_points: int) -> float:
-        """What a table of so many points may be off by (90 %), once it is smoothed: as a whole, or at one size."""
+        """Half-width (90 %) of the error of a smoothed table of so many points, as a whole or at one size."""
         return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)) + self.bends**2)
 
     def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
         """Times by rows, moved towards their straight line as far as noise explains their distance from it.
 
-        Rows `known` have a time without noise: it stays, and the line goes by it.
+        The time of rows `known` has no noise: it stays, and the line passes close to it.
 
         More rows are more of the same work after one reading of the weights: a line, but for what kernels do at
         certain sizes. If the distances vary by no more than noise does, the line is kept; if they vary by much

@@ -1,7 +1,7 @@
-"""Times over the anchors around them: what is left of a machine that changes its speed within seconds.
+"""Times relative to the anchors around them, since a machine changes its speed within seconds.
 
-A ratio is as certain as its anchors agree: where they differ, the machine changed in between, and nobody knows when.
-So a ratio's doubt is the standard error of their mean (of two anchors, half of that change), and ratios are averaged
+A ratio is as certain as its anchors agree: where they differ, the speed changed in between, and nobody knows when. So a
+ratio's doubt is the standard error of the anchors' mean (of two anchors, half of the change), and ratios are averaged
 with weights of one over doubt squared.
 """
 
@@ -27,13 +27,13 @@ NORMAL_90 = 1.645
 
 
 class Ratio(NamedTuple):
-    """A time over its anchors, and the relative standard deviation of what the machine may have done in between."""
+    """A time over the mean of its anchors, and its relative standard deviation."""
 
     value: float
     doubt: float
 
     def over(self, expected: float) -> Ratio:
-        """The same over another expectation."""
+        """The same ratio over another expected value."""
         return Ratio(self.value / expected, self.doubt)
 
 
@@ -61,12 +61,12 @@ class Estimate:
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
     def over(self, expected: float) -> Estimate:
-        """The same over another expectation: all else is relative."""
+        """The same estimate over another expected value: all else is relative."""
         return replace(self, value=self.value / expected)
 
 
 def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
-    """What was timed over the mean of the anchors that stand around it and in it, two at least."""
+    """The ratio of a time to the mean of the anchors before, in and after it, of which there are at least two."""
     unrest = stdev(map(log, anchors_s)) / sqrt(len(anchors_s))
     return Ratio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
@@ -85,7 +85,7 @@ def estimate(ratios: Sequence[Ratio]) -> Estimate:
 
 
 def noise_of(estimates: Iterable[Estimate]) -> float:
-    """How much more ratios vary than their doubts have it, as a factor on variances, pooled over estimates.
+    """How much more ratios vary than their doubts say, as a factor on variances, pooled over estimates.
 
     One where nothing was repeated: then doubts are all that is known.
     """
@@ -97,7 +97,7 @@ def noise_of(estimates: Iterable[Estimate]) -> float:
 def mean_pace(taken: Sequence[float]) -> float:
     """The mean of at least one anchor, none of which counts as more than twice their median.
 
-    An anchor is a small part of the time that it speaks for: a pause of half a second in one of six is no pace of six.
+    An anchor is short next to the time that it stands for: a pause in one of them says little about that time.
     """
     most = _MOST_OF_MEDIAN * median(taken)
     return fmean(min(one, most) for one in taken)

@@ -1,22 +1,22 @@
-"""More rows take no less time, unless they were seen to more than once.
+"""Fits times that rise with the number of rows, except where repeated visits agree that they fall.
 
-A time that says otherwise is noise until a second visit says so too: `doubtful` names what to measure again, and
-`cliffs` where a fall is beyond what all visits leave open. Everything between two cliffs is fitted to rise.
+A fall counts as noise until a second visit confirms it: `doubtful` names what to measure again, and `cliffs` the falls
+that noise does not explain. Everything between two cliffs is fitted to rise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import hypot, log
+from math import hypot, log, sqrt
 from typing import Final, TypeVar
 
-from calibrate.fitting.ratios import Estimate
+from calibrate.fitting.ratios import NORMAL_90, Estimate
 
 K = TypeVar("K")
 
 _FALL: Final = 0.15
-"""Kernels are up to 5 % better or worse at single numbers of rows: less than this is no matter of rows."""
+"""Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
 _ENOUGH: Final = 2
 """Visits after which nothing is measured again: to go on for as long as a time is high would choose low ones."""
 _CERTAIN: Final = 1e9
@@ -24,7 +24,7 @@ _CERTAIN: Final = 1e9
 
 
 def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
-    """Of estimates by ascending size: those that fall below one of a smaller size, and that one, if seldom visited."""
+    """Yield each estimate, by ascending size, that falls below a smaller size's, and that one, if seldom visited."""
     highest = None
     for key, one in line:
         if highest is None or one.value >= highest[1].value:
@@ -34,12 +34,20 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
 
 
 def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
-    """The row counts, of ascending ones, that take less than those before, beyond both intervals of several visits."""
+    """Return the row counts, of ascending ones, whose fall below the one before is more than their visits leave open.
+
+    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Two
+    visits that agree may both have met a spike: no interval is narrower than the doubts of its ratios say.
+    """
+
+    def half_width(one: Estimate) -> float:
+        return max(one.log_half_width, NORMAL_90 * sqrt(one.variance))
+
     return frozenset(
         rows
         for (_, before), (rows, one) in pairwise(line.items())
         if min(before.num, one.num) > 1
-        and log(before.value / one.value) - hypot(before.log_half_width, one.log_half_width) > log(1 + _FALL)
+        and log(before.value / one.value) - 2 * hypot(half_width(before), half_width(one)) > log(1 + _FALL)
     )
 
 

@@ -1,4 +1,4 @@
-"""Anchors: the same short work on a lane again and again, to compare everything else with.
+"""Anchors: the same short work, timed on a lane again and again, to compare everything else with.
 
 A shared machine changes its speed within seconds, and no model of it can foresee that. What is timed between two
 anchors of its lane is known relative to them, whatever the machine did before and after.
@@ -23,7 +23,7 @@ from runtime.wire.operations import Measure
 
 _REPEATS: Final = 2
 _WARM_UP: Final = 1
-"""What a lane does first after another one has worked takes longer."""
+"""The first work of a lane after another one has worked takes longer."""
 _STEP_REPEATS: Final = 3
 """A draft's steps are short, and the first finds its caches used by others, as that of a rollout does."""
 _FRESH_S: Final = 0.3
@@ -105,8 +105,8 @@ class Anchors:
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
         """The work once on two lanes at the same time; errors as in `take`.
 
-        Virtual cores are now two of a real one's threads, now real ones: how much lanes are in each other's way changes
-        within seconds, and what they take alone says nothing of it.
+        Two virtual cores are sometimes threads of one real core and sometimes two cores. How much lanes slow each other
+        therefore changes within seconds, and their times alone do not show it.
         """
         at_s = self.now_s
         replies = [self._lanes[lane].request(Measure(measurement=self._once)) for lane in lanes]

@@ -72,8 +72,7 @@ def calibrate(
     start_s = clock()
     measuring = Measuring(engine, task, progress, clock)
     measuring.run_passes()
-    measuring.decode_again(partial(fitted_profile, task))
-    profile = fitted_profile(task, measuring.samples)
+    profile = measuring.decode_again(partial(fitted_profile, task))
     rows = {lane.name: engine.row_invariance(lane.name) for lane in task.lanes}
     facts = {
         "is_row_invariant": all(found.is_invariant for found in rows.values()),

@@ -117,7 +117,7 @@ class _Fit:
             drafter=task.drafter,
             dtype=task.sizes.dtype,
             num_layers=task.sizes.config.num_layers,
-            lanes=tuple(traffic.told_of(self._lane(lane.name, left_out)) for lane in task.lanes),
+            lanes=tuple(self._lane(lane.name, left_out).changed(traffic, _reading) for lane in task.lanes),
             links=tuple(
                 link_of(pair, self._samples.messages_s[pair[1]], task.sizes.feature_width, task.source)
                 for pair in task.pairs
@@ -132,7 +132,7 @@ class _Fit:
         estimates = self._estimates[name, None]
         spec = next(lane for lane in task.lanes if lane.name == name)
         dispatch_s = max(0.0, trimmed_mean(self._samples.dispatch_s[name]))
-        lane = task.lane_parts.lane_profile(spec, estimates, anchor, dispatch_s)
+        lane = task.lane_parts.on(name).profile(spec, estimates, anchor, dispatch_s)
         heads, streams, prefills = dict[str, LatencyTable](), dict[str, LatencyTable](), dict[str, LatencyTable]()
         for head in task.head_parts:
             ratios = self._ratios[name, head.drafter]
@@ -279,6 +279,10 @@ def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None],
     for cell, own in ratios.items():
         found[cell.lane, cell.drafter][cell.measurement] = own
     return found
+
+
+def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
+    return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
 def _require_times(profile: Profile) -> None:

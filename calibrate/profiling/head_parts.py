@@ -16,7 +16,6 @@ from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.grid import Effort
 from calibrate.profiling.lane_parts import context_free, prefill, prefill_table
-from calibrate.profiling.samples import Cell
 from decoding.methods import METHODS
 from decoding.schedule import Method
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
@@ -54,9 +53,15 @@ class HeadParts:
         """Whether the target drafts by it, in its own pass."""
         return METHODS[self.method].drafts_itself
 
-    def cells(self, lane: str) -> Iterator[Cell]:
+    def measurements(self) -> Iterator[Measurement]:
         """Everything to be timed on a lane that has loaded it."""
-        return (Cell(lane, measurement, self.drafter) for measurement in self._measurements())
+        if self.has_streams:
+            for _ in range(_STREAM_PAIRS):
+                yield from (self._stream(part) for part in ("verify_tree", "stream"))
+            return
+        yield from (self._step(rows) for rows in self._step_rows)
+        if METHODS[self.method].reads_states:
+            yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
 
     def table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable:
         """Steps of a head or of a lookup, for any context, from what its cells take over a lane's anchor."""
@@ -90,15 +95,6 @@ class HeadParts:
             relative_error=min(MOST_RELATIVE_ERROR, ratio.value * ratio.log_half_width / added),
             source=self.source,
         )
-
-    def _measurements(self) -> Iterator[Measurement]:
-        if self.has_streams:
-            for _ in range(_STREAM_PAIRS):
-                yield from (self._stream(part) for part in ("verify_tree", "stream"))
-            return
-        yield from (self._step(rows) for rows in self._step_rows)
-        if METHODS[self.method].reads_states:
-            yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
 
     @property
     def _step_rows(self) -> tuple[int, ...]:

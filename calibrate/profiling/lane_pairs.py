@@ -1,4 +1,4 @@
-"""What two lanes cost each other: both parts alone, side by side, and alone again."""
+"""Measures how two lanes slow each other: a part alone, while the other lane works, and alone again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STEP_RUNS = 5
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
 _PRIOR: Final = Prior(spread=0.04)
-"""Lanes that share no core slow each other a little, if at all: few comparisons seldom tell how much."""
+"""Lanes that share no core slow each other a little, if at all; few comparisons seldom tell how much."""
 
 
 def measure_pairs(
@@ -50,12 +50,12 @@ def measure_pairs(
 
 
 def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
-    """Slowdowns of a pair: what anchors on both lanes at once say of all the time, times what other work takes more.
+    """Slowdowns of a pair: that of anchors over the whole calibration, times how much more other work is slowed.
 
-    The draft's is relative to what its steps take in real runs (`step_level`). What work takes more than anchors is
-    shared by all pairs, unless that of one differs. A draft that finds its cache used by the target is slowed once,
-    whether at the same time or after it. No lane is faster while the other works: what looks like it is noise, or in
-    the level. What a level is off by is an error of its steps, and none of how much slower they are.
+    The draft's is relative to what its steps take in real runs (`step_level`). The second factor is shared by all
+    pairs, unless that of one differs. A draft that finds its cache used by the target is slowed once, whether at the
+    same time or after it. No lane is faster while the other works: what looks like it is noise, or in the level. The
+    error of a level belongs to its steps, and not to how much slower they are.
     """
     target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
     anchors, unrest = _anchor_slowdown(pair, samples)
@@ -73,7 +73,7 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
 
 
 def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float], float]:
-    """Mean time of anchors on both lanes at once over those alone, for each lane, and what that may be off by.
+    """Mean time of anchors on both lanes at once over those alone, for each lane, and the half-width of its error.
 
     Pairs of the same two lanes share them, whichever has the target.
     """
@@ -87,7 +87,7 @@ def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float],
 
 
 def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
-    """Slowdowns over those of the anchors meanwhile."""
+    """Slowdowns relative to those of the anchors taken meanwhile."""
     found = defaultdict[Pair, list[Ratio]](list)
     for one in samples.together:
         if one.role == role:
@@ -103,7 +103,7 @@ def _compared(
     other: Lane,
     load: Measurement,
 ) -> Together:
-    """The first of what is `shared` alone, all of it while the other lane is busy, and alone again; anchors as well."""
+    """Time the first of `shared` alone, all of them while the other lane is busy, and the first again; anchors too."""
     place = 0 if role == "target" else 1
     lane = pair[place]
     alone_s = [fmean(anchors.visit(lane, shared[0]))]

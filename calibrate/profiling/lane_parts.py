@@ -10,7 +10,6 @@ from calibrate.fitting.fit import TargetTables, TargetTimes, fit_target, grow, m
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
 from runtime.backends.lane_device import CORES, Device
@@ -63,15 +62,7 @@ class LaneParts:
         """Cached tokens of the anchors: halfway."""
         return sum(self.effort.contexts[:: len(self.effort.contexts) - 1]) // 2
 
-    def cells(self, lane: str) -> Iterator[Cell]:
-        """Everything to be timed on a lane."""
-        return (Cell(lane, measurement) for measurement in self._on(lane).measurements())
-
-    def whole_passes(self, lane: str) -> Iterator[Cell]:
-        """Those of `cells` that are a pass through the whole target, one of each width."""
-        return (Cell(lane, measurement) for measurement in self._on(lane).passes())
-
-    def _on(self, lane: str) -> LaneParts:
+    def on(self, lane: str) -> LaneParts:
         """With the row counts that say what every other costs on a lane, and streams where a lane computes any."""
         device, effort = Device.of_lane(lane), self.effort
         target_rows, draft_rows = (device.timed_rows(rows) for rows in (effort.target_rows, effort.draft_rows))
@@ -86,7 +77,7 @@ class LaneParts:
         return Measurement(part="verify", rows=1, context=self.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
 
     def measurements(self) -> Iterator[Measurement]:
-        """Everything to be timed, on a lane that has these row counts."""
+        """Everything to be timed, on a lane that these are the parts of (`on`)."""
         yield self.pass_after_wait
         for rows in self.effort.target_rows:
             yield from (self._verify(rows, context) for context in self._contexts(rows))
@@ -105,16 +96,12 @@ class LaneParts:
         yield from map(self._streams, self._guesses)
 
     def passes(self) -> Iterator[Measurement]:
-        """A pass through the whole target of each width, on a lane that has these row counts."""
+        """Those of `measurements` that are a pass through the whole target, one of each width."""
         for rows in (*self.effort.target_rows, *self.effort.tree_rows):
             yield self._verify(rows, self.effort.contexts[0])
 
-    def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
-        """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
-        return self._on(lane.name).profile(lane, estimates, anchor, dispatch_s)
-
     def profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
-        """`lane_profile` of a lane that has these row counts."""
+        """The profile of a lane from what its parts take over its anchor; without heads and memory traffic."""
         seconds = {measurement: one.over(1 / anchor.seconds) for measurement, one in estimates.items()}
         device = Device.of_lane(lane.name)
         bends = _BENDS if device.prepares else 0.0

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeVar
 from pydantic import ValidationError
 
 from decoding.errors import ModelFormatError
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.lane_profile import LanePart
 from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.models.config import ModelConfig
@@ -23,33 +23,6 @@ _HEAD_BYTES: Final = _LAYER_BYTES | {"int4": 1.0}
 """Of a weight of a head."""
 _STATE_BYTES: Final = {"float32": 4}
 """Of a key, value or hidden state, and of an adapter's weight; in every other form they have 16 bits."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartBytes:
-    """Weights and keys and values that one call of a part reads; zero for a model that is not there."""
-
-    layer: float
-    lm_head: float
-    exit: float
-    draft_step: float
-
-    def told_of(self, lane: LaneProfile) -> LaneProfile:
-        """The lane with this traffic in its tables."""
-
-        def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
-            return None if table is None else table.model_copy(update={"bytes_per_call": num_bytes})
-
-        return lane.model_copy(
-            update={
-                "layer": reading(lane.layer, self.layer),
-                "lm_head": reading(lane.lm_head, self.lm_head),
-                "exit": {layer: reading(table, self.exit) for layer, table in lane.exit.items()},
-                "draft_step": reading(lane.draft_step, self.draft_step),
-                "draft_step_features": reading(lane.draft_step_features, self.draft_step),
-                "draft_start": reading(lane.draft_start, self.draft_step),
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,8 +72,8 @@ class ModelSizes:
         """Bytes of them."""
         return self.feature_width * self._state_bytes
 
-    def part_bytes(self, context: int) -> PartBytes:
-        """Traffic of one call of every part at one row."""
+    def part_bytes(self, context: int) -> dict[LanePart, float]:
+        """Weights, keys and values that one call of a part reads at one row; 0 for a model that is not there."""
         config, draft, exits = self.config, self.draft, self.exits
         hidden = config.hidden_size
         layer, lm_head = self._layer_bytes(config, context), self._head_bytes(config.vocab_size, hidden)
@@ -114,7 +87,8 @@ class ModelSizes:
         elif draft is not None:
             head = self._head_bytes(draft.vocab_size, draft.hidden_size)
             step = draft.num_layers * self._layer_bytes(draft, context) + head
-        return PartBytes(layer=layer, lm_head=lm_head, exit=exit_, draft_step=step)
+        steps: dict[LanePart, float] = dict.fromkeys(("draft_step", "draft_step_features", "draft_start"), step)
+        return {"layer": layer, "lm_head": lm_head, "exit": exit_, **steps}
 
     def without_draft_streams(self) -> Self:
         """The same where the draft's own streams cannot run."""

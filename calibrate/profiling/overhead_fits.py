@@ -80,10 +80,10 @@ def _with_rollout_start(lane: LaneProfile, head: str | None, first: Level, step_
         return lane
     doubt = first.factor * first.half_width / _SHORTEST
     if head is None:
-        steps = {name: less_certain(getattr(lane, name), doubt) for name in ("draft_step", "draft_step_features")}
+        lane = less_certain(lane, ("draft_step", "draft_step_features"), doubt)
     else:
-        steps = {"heads": lane.heads | {head: less_certain(lane.heads[head], doubt)}}
-    return lane.model_copy(update=steps).with_overhead("rollout_start", overhead, head)
+        lane = lane.model_copy(update={"heads": lane.heads | {head: lane.heads[head].less_certain(doubt)}})
+    return lane.with_overhead("rollout_start", overhead, head)
 
 
 def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile:

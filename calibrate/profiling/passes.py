@@ -19,7 +19,7 @@ from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, second_looks, visit_in_turn
-from calibrate.time_budget import Passes
+from calibrate.time_budget import passes_until
 from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
@@ -96,24 +96,31 @@ class Measuring:
         """
         effort, stages = self.task.effort, list(self._stages())
         end_s = self.clock() + _PASSES_BY * (self._end_s - self.clock())
-        for index in Passes(count=effort.passes, end_s=end_s, clock=self.clock):
+        for index in passes_until(end_s, effort.passes, self.clock):
             for place, stage in enumerate(stages):
                 self._go_through(stage, index, self._part_of_all(index, place / len(stages)))
             self.samples.num_passes += 1
             if index == 0:
                 self._measure_messages(stages[0])
 
-    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> None:
+    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off once more, and what set its level, while time allows.
 
         Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
         mended by any level. So are all parts of target and draft where no profile comes out of the samples.
+
+        Returns:
+            The profile of all samples.
+
+        Raises:
+            LaneError: a lane was lost.
+            ProfileError: no profile comes out of the samples.
         """
         self.progress("checking", _PASSES_BY)
         num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
         for _ in range(_MOST_AGAIN * num_checks):
             if self.clock() >= self._end_s:
-                return
+                break
             try:
                 profile = profile_of(self.samples)
             except ProfileError:
@@ -123,18 +130,19 @@ class Measuring:
                 continue
             doubtful = _furthest_off(self.samples.runs, profile)
             if doubtful is None:
-                return
+                return profile
             self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
             if self.clock() >= self._end_s:
-                return
+                break
             fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
             for run in filter(None, (fit, doubtful)):
                 self._decode(run.schedule, is_check=run.is_check)
+        return profile_of(self.samples)
 
     def _passes_of(self, run: Run) -> Mapping[str, Sequence[Cell]]:
         """The target's whole passes as wide as those of a run, or next to that, on its lane."""
         lane = run.schedule.target_lane
-        timed = {cell.measurement.rows: cell for cell in self.task.lane_parts.whole_passes(lane)}
+        timed = {one.rows: Cell(lane, one) for one in self.task.lane_parts.on(lane).passes()}
         widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}
         nearest = {max(rows for rows in timed if rows <= width) for width in widths}
         nearest |= {min((rows for rows in timed if rows >= width), default=max(timed)) for width in widths}
@@ -147,7 +155,7 @@ class Measuring:
         yield Stage(
             name="target and draft" if task.draft_steps else "target",
             load=lambda: {name: self._load_draft(name) for name in names},
-            cells={name: tuple(parts.cells(name)) for name in names},
+            cells={name: [Cell(name, one) for one in parts.on(name).measurements()] for name in names},
             fits=fit_schedules(*asked),
             checks=check_schedules(*asked),
             pairs=task.pairs,
@@ -157,7 +165,7 @@ class Measuring:
             yield Stage(
                 name=head.drafter,
                 load=partial(_on_all, load, names, head.drafter),
-                cells={name: tuple(head.cells(name)) for name in names},
+                cells={name: [Cell(name, one, head.drafter) for one in head.measurements()] for name in names},
                 fits=head_schedules(task.lanes, head.drafter, head.method, is_check=False),
                 checks=head_schedules(task.lanes, head.drafter, head.method, is_check=True),
                 run_turns=task.effort.head_turns,

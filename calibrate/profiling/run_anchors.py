@@ -18,10 +18,10 @@ from decoding.trace import Trace
 from runtime.lanes.sequence_lanes import Listener
 
 _EVERY_S: Final = 0.12
-"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, and anchors before
-and after alone do not see that (`machine` in benchmarks/results/demos.json has both)."""
+"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors
+before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
-"""At least so many times what one takes: where steps are long, anchors take a quarter of the time and no more."""
+"""It is also at least so many times as long as an anchor: then anchors take a quarter of the time at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,7 @@ class _Taking:
         """Before the sequence, or after it: those of every lane alone are the nearest to what else is done there."""
         for lane, own in self._alone.items():
             own.append(take(lane))
-        if self._pair is not None:
-            self._shared.append(self._anchors.take_shared(self._pair))
+        self._take_shared()
 
     def step(self) -> None:
         """Steps of the draft model, which are short: whenever anything else is taken."""
@@ -120,11 +119,9 @@ class _Taking:
                 yield self._take_shared
             yield partial(self._take_one, lane)
 
-    def _take_one(self, lane: str) -> float:
+    def _take_one(self, lane: str) -> None:
         self._alone[lane].append(self._anchors.take_one(lane))
-        return self._alone[lane][-1]
 
-    def _take_shared(self) -> float:
-        assert self._pair is not None, "lanes that take turns"
-        self._shared.append(self._anchors.take_shared(self._pair))
-        return max(self._shared[-1])
+    def _take_shared(self) -> None:
+        if self._pair is not None:
+            self._shared.append(self._anchors.take_shared(self._pair))

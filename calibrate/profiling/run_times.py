@@ -1,7 +1,7 @@
-"""What operations of decoded runs took, next to what they should take by a profile.
+"""Compares what operations of decoded runs took with what they should take by a profile.
 
 Every run is made between anchors of its lanes, and compared at their speed. The first round of a run is left out, since
-it wakes everything up.
+it finds everything asleep.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class TimedSpan(NamedTuple):
 
     Attributes:
         span: what was measured.
-        alone_s: its price by the profile.
-        expected_s: the same, given what the other lane did meanwhile.
+        alone_s: what it takes by the profile while the other lane is idle.
+        expected_s: the same, slowed down by what the other lane did meanwhile.
         starts_rollout: whether it is the first step of a rollout.
     """
 
@@ -87,7 +87,7 @@ def _level(run: Run, lane: str, works: Collection[Work], profile: Profile, timed
 
 
 def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
-    """Return 1 + what first steps of a run's rollouts take more / `step_s`, at the pace of its later steps.
+    """Return one plus the extra time of first steps of a run's rollouts over `step_s`, at the pace of its later steps.
 
     Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
     """
@@ -155,7 +155,7 @@ def gaps_s(run: Run) -> list[float]:
 
 
 def outside_s(run: Run) -> list[float]:
-    """Return what rounds took outside of lanes, of a run in which target and draft take turns; but for the first."""
+    """Return what each round but the first took outside of lanes, in a run in which target and draft take turns."""
     inside = defaultdict[int, float](float)
     for span in run.trace.spans:
         inside[span.round] += span.end_s - span.start_s
@@ -164,7 +164,7 @@ def outside_s(run: Run) -> list[float]:
 
 
 def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> tuple[float, float]:
-    """Return what target and draft cost each other in a run: as calibrated, times what its anchors say has changed."""
+    """Return the slowdowns of target and draft in a run: as calibrated, times the change that its anchors show."""
     pair = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     known, now, then = profile.slowdown(*pair), anchors.slowdown(schedule), profile.anchor_slowdown(*pair)
     if now is None or then is None:

@@ -1,4 +1,4 @@
-"""All that a calibration timed, in the order it did: a profile is made from it alone, and can be made again."""
+"""All times that a calibration measured, in order: a profile is made from them alone, and can be made again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runtime.wire.measurement import Measurement
 
 _MAX_BYTES = 500_000_000
 _SPIKE = 2.0
-"""A run of a part that takes so many times the usual one of its visit counts as that: nothing ran meanwhile."""
+"""No repeat counts as more than this many times the usual one of its visit: something else ran meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One cell timed once: every repeat, and the anchors before and after."""
+    """One visit of a cell: the seconds of every repeat, and the anchors before and after."""
 
     cell: Cell
     seconds: tuple[float, ...]
@@ -71,11 +71,11 @@ class Run:
         return [self.prompt_length - 1 + count for count in committed]
 
     def against_anchors(self, lane: str, seconds: float) -> Ratio:
-        """A time taken on a lane over its anchors around and in this run."""
+        """A time on a lane over the lane's anchors before, in and after this run."""
         return among(seconds, self.anchors.alone[lane])
 
     def against_steps(self, seconds: float) -> Ratio:
-        """A time taken by the draft model over its anchors in and after this run, of which there are some."""
+        """A time of the draft model over its anchors in and after this run; there must be some."""
         return among(seconds, self.anchors.steps)
 
 
@@ -111,7 +111,7 @@ class Samples:
         shared_anchors: every anchor on two lanes at once.
         dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
         messages_s: by the draft's lane, seconds that one hop of an exit message costs without and with features.
-        num_passes: times that everything was gone through.
+        num_passes: passes made over everything.
     """
 
     anchors: list[AnchorSample] = field(default_factory=list)

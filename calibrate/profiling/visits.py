@@ -25,11 +25,11 @@ from runtime.wire.operations import Ping
 
 _SHORT_PARTS = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "stream"})
 _LONG = 2
-"""What a part of the target weighs that is timed several times; short ones, and what is timed once, weigh one."""
+"""Weight of a part of the target that is timed several times; short parts, and those timed once, weigh one."""
 _BLOCK = 4
-"""Weight of what is timed between two anchors: a few tenths of a second for a small model."""
+"""Most weight between two anchors: a few tenths of a second for a small model."""
 _BLOCKS_OF_A_TURN = 4
-"""An anchor ends one block and begins the next, as long as the lane has its turn. Its first one takes warming up."""
+"""Within a lane's turn an anchor ends one block and begins the next. The first anchor of a turn needs a warm-up."""
 
 CellBlock = Sequence[Cell]
 Axis = Literal["rows", "context"]
@@ -60,7 +60,7 @@ def visit_in_turn(
 
 
 def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[str, list[Cell]]:
-    """Those of the cells of each lane to be timed again: more rows, or a longer context, seem to take less."""
+    """Choose the cells of each lane to be timed again, where more rows or a longer context seem to take less."""
     ratios = samples.ratios()
     wanted = {cell for own in cells.values() for cell in own}
     found = {cell: estimate(own) for cell, own in ratios.items() if cell in wanted}
@@ -70,7 +70,7 @@ def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[
 
 
 def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> tuple[float, float]:
-    """Mean seconds that one hop of an exit message costs beyond one of an empty message: without and with features.
+    """Mean seconds that an exit message costs per hop beyond an empty one: without and with features.
 
     A ping that carries the message is compared with one that does not, in turn. `features` is their width.
     """

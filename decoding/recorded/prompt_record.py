@@ -8,17 +8,31 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from decoding.errors import RecordError
 from decoding.recorded.loops import repeats_itself
-from decoding.schedule import Method, Schedule
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import parents_of
+from decoding.validation import Many
+from decoding.yaml_file import StrictModel
 
 Ids = NDArray[np.int32]
 Shares = NDArray[np.float32]
+
+
+def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
+    """Refuse paths that are no tree."""
+    parents_of(paths)
+    return paths
+
+
+Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_grown)]
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:
@@ -34,8 +48,7 @@ def _no_shares() -> Shares:
     return np.zeros((0, 0), dtype=np.float32)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedTree:
+class RecordedTree(StrictModel):
     """Trees of one drafter that a record holds the places of, for every `tree_size`.
 
     Attributes:
@@ -48,9 +61,9 @@ class RecordedTree:
 
     method: Method
     drafter: str
-    depth: int
-    top_k: int = 0
-    paths: tuple[TreePath, ...] = ()
+    depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
+    top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
+    paths: Paths = ()
 
     def answers(self, schedule: Schedule) -> bool:
         """Whether the schedule's trees are these."""
@@ -70,8 +83,7 @@ def _trees_in_words(method: Method, drafter: str | None, depth: int) -> str:
     return f"{method} of {drafter}, {depth} deep"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedChain:
+class RecordedChain(StrictModel):
     """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.
 
     Attributes:

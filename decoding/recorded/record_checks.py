@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from decoding.errors import RecordError
-from decoding.recorded.prompt_record import missing_trees
-from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
-from decoding.tree_shape import Path as TreePath
-from decoding.tree_shape import parents_of
+from decoding.recorded.prompt_record import RecordedChain, RecordedTree, missing_trees
+from decoding.schedule import Schedule
 from decoding.validation import Many
+from decoding.yaml_file import StrictModel
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord, PromptRecord
@@ -36,39 +35,11 @@ MAX_HEADER_BYTES: Final = 1 << 22
 """Some two hundred of them for every prompt."""
 
 
-def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
-    """Refuse paths that are no tree."""
-    parents_of(paths)
-    return paths
-
-
 Layer = Annotated[int, Field(ge=1)]
 Fact = Annotated[str, Field(max_length=300)]
-Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_grown)]
 
 
-class _Header(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class TreeHeader(_Header):
-    """A `RecordedTree` in a file."""
-
-    method: Method
-    drafter: str
-    depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
-    top_k: Annotated[int, Field(ge=0, le=MAX_TREE)]
-    paths: Paths
-
-
-class ChainHeader(_Header):
-    """A `RecordedChain` in a file."""
-
-    method: Method
-    drafter: str
-
-
-class PromptHeader(_Header):
+class PromptHeader(StrictModel):
     """A `PromptRecord` in a file, its arrays left out."""
 
     name: str
@@ -77,7 +48,7 @@ class PromptHeader(_Header):
     prompt_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
-class RecordHeader(_Header):
+class RecordHeader(StrictModel):
     """An `AcceptanceRecord` in a file, the arrays of its prompts left out."""
 
     format: Literal["mirrorsd-acceptance-record-5", "mirrorsd-acceptance-record-6"]
@@ -89,8 +60,8 @@ class RecordHeader(_Header):
     exit_layers: Many[Layer]
     feature_layers: Many[Layer]
     prompts: Many[PromptHeader]
-    trees: Many[TreeHeader]
-    chains: Many[ChainHeader]
+    trees: Many[RecordedTree]
+    chains: Many[RecordedChain]
     num_streams: Annotated[int, Field(ge=0, le=64)]
     assumed: str | None = None
     temperature: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0

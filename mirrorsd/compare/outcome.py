@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.validate import Comparison, Divergence, accuracy
+from calibrate.validate import Divergence
 from decoding.metrics import ttft_s
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
@@ -43,19 +43,6 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
         }
         for result, comparison, runs, ratio in all_of_each
     ]
-
-
-def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return how good the predictions are, all schedules together."""
-    found = accuracy(comparisons)
-    return {
-        "median_error": found.median_error,
-        "worst_error": found.worst_error,
-        "median_error_at_anchor": found.median_error_at_anchor,
-        "worst_error_at_anchor": found.worst_error_at_anchor,
-        "worst_schedule": found.worst_schedule,
-        "same_rounds": found.same_rounds,
-    }
 
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
+from calibrate.validate import accuracy
 from decoding.errors import ConfigError, TraceError
 from decoding.files import parse_json, read_bytes
 from decoding.record import AcceptanceRecord
@@ -21,7 +22,7 @@ from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, first_tokens, lost_lanes, schedule_entries
+from mirrorsd.compare.outcome import changed_slowdowns, first_tokens, lost_lanes, schedule_entries
 from mirrorsd.compare.repeating import Repeating
 from mirrorsd.compare.rounds import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
@@ -153,7 +154,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "explanation": [*words["explanation"], *predicted, *remarks],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
         "repeating": repeating.entry,
-        "accuracy": accuracy_entry(judged.comparisons),
+        "accuracy": accuracy(judged.comparisons),
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,

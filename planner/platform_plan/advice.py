@@ -9,13 +9,13 @@ from typing import Final
 
 from hwprofiles.model_shape import WeightFormat
 from hwprofiles.platform import SECOND_STREAM
+from hwprofiles.quantity import Status
 from planner.one_tokenizer import is_taken_for_granted
 from planner.paired_ratio import Outcome
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import factor, milliseconds, percent, schedule_names, settings, tokens_per_second
-from sim.derived.assumption import Status
 
 _MOST_UNCERTAIN: Final = 5
 UNTRAINED: Final = " (exit to be trained)"

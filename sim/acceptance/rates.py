@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
-from decoding.recorded.record_checks import Paths
-from decoding.schedule import MAX_TREE, MAX_WINDOW, Method
+from decoding.schedule import MAX_TREE, MAX_WINDOW
+from decoding.tree_shape import Path
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.profile import Profile
@@ -56,22 +56,11 @@ class Texts(StrictModel):
         return self.model_copy(update={"num_tokens": num_tokens, "prompt_length": before + 1})
 
 
-class AssumedTree(StrictModel):
+class AssumedTree(RecordedTree):
     """Trees of a drafter, whose levels are taken as independent of each other.
 
-    Attributes:
-        method: the tree method that drafts so.
-        drafter: name of its drafter, as schedules and profiles call it.
-        depth: the schedule's `num_speculative_tokens`.
-        top_k: the schedule's `tree_top_k`; 0 for static trees.
-        paths: nodes of a static tree in their order; without any, those that the rates accept most often.
+    A static tree without `paths` has the nodes that the rates accept most often.
     """
-
-    method: Method
-    drafter: str
-    depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
-    top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
-    paths: Annotated[Paths, Field(max_length=MAX_TREE)] = ()
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
@@ -82,8 +71,8 @@ class AssumedTree(StrictModel):
             raise ValueError(f"top_k is {self.top_k}: dynamic trees need one, static ones have none")
         return self
 
-    def recorded(self, paths: tuple[tuple[int, ...], ...]) -> RecordedTree:
-        """What a record calls them."""
+    def recorded(self, paths: tuple[Path, ...]) -> RecordedTree:
+        """Return what a record calls them, with these nodes."""
         return RecordedTree(method=self.method, drafter=self.drafter, depth=self.depth, top_k=self.top_k, paths=paths)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import hypot
-from typing import Final, Literal, Self
+from typing import Final, Self
 
-Status = Literal["measured", "datasheet", "derived", "guessed"]
+from hwprofiles.quantity import Quantity, Status
 
 ERROR_OF: Final[dict[Status, float]] = {"measured": 0.05, "datasheet": 0.05, "derived": 0.1, "guessed": 0.3}
 """Half-width (90 %) of a number that does not say how far its sources differ: our judgement, wider with every step
@@ -42,6 +42,11 @@ class Assumption:
         error = ERROR_OF[status]
         low, high = span or (value * (1 - error), value * (1 + error))
         return cls(field=field, value=value, status=status, source=source, low=low, high=high)
+
+    @classmethod
+    def of_quantity(cls, field: str, quantity: Quantity) -> Self:
+        """A quantity of a platform, or what stands in for one."""
+        return cls.of(field, quantity.value, quantity.status, quantity.source, span=quantity.span)
 
     @property
     def relative_error(self) -> float:

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from costs.cost_model import LaneCost, Part, PartKind
-from costs.fair_shares import stretches
+from costs.contention import stretches
+from costs.cost_model import LaneCost, Part
 from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
-from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup, LanePart
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Contention
 from sim.derived.assumption import Assumption
@@ -79,7 +79,7 @@ def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
     if found is None:
         msg = f"device {name!r} gives no two_streams_slowdown; measure it, or give it"
         raise ProfileError(msg)
-    return Assumption.of(f"{name}.two_streams_slowdown", found.value, found.status, found.source, span=found.span)
+    return Assumption.of_quantity(f"{name}.two_streams_slowdown", found)
 
 
 def _of_streams(fair: Contention, slower: Assumption) -> Contention:
@@ -94,7 +94,7 @@ def _of_streams(fair: Contention, slower: Assumption) -> Contention:
     )
 
 
-def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
+def _traffic(cost: LaneCost, kind: LanePart, dispatch_s: float = 0.0) -> float:
     """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
     busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
     return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)

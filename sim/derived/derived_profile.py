@@ -151,8 +151,8 @@ def speed_on(platform: Platform, device: str) -> DeviceSpeed:
 
 def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:
     """Latency and bandwidth of the slowest way from a member to the next."""
-    ways = [_way(platform, *pair) for pair in pairwise((*members, members[0]))] if len(members) > 1 else []
-    return max((way[0] for way in ways), default=0.0), min((way[1] for way in ways), default=float("inf"))
+    latencies_s, bytes_per_s = zip(*(_way(platform, *pair) for pair in pairwise((*members, members[0]))), strict=True)
+    return max(latencies_s), min(bytes_per_s)
 
 
 def _way(platform: Platform, start: str, end: str) -> tuple[float, float]:
@@ -194,8 +194,7 @@ def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
             link = platform.link(*hop)
             for name, found in link.quantities.items():
-                field = f"{'-'.join(link.between)}.{name}"
-                yield Assumption.of(field, found.value, found.status, found.source, span=found.span)
+                yield Assumption.of_quantity(f"{'-'.join(link.between)}.{name}", found)
 
 
 def _overlap(platform: Platform, one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 
@@ -22,45 +22,42 @@ from sim.derived.assumption import Assumption, joint_error
 Kind = Literal["cpu", "gpu", "npu"]
 
 
-class Guess(NamedTuple):
-    """What stands in for a number that a sheet does not give, and how far it may be off."""
-
-    value: float
-    span: tuple[float, float]
-    source: str
+def _guess(value: float, span: tuple[float, float], source: str) -> Quantity:
+    return Quantity(value=value, span=span, status="guessed", source=source)
 
 
-GUESSES: Final[Mapping[str, Mapping[Kind, Guess]]] = {
+GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     "memory_efficiency": {
-        "gpu": Guess(
+        "gpu": _guess(
             0.75,
             (0.65, 0.85),
             "decoding of 3B to 8B models reached 0.68 to 0.80 of the bandwidth of other chips' sheets (MLX on an M4, "
             "Vulkan on a Radeon 8060S); a copy on one H200 0.90",
         ),
-        "cpu": Guess(
+        "cpu": _guess(
             0.35,
             (0.2, 0.6),
             "a 0.6B draft in int4 takes 10.4 ms a token on an Arrow Lake CPU: about a third of its memory's bandwidth",
         ),
-        "npu": Guess(
+        "npu": _guess(
             0.25,
             (0.1, 0.6),
             "decoding on NPUs reached from less than a tenth to 0.84 of the bandwidth of their chips' memory",
         ),
     },
     "flops_efficiency": {
-        "gpu": Guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less"),
-        "cpu": Guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
-        "npu": Guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
+        "gpu": _guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less"),
+        "cpu": _guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
+        "npu": _guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
     },
     "dispatch_s": {
-        "gpu": Guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
-        "cpu": Guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
-        "npu": Guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
+        "gpu": _guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
+        "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
+        "npu": _guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
     },
-    "bf16_flops": {"cpu": Guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
+    "bf16_flops": {"cpu": _guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
 }
+"""What stands in for a number that a sheet does not give, and how far it may be off."""
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
@@ -187,22 +184,12 @@ class _Numbers:
         self.assumptions: list[Assumption] = []
 
     def take(self, field: str) -> float:
-        quantity: Quantity | None = getattr(self._sheet, field)
-        if quantity is not None:
-            return self.known(field, quantity)
-        guess = GUESSES.get(field, {}).get(self._sheet.kind)
-        if guess is None:
+        quantity: Quantity | None = getattr(self._sheet, field) or GUESSES.get(field, {}).get(self._sheet.kind)
+        if quantity is None:
             msg = f"the sheet of {self._name} ({self._sheet.name}) gives no {field}; give it, or leave the device out"
             raise ProfileError(msg)
-        return self._keep(Assumption.of(self._path(field), guess.value, "guessed", guess.source, span=guess.span))
+        return self.known(field, quantity)
 
     def known(self, field: str, quantity: Quantity) -> float:
-        span = quantity.span
-        return self._keep(Assumption.of(self._path(field), quantity.value, quantity.status, quantity.source, span=span))
-
-    def _keep(self, assumption: Assumption) -> float:
-        self.assumptions.append(assumption)
-        return assumption.value
-
-    def _path(self, field: str) -> str:
-        return f"{self._name}.{field}"
+        self.assumptions.append(Assumption.of_quantity(f"{self._name}.{field}", quantity))
+        return quantity.value

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from simpy import Event
 
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+from costs.ticks import one_in_ticks
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.events.simulated_machine import SimulatedMachine
 from sim.events.simulated_sequence import SimulatedSequence, Steps
-from sim.machine.memory_pool import Run, Runs
-from sim.machine.reply import Reply
-from sim.machine.wake import Wake
+from sim.machine.shared_memory import Run, Runs, Wake
+from sim.machine.simulated_machine import SimulatedMachine
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
@@ -27,6 +26,16 @@ Decoded: TypeAlias = "SimulatedSequence | SimulatedBatch"
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
+
+
+class Reply(Event):
+    """A handle whose time is not known yet when it is handed out."""
+
+    def arrive_at(self, time_s: float, value: Any = None) -> None:
+        """Let `value` arrive at this time, rounded to a whole tick."""
+        self._ok = True
+        self._value = value
+        self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)
 
 
 class SimulatedLanes:
@@ -88,14 +97,14 @@ class SimulatedTargetLane:
         return reply
 
     def _segment(self, segment: int, reply: Reply, value: Any, *, is_verdict: bool) -> Runs:
-        """A segment of the round; the driver acts on a verdict when the host has handled it."""
-        decoded = self._decoded
+        """A segment of the round; the driver acts on a verdict when it has done its own part."""
+        decoded, costs = self._decoded, self._decoded.costs
         run = Run(decoded.segment_s(segment), segment)
         yield run
         if decoded.has_spans:
             decoded.write_segment(segment, run)
-        replied_s = decoded.env.now + decoded.costs.target_half_s
-        reply.arrive_at(self._machine.host.handled_s(replied_s) if is_verdict else replied_s, value)
+        replied_s = decoded.env.now + costs.target_half_s
+        reply.arrive_at(replied_s + costs.round_overhead_s if is_verdict else replied_s, value)
 
 
 class SimulatedDraftLane:
@@ -203,7 +212,7 @@ class SimulatedBranches:
         if run is None:
             lane.machine.draft.resume()
         elif run.what != "last_drafted":
-            self._num_steps = lane.machine.draft.cut(run, self._step_s)
+            self._num_steps = lane.machine.memory.cut(run, self._step_s)
 
     def _runs(self) -> Runs:
         """Steps until they are stopped, then what the next window still needs."""

@@ -27,10 +27,10 @@ from sim.acceptance.acceptance_model import MISS, NO_TOKEN
 from sim.events.batch_costs import BatchCosts
 from sim.events.event_lanes import NO_SIGNAL, SimulatedBranches, SimulatedDraftLane, SimulatedTargetLane
 from sim.events.sequence_in_batch import ANY_WINDOW, BatchOutcomes, SequenceInBatch
-from sim.events.simulated_machine import SimulatedMachine
 from sim.events.simulated_sequence import FINISH_STEP, ROLLOUT_STEP, Message, Steps
-from sim.machine.link import Path
-from sim.machine.memory_pool import Run
+from sim.machine.link import Path, arrival_s
+from sim.machine.shared_memory import Run
+from sim.machine.simulated_machine import SimulatedMachine
 
 Begun = tuple[Event, Sequence[Any]]
 """The end of what all have asked for, and what every sequence is replied then."""
@@ -201,7 +201,7 @@ class SimulatedBatch:
 
     def send(self, path: Path, message: Message, sent_s: float) -> float:
         """When a message arrives that is sent then."""
-        return path.arrival_s(message[0], sent_s)
+        return arrival_s(path, message[0], sent_s)
 
     def rollout(self, verdict: Verdict | None) -> Steps | None:
         """The steps of windows, for a draft that has not read what the last verdicts brought."""

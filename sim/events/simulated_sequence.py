@@ -17,8 +17,8 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
-from sim.machine.link import Path
-from sim.machine.memory_pool import Run
+from sim.machine.link import Path, arrival_s
+from sim.machine.shared_memory import Run
 
 GuessRows = Callable[[int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows of the steps after a window's first one, by its position."""
@@ -216,8 +216,8 @@ class SimulatedSequence:
         """When a message arrives that is sent then, on a path on which no other comes in between."""
         num_bytes, rows = message
         if not self.has_spans:
-            return path.arrival_s(num_bytes, sent_s)
-        for link in path.links:
+            return arrival_s(path, num_bytes, sent_s)
+        for link in path:
             start_s, sent_s = max(sent_s, link.free_s), link.arrival_s(num_bytes, sent_s)
             self.write(link.name, Work.TRANSFER, start_s, sent_s, rows)
         return sent_s

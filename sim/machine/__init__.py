@@ -1,1 +1,1 @@
-"""The parts of a simulated machine, each of use alone in any SimPy program: devices, memory, links, a host."""
+"""The machine that a sequence or a batch is decoded on: devices, the memory they share, and the links between them."""

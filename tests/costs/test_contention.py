@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.contention import PairContention
+from costs.contention import PairContention, stretches
 from hwprofiles.profile import Contention
 from tests.sim.worlds.machines import machine
 
@@ -37,6 +37,17 @@ def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
 def test_lanes_that_nothing_is_known_of_are_free() -> None:
     assert PairContention.of(machine(), "target", "draft") == (1, 1, float("inf"))
     assert PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft") == (1, 1, 1e9)
+
+
+@given(st.lists(st.just(0.0) | POSITIVE, min_size=1, max_size=8), st.floats(0.1, 200))
+def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_would_like_more(
+    wanted: list[float], total: float
+) -> None:
+    slower = [float(one[0]) for one in stretches([np.array([wants]) for wants in wanted], total)]
+    shares = [wants / stretch for wants, stretch in zip(wanted, slower, strict=True)]
+    assert sum(shares) == pytest.approx(min(total, sum(wanted)))
+    least = min((share for share, stretch in zip(shares, slower, strict=True) if stretch > 1 + 1e-9), default=None)
+    assert least is None or max(shares) <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

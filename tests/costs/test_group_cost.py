@@ -41,7 +41,7 @@ def parallel(target: DeviceGroup | None, draft: DeviceGroup | None = None) -> Pr
 
 
 def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidates() -> None:
-    verify_s = 11 + 2 * NUM_LAYERS * all_reduce_s(16, 8, **SPEED) + all_gather_s(4, 8, algorithm="tree", **SPEED)
+    verify_s = 11 + 2 * NUM_LAYERS * all_reduce_s(16, 8, **SPEED) + all_gather_s(4, 8, **SPEED)
     assert all_reduce_s(16, 8, **SPEED) == 2 * 7 / 8 * 16 / 64 + 2 * 7 * 0.125
     assert predict(AUTOREGRESSIVE, parallel(RING), TEXTS).tpot_s == pytest.approx(verify_s, abs=1e-9)
     [trace] = simulate(AUTOREGRESSIVE, parallel(RING), TEXTS)
@@ -100,7 +100,7 @@ def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
     assert len(inside) == 2 * NUM_LAYERS + 1
     assert {round(span.end_s - span.start_s, 9) for span in inside} == {
         round(all_reduce_s(3 * 16, 8, **SPEED), 9),
-        round(all_gather_s(3 * 4, 8, algorithm="tree", **SPEED), 9),
+        round(all_gather_s(3 * 4, 8, **SPEED), 9),
     }
     assert all(span.work is Work.TRANSFER for span in inside)
     assert inside[-1].end_s == pytest.approx(verify.end_s, abs=1e-9)

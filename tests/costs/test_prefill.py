@@ -96,12 +96,11 @@ def test_states_of_the_prompt_cross_to_a_reader_on_another_lane() -> None:
 def test_what_was_not_measured_is_named_and_never_guessed() -> None:
     blind = reader("draft", draft_prefill=None, head_prefill={})
     found = times(machine(reader("target"), blind))
-    assert found.missing(AUTOREGRESSIVE, [11]) is None
+    assert found.known(AUTOREGRESSIVE, [11]) is not None
     for schedule, what in (
         (speculative(), "lane 'draft' has no measured draft_prefill; measured there: "),
         (tree(EAGLE, 4), "lane 'draft' has no measured head prefill of head; measured there: "),
     ):
-        assert found.missing(schedule, [11]).startswith(what)
         assert found.known(schedule, [11]) is None
         with pytest.raises(ProfileError, match=what):
             found.seconds(schedule, [11])
@@ -119,7 +118,6 @@ def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is() -> None:
     assert found.prefill_s is None
     assert found.num_rounds == known.num_rounds
     assert [trace.prefill_s for trace in simulate(speculative(), profile, texts)] == [None, None]
-    assert "more than 200 rows" in (Evaluator(profile, texts).missing_prefill(speculative()) or "")
 
 
 def test_other_cost_models_replace_a_lane_here_too() -> None:

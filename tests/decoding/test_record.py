@@ -299,7 +299,7 @@ def test_a_file_that_holds_something_else_is_refused_with_its_place(
 
 def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path: Path) -> None:
     ranks = (ids([0, 2], [3, 1], [-1, 0]),)
-    written = record(prompt(tree_ranks=ranks), trees=(dataclasses.replace(STATIC, paths=((0,), (1, 0))),))
+    written = record(prompt(tree_ranks=ranks), trees=(STATIC.model_copy(update={"paths": ((0,), (1, 0))}),))
     written.save(tmp_path / "record.npz")
     with pytest.raises(RecordError, match=r"trees\.0\.paths: .*comes before its parent"):
         AcceptanceRecord.load(tmp_path / "record.npz")

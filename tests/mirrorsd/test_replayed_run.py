@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costs.cost_model import ConstantCost, PartKind
+from costs.cost_model import ConstantCost
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
+from hwprofiles.lane_profile import LanePart
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
 from runtime.lanes import lane_set
@@ -51,7 +52,7 @@ def small_record():
 
 
 RECORD = small_record()
-COSTS = dict.fromkeys(("target", "draft"), ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3)))
+COSTS = dict.fromkeys(("target", "draft"), ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3)))
 """Rounds do not depend on times."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LatencyTable, LinkProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
@@ -30,29 +31,27 @@ from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8
-PARTS = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
-OF_SEVERAL = ("exit", "heads", "streams")
+TARGET_PARTS = ("layer", "lm_head", "exit", "streams")
+DRAFT_PARTS = ("draft_step", "draft_step_features", "draft_start", "draft_streams", "heads")
+
+
+def with_tables(profile: Profile, change: Callable[[LatencyTable], LatencyTable]) -> tuple[LaneProfile, ...]:
+    """The lanes of a profile, with other tables."""
+    return tuple(
+        one.changed(dict.fromkeys(TARGET_PARTS + DRAFT_PARTS), lambda table, _: change(table)) for one in profile.lanes
+    )
 
 
 def tall(profile: Profile) -> Profile:
     """The same tables with room for the rows of any batch here, on lanes of one device."""
 
-    def grown(table: LatencyTable | None) -> LatencyTable | None:
-        if table is None:
-            return None
+    def grown(table: LatencyTable) -> LatencyTable:
         return table.model_copy(update={"rows": (*table.rows[:-1], 5000)})
 
-    lanes = tuple(
-        one.model_copy(
-            update={name: grown(getattr(one, name)) for name in PARTS}
-            | {"group": None, "draft_start": grown(one.draft_streams)}
-            | {"exit": {layer: grown(table) for layer, table in one.exit.items()}}
-            | {"heads": {name: grown(table) for name, table in one.heads.items()}}
-            | {"streams": {name: grown(table) for name, table in one.streams.items()}}
-        )
-        for one in profile.lanes
-    )
-    return profile.model_copy(update={"lanes": lanes, "memory_pool_bytes_per_s": None})
+    lanes = [
+        one.model_copy(update={"group": None, "draft_start": one.draft_streams}) for one in with_tables(profile, grown)
+    ]
+    return profile.model_copy(update={"lanes": tuple(lanes), "memory_pool_bytes_per_s": None})
 
 
 @given(schedules(), profiles(paced=False), records())
@@ -81,20 +80,11 @@ def test_equal_sequences_go_through_the_rounds_of_one(
 def without_rows(profile: Profile) -> Profile:
     """The same machine, with the first time of every table for any rows and context, and no links."""
 
-    def flat(table: LatencyTable | None) -> LatencyTable | None:
-        if table is None:
-            return None
+    def flat(table: LatencyTable) -> LatencyTable:
         first = ((table.seconds[0][0],),)
         return table.model_copy(update={"rows": (1, 5000), "contexts": (0,), "seconds": first * 2})
 
-    lanes = tuple(
-        one.model_copy(
-            update={name: flat(getattr(one, name)) for name in (*PARTS, "draft_start")}
-            | {name: {key: flat(table) for key, table in getattr(one, name).items()} for name in OF_SEVERAL}
-        )
-        for one in profile.lanes
-    )
-    return profile.model_copy(update={"lanes": lanes, "links": ()})
+    return profile.model_copy(update={"lanes": with_tables(profile, flat), "links": ()})
 
 
 LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
@@ -196,9 +186,6 @@ def test_every_sequence_reads_its_own_cache() -> None:
     assert found.decode_s == pytest.approx(NUM_LAYERS * (1 + 1.0 + 2.0))
 
 
-PARTS_WITH_TRAFFIC = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start", "draft_streams")
-
-
 def wanting(bytes_per_s: float, **fields: Any) -> Profile:
     """Two lanes of which each takes so much of a memory while it computes, however many rows there are."""
 
@@ -206,14 +193,7 @@ def wanting(bytes_per_s: float, **fields: Any) -> Profile:
         return table.model_copy(update={"bytes_per_call": bytes_per_s * table.seconds[0][0]})
 
     plain = tall(machine(lane("target"), lane("draft", draft_step=7.0)))  # slow: a round ends within its steps
-    lanes = tuple(
-        one.model_copy(
-            update={name: moved(getattr(one, name)) for name in PARTS_WITH_TRAFFIC}
-            | {"exit": {layer: moved(table) for layer, table in one.exit.items()}}
-        )
-        for one in plain.lanes
-    )
-    return plain.model_copy(update={"lanes": lanes} | fields)
+    return plain.model_copy(update={"lanes": with_tables(plain, moved)} | fields)
 
 
 OVERLAPPING = {

@@ -16,7 +16,6 @@ from hwprofiles.profile import LinkProfile, Profile
 from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.sim.playing import HIT_MISS_END
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
@@ -115,23 +114,6 @@ def test_an_exit_message_delays_the_branches_that_wait_for_it(
 def _under_way_s(step_s: float, arrives_s: float) -> float:
     """How long a message that arrives so long after the start of a step waits for its end."""
     return max(0.0, step_s - arrives_s)
-
-
-def test_a_link_of_a_second_and_a_byte_per_second_leaves_nothing_over_two_lanes_as_it_was() -> None:
-    split = [
-        speculative(2),
-        speculative(2, exit_features=True),
-        mirror("draft"),
-        mirror("exit"),
-        mirror("exit", exit_features=True),
-        mirror("hybrid"),
-    ]
-    for schedule in split:
-        slowed_s = decode_s(schedule, linked(1.0, 1.0), HIT_MISS_END)
-        assert slowed_s > decode_s(schedule, linked(None), HIT_MISS_END) + 3 * (1 + 16) + 2 * (1 + 8) - TOLERANCE_S
-    for recorded in (TREES[0], TREES[3], TREES[4]):
-        schedule = tree(recorded, 4)
-        assert decode_s(schedule, linked(1.0, 1.0), TEXTS) > 2 * decode_s(schedule, linked(None), TEXTS)
 
 
 def test_every_message_is_a_span_on_the_track_of_its_link() -> None:

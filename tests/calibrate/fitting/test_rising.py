@@ -74,6 +74,7 @@ def test_a_fall_stands_once_visits_agree() -> None:
     assert cliffs({8: seen(54.0), 9: seen(37.0)}) == frozenset(), "one visit each is none that confirms"
     assert cliffs({8: seen(54.0, 25.0), 9: seen(37.0, 36.0)}) == frozenset(), "the second visit says otherwise"
     assert cliffs({8: seen(40.0, 40.1), 9: seen(37.0, 37.1)}) == frozenset(), "kernels bend by as much"
+    assert cliffs({8: seen(40.0, 40.0), 9: seen(32.0, 32.0)}) == frozenset(), "one spike at each visit"
 
 
 def test_stretches_end_before_a_cliff() -> None:

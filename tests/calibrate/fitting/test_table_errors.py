@@ -4,7 +4,7 @@ import pytest
 
 from calibrate.fitting.fit import make_table
 from calibrate.fitting.levels import Level
-from calibrate.fitting.table_errors import at_level, less_certain, with_check_errors, with_head_level
+from calibrate.fitting.table_errors import at_level, with_check_errors, with_head_level
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import LaneProfile
 
@@ -20,8 +20,7 @@ def lane(**changes) -> LaneProfile:
 
 
 def test_errors_of_two_causes_add_up_as_squares() -> None:
-    assert less_certain(table(), 0.04) == table().model_copy(update={"relative_error": pytest.approx(0.05)})
-    assert less_certain(None, 0.04) is None
+    assert table().less_certain(0.04) == table().model_copy(update={"relative_error": pytest.approx(0.05)})
 
 
 def test_parts_are_brought_to_their_level_and_are_as_uncertain_as_that() -> None:

@@ -18,25 +18,20 @@ def parts(method: str, *, quick: bool = True) -> HeadParts:
     return HeadParts(drafter="d", method=method, effort=effort, most_rows=33, source="a test")
 
 
-def measurements(head: HeadParts) -> list[Measurement]:
-    return [cell.measurement for cell in head.cells("a")]
-
-
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("method", ["medusa", "eagle3"])
 def test_steps_of_heads_are_timed_at_every_row_count_of_the_effort(method: str, quick: bool) -> None:
     head = parts(method, quick=quick)
-    steps = [one for one in measurements(head) if one.part == "head_step"]
+    steps = [one for one in head.measurements() if one.part == "head_step"]
     assert [one.rows for one in steps] == list(head.effort.head_rows)
     assert {one.context for one in steps} == {CONTEXTS[0]}
-    assert {(cell.lane, cell.drafter) for cell in head.cells("a")} == {("a", "d")}
 
 
 def test_their_table_states_means_at_the_speed_of_the_anchors_for_any_context() -> None:
     head = parts("medusa")
     found = {
         of: estimate([Ratio(around * (0.1 + 0.01 * of.rows), 0.05) for around in (0.9, 0.9, 1.2)])
-        for of in measurements(head)
+        for of in head.measurements()
     }
     table = head.table(found, ANCHOR_S)
     for rows in (1, 4, 16):
@@ -47,18 +42,18 @@ def test_their_table_states_means_at_the_speed_of_the_anchors_for_any_context() 
 
 def test_reading_prompts_is_timed_for_heads_that_read_them() -> None:
     eagle, lookup = parts("eagle3"), parts("prompt_lookup")
-    found = {of: estimate([Ratio(0.01 * of.rows, 0.05)]) for of in measurements(eagle)}
+    found = {of: estimate([Ratio(0.01 * of.rows, 0.05)]) for of in eagle.measurements()}
     rows = [of.rows for of in found if of.part == "draft_prefill"]
     assert rows == list(eagle.effort.prefill_rows)
     table = eagle.prefill_table(found, ANCHOR_S)
     assert [table.at(count, 0) for count in rows] == pytest.approx([ANCHOR_S * 0.01 * count for count in rows])
-    assert {of.part for of in measurements(lookup)} == {"head_step"}
+    assert {of.part for of in lookup.measurements()} == {"head_step"}
     assert lookup.prefill_table({}, ANCHOR_S) is None
 
 
 def test_a_lookup_is_one_row_whatever_it_finds() -> None:
     lookup = parts("prompt_lookup")
-    (step,) = measurements(lookup)
+    (step,) = lookup.measurements()
     assert (step.part, step.rows) == ("head_step", 1)
     table = lookup.table({step: estimate([Ratio(1e-4, 0.05)])}, ANCHOR_S)
     assert table.at(1, 99) == pytest.approx(4e-6)
@@ -71,12 +66,12 @@ STREAMS = parts("speculative_streaming")
 
 
 def ratios(verify: list[float], stream: list[float]) -> dict[Measurement, list[Ratio]]:
-    without, with_them = dict.fromkeys(measurements(STREAMS))
+    without, with_them = dict.fromkeys(STREAMS.measurements())
     return {without: [Ratio(one, 0.05) for one in verify], with_them: [Ratio(one, 0.05) for one in stream]}
 
 
 def test_streams_are_timed_in_turn_with_the_same_verification_without_them() -> None:
-    timed = measurements(STREAMS)
+    timed = list(STREAMS.measurements())
     assert [one.part for one in timed] == ["verify_tree", "stream"] * 4
     assert {(one.rows, one.context, one.repeats) for one in timed} == {(6, CONTEXTS[0], 1)}
     assert all(one.part != other.part for one, other in pairwise(timed))

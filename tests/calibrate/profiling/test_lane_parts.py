@@ -35,11 +35,11 @@ ANCHOR = Anchor(context=120, seconds=Laws().target_s("verify", 1, 120, None), re
 
 
 def found(parts: LaneParts, estimates: dict[Measurement, Estimate], anchor: Anchor = ANCHOR) -> LaneProfile:
-    return parts.lane_profile(LaneCores(name="a", cores=(3,), num_threads=1), estimates, anchor, 2e-4)
+    return parts.on("a").profile(LaneCores(name="a", cores=(3,), num_threads=1), estimates, anchor, 2e-4)
 
 
 def measurements(parts: LaneParts, part: str):
-    return [cell.measurement for cell in parts.cells("a") if cell.measurement.part == part]
+    return [one for one in parts.on("a").measurements() if one.part == part]
 
 
 def estimates_of(
@@ -47,7 +47,7 @@ def estimates_of(
 ) -> dict[Measurement, Estimate]:
     """Everything that is timed over an anchor, so many times: as the law has it times the numbers given."""
     lane = FakeLane("a", laws, FakeEngine({}))
-    ratios = {cell.measurement: lane.seconds(cell.measurement, contended=False) / anchor_s for cell in parts.cells("a")}
+    ratios = {one: lane.seconds(one, contended=False) / anchor_s for one in parts.on("a").measurements()}
     return {of: estimate([Ratio(one * ratio, 0.05) for one in around or (1.0,)]) for of, ratio in ratios.items()}
 
 
@@ -68,9 +68,9 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(
         draft_steps=draft_steps,
         num_streams=num_streams,
     )
-    cells = list(parts.cells("a"))
-    assert len(cells) == len(set(cells))
-    lane = found(parts, {cell.measurement: estimate([Ratio(0.1, 0.05)]) for cell in cells})
+    timed = list(parts.on("a").measurements())
+    assert len(timed) == len(set(timed))
+    lane = found(parts, {one: estimate([Ratio(0.1, 0.05)]) for one in timed})
     assert tuple(lane.exit) == exit_layers
     assert tuple(name for name in STEPS if getattr(lane, name) is not None) == draft_steps
 
@@ -113,8 +113,8 @@ def test_steps_of_more_rows_than_branches_verify_guesses_in_them() -> None:
 
 def test_streams_are_timed_where_lanes_are_torchs_own() -> None:
     parts = replace(PARTS, num_streams=2)
-    assert not [one for one in parts.cells("openvino:CPU") if one.measurement.part == "draft_streams"]
-    assert not [one for one in parts.cells("openvino:CPU") if one.measurement.num_guesses]
+    timed = list(parts.on("openvino:CPU").measurements())
+    assert not [one for one in timed if one.part == "draft_streams" or one.num_guesses]
 
 
 def test_heads_and_the_first_exit_are_timed_alone() -> None:
@@ -162,7 +162,7 @@ def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
 
 
 def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one() -> None:
-    timed = [cell.measurement for cell in PARTS.cells("a") if "prefill" in cell.measurement.part]
+    timed = [one for one in PARTS.on("a").measurements() if "prefill" in one.part]
     rows = PARTS.effort.prefill_rows
     assert timed == [prefill(part, count) for part in ("prefill", "draft_prefill") for count in rows]
     assert {(one.repeats, one.warm_up) for one in timed} == {(1, 0)}
@@ -198,7 +198,7 @@ def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(fiel
     """A step of 3 rows costs what one of 4 does, and so on."""
     effort = PARTS.effort
     last = effort.draft_rows[-1] if field == "draft_step" else effort.target_rows[-1]
-    timed = sorted({cell.measurement.rows for cell in PARTS.cells("openvino:NPU") if _is(cell.measurement, field)})
+    timed = sorted({one.rows for one in PARTS.on("openvino:NPU").measurements() if _is(one, field)})
     assert (timed[0], timed[-1]) == (1, last)
 
     def cost(rows):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.profiling.model_sizes import ModelSizes, PartBytes
+from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ModelFormatError
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.kv_cache import KVCache
@@ -41,46 +41,45 @@ def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(targe
     layer = target.layers[0]
     cached = KVCache(replace(target.config, num_layers=1), CONTEXT, dtype=layer.down.weight.dtype)
     cache_bytes = cached.keys.nbytes + cached.values.nbytes
-    assert sizes.part_bytes(CONTEXT).layer == matrix_bytes(layer) + cache_bytes
-    assert sizes.part_bytes(0).layer == matrix_bytes(layer)
+    assert sizes.part_bytes(CONTEXT)["layer"] == matrix_bytes(layer) + cache_bytes
+    assert sizes.part_bytes(0)["layer"] == matrix_bytes(layer)
 
 
 def test_a_draft_step_reads_its_layers_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
     draft = load_draft(folders[0], target, dtype=target.embedding.weight.dtype)
     layers = sum(matrix_bytes(layer) for layer in draft.decoder.layers)
-    assert sizes.part_bytes(0).draft_step == layers + draft.decoder.lm_head.weight.nbytes
+    assert sizes.part_bytes(0)["draft_step"] == layers + draft.decoder.lm_head.weight.nbytes
 
 
 def test_an_exit_reads_its_adapter_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
     exits = load_exits(folders[1], target, dtype=target.embedding.weight.dtype)
     head_rows = target.lm_head.weight[exits.kept_ids].nbytes
-    assert sizes.part_bytes(CONTEXT).exit == matrix_bytes(exits.adapters[2]) + head_rows
+    assert sizes.part_bytes(CONTEXT)["exit"] == matrix_bytes(exits.adapters[2]) + head_rows
 
 
 def test_what_is_not_there_reads_nothing_and_a_plain_exit_reads_the_whole_head(target) -> None:
     plain = ModelSizes.of(target.config, None, None, "float32").part_bytes(CONTEXT)
-    assert plain.draft_step == 0
-    assert plain.exit == plain.lm_head == target.lm_head.weight.nbytes
+    assert plain["draft_step"] == 0
+    assert plain["exit"] == plain["lm_head"] == target.lm_head.weight.nbytes
 
 
 def test_half_the_precision_is_half_the_bytes(sizes) -> None:
     whole, half = sizes.part_bytes(CONTEXT), replace(sizes, dtype="bfloat16").part_bytes(CONTEXT)
-    assert half == PartBytes(
-        layer=whole.layer / 2, lm_head=whole.lm_head / 2, exit=whole.exit / 2, draft_step=whole.draft_step / 2
-    )
+    assert half == {part: num_bytes / 2 for part, num_bytes in whole.items()}
 
 
 @pytest.mark.parametrize(("form", "in_layers", "in_heads"), [("int8", 1, 1), ("int4", 0.5, 1)])
 def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, form, in_layers, in_heads) -> None:
     """A weight of float32 is four bytes in all that is compared with."""
     packed, whole = (replace(sizes, dtype=dtype) for dtype in (form, "float32"))
-    weights, cached = whole.part_bytes(0).layer / 4, (whole.part_bytes(CONTEXT).layer - whole.part_bytes(0).layer) / 4
+    weights = whole.part_bytes(0)["layer"] / 4
+    cached = whole.part_bytes(CONTEXT)["layer"] / 4 - weights
     found, head = packed.part_bytes(CONTEXT), target.lm_head.weight.numel()
-    assert found.layer == in_layers * weights + 2 * cached
-    assert found.lm_head == in_heads * head
-    adapter = whole.part_bytes(0).exit / 4 - sizes.exits.draft_vocab_size * target.config.hidden_size
-    assert found.exit == 2 * adapter + in_heads * sizes.exits.draft_vocab_size * target.config.hidden_size
-    assert found.draft_step == len(sizes.draft.source_layers) * found.layer + in_heads * head
+    assert found["layer"] == in_layers * weights + 2 * cached
+    assert found["lm_head"] == in_heads * head
+    adapter = whole.part_bytes(0)["exit"] / 4 - sizes.exits.draft_vocab_size * target.config.hidden_size
+    assert found["exit"] == 2 * adapter + in_heads * sizes.exits.draft_vocab_size * target.config.hidden_size
+    assert found["draft_step"] == len(sizes.draft.source_layers) * found["layer"] + in_heads * head
     assert packed.features_bytes_per_row == 2 * packed.feature_width
 
 

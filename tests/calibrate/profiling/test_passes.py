@@ -1,8 +1,9 @@
 """The passes of a calibration on a machine made of laws: what is timed when, what is decoded again, and progress."""
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import inf
 
@@ -102,9 +103,27 @@ def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another() -> N
 # Decoding again
 
 
+ASKED = task(time_s=300.0)
+
+
+@cache
 def surprised(time_s: float, surprise: float) -> tuple[Samples, FakeEngine]:
     engine = machine(surprise=surprise)
     return measured(engine, task(time_s=time_s)), engine
+
+
+@cache
+def _passed() -> Measuring:
+    engine = machine()
+    measuring = Measuring(engine, ASKED, lambda _step, _share: None, engine.clock)
+    measuring.run_passes()
+    return measuring
+
+
+@pytest.fixture
+def measuring() -> Measuring:
+    """A calibration that has made its passes."""
+    return deepcopy(_passed())
 
 
 def test_checks_that_are_as_predicted_are_left_alone() -> None:
@@ -135,12 +154,8 @@ def test_until_time_is_up() -> None:
     assert at_s < 61.7  # the last runs, once begun, are ended, with their anchors
 
 
-def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:
+def test_nothing_is_decoded_again_once_the_checks_are_right(measuring: Measuring) -> None:
     """A disturbance that is over: a few more runs, and the mean is within what is believed."""
-    engine = machine()
-    asked = task(time_s=300.0)
-    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
-    measuring.run_passes()
     runs = measuring.samples.runs
     place = next(place for place, run in enumerate(runs) if run.is_check)
     schedule = runs[place].schedule
@@ -149,19 +164,15 @@ def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:
         spans = [span._replace(end_s=span.end_s + 0.3 * (span.end_s - span.start_s)) for span in runs[one].trace.spans]
         runs[one] = replace(runs[one], trace=replace(runs[one].trace, spans=spans))
     before = len(runs)
-    measuring.decode_again(partial(fitted_profile, asked))
+    measuring.decode_again(partial(fitted_profile, ASKED))
     added = [run.schedule for run in runs[before:] if run.is_check]
     assert set(added) == {schedule}
     # runs that take 1.3 times as long are found 23 % too fast; as many more that do not halve that
     assert 0 < len(added) < len(disturbed)
 
 
-def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again() -> None:
+def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again(measuring) -> None:
     """Spikes that fell on one cell: no level can take that out."""
-    engine = machine()
-    asked = task(time_s=300.0)
-    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
-    measuring.run_passes()
     samples = measuring.samples
     rows = next(run.schedule.num_rows for run in samples.runs if run.is_check and run.schedule.method == "speculative")
 
@@ -173,13 +184,13 @@ def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_deco
             samples.visits[place] = replace(visit, seconds=tuple(1.5 * one for one in visit.seconds))
 
     def over_truth() -> float:
-        lane, laws = fitted_profile(asked, samples).lane("cpu0+1"), engine.laws["cpu0+1"]
+        lane, laws = fitted_profile(ASKED, samples).lane("cpu0+1"), Laws(speed=SPEEDS["cpu0+1"])
         return lane.verify_s(NUM_LAYERS, rows, 20) / laws.target_s("verify", rows, 20, None)
 
     before = over_truth()
     assert before > 1.3
     num_visits = len(samples.visits)
-    measuring.decode_again(partial(fitted_profile, asked))
+    measuring.decode_again(partial(fitted_profile, ASKED))
     added = [visit.cell for visit in samples.visits[num_visits:]]
     assert {cell.lane for cell in added} == {"cpu0+1"}
     assert {cell.measurement.part for cell in added} == {"verify"}
@@ -187,23 +198,18 @@ def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_deco
     assert 0 < over_truth() - 1 < 0.7 * (before - 1), "until the check, which has a draft too, is no longer far off"
 
 
-@pytest.mark.parametrize(("limit_s", "times"), [(300.0, 2), (0.0, 0)])
-def test_what_no_profile_comes_out_of_is_timed_again_while_there_is_time(limit_s: float, times: int) -> None:
-    engine = machine()
-    asked = task(time_s=limit_s)
-    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
-    measuring.run_passes()
+def test_what_no_profile_comes_out_of_is_timed_again(measuring: Measuring) -> None:
     before = Counter(visit.cell for visit in measuring.samples.visits)
     refused = iter(range(2))
 
     def profile_of(samples: Samples) -> Profile:
         if next(refused, None) is not None:
             raise ProfileError("it was noise that was timed")
-        return fitted_profile(asked, samples)
+        return fitted_profile(ASKED, samples)
 
     measuring.decode_again(profile_of)
     added = Counter(visit.cell for visit in measuring.samples.visits) - before
-    assert added == {cell: times for cell in before if times}
+    assert added == dict.fromkeys(before, 2)
 
 
 # Progress

@@ -10,10 +10,11 @@ from numpy.random import default_rng
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
-from costs.cost_model import ConstantCost, PartKind
+from costs.cost_model import ConstantCost
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from hwprofiles.lane_profile import LanePart
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.models.model_folder import NamedFolder
@@ -43,7 +44,7 @@ COMPILED = [("openvino:CPU", "bfloat16")]
 FORMS = [("cpu", "bfloat16"), ("cpu", "float32"), *COMPILED]
 STREAMING = {f"{name}, streams": fields | {"draft_streams": 2} for name, fields in CHAINS.items()}
 NO_STREAMS = "streams look at keys, which compiled lanes do not show"
-COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
 
 
 def save_streaming_draft_of(target, folder, **options):

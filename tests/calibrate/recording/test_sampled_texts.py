@@ -14,10 +14,11 @@ from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder, RecordSettings
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
-from costs.cost_model import ConstantCost, PartKind
+from costs.cost_model import ConstantCost
 from decoding.errors import MirrorsdError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.lane_profile import LanePart
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
@@ -34,7 +35,7 @@ from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import TinyFolders, save_exits_of, save_target
 from tests.tiny_models import tiny_draft, tiny_target
 
-COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
 COSTS = dict.fromkeys(("target", "draft"), COST)
 PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(range(7, 40))))
 EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}

@@ -6,20 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, RecordError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import MISS, DrawnAcceptance
 from sim.acceptance.assumed import AssumedAcceptance, Bernoulli, ByTask, PositionRates, parse_acceptance, record_of
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.evaluator import predict
-from tests.sim.test_both_simulators import check
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
+from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 
 RATE = st.floats(0, 1)
 LONG = Texts(num_texts=4, num_tokens=100_000)
@@ -119,26 +116,20 @@ def test_streams_guess_as_often_right_as_assumed() -> None:
     assert (guessing.hits_TW >= 2).mean() == pytest.approx(0.3, abs=3e-3)
 
 
-@given(RATE, RATE, st.integers(1, 8), st.integers(0, 9))
+FALLING = st.lists(RATE, min_size=4, max_size=4).map(lambda rates: sorted(rates, reverse=True))
+
+
+@given(FALLING, FALLING, st.integers(1, 4), st.integers(0, 9))
+@example([0.5] * 4, [0.8] * 4, 4, 0)
 @settings(deadline=None)
-def test_more_acceptance_never_takes_more_rounds(rate: float, more: float, num_tokens: int, seed: int) -> None:
-    """Draw by draw, not only in the mean: the same draws decide for every rate."""
-    low, high = sorted((rate, more))
-    texts = Texts(num_texts=3, num_tokens=60, seed=seed)
-    slow, fast = (predict(speculative(num_tokens), machine(), Bernoulli(one, texts=texts)) for one in (low, high))
+def test_more_acceptance_never_takes_more_rounds(
+    rates: list[float], others: list[float], num_tokens: int, seed: int
+) -> None:
+    """Draw by draw, not only in the mean: the same draws decide for all rates that do not rise from place to place."""
+    texts, more = Texts(num_texts=3, num_tokens=60, seed=seed), list(map(max, rates, others))
+    slow, fast = (predict(speculative(num_tokens), machine(), PositionRates(o, texts=texts)) for o in (rates, more))
     assert fast.num_rounds <= slow.num_rounds
     assert all(less <= more_ + 1e-9 for less, more_ in zip(fast.prompt_decode_s, slow.prompt_decode_s, strict=True))
-
-
-@given(st.lists(RATE, min_size=4, max_size=4), st.lists(RATE, min_size=4, max_size=4), st.integers(1, 4))
-@settings(deadline=None)
-def test_so_it_is_with_rates_that_fall_from_place_to_place(
-    rates: list[float], more: list[float], num_tokens: int
-) -> None:
-    low = sorted(rates, reverse=True)
-    high = [max(pair) for pair in zip(low, sorted(more, reverse=True), strict=True)]
-    slow, fast = (predict(speculative(num_tokens), machine(), PositionRates(one, texts=SHORT)) for one in (low, high))
-    assert fast.num_rounds <= slow.num_rounds
 
 
 @given(RATE, RATE, RATE)
@@ -161,25 +152,6 @@ def test_with_branches_more_acceptance_is_faster_in_the_mean(source: str) -> Non
         for rate in np.linspace(0, 1, 11)
     ]
     assert times == sorted(times, reverse=True)
-
-
-@given(
-    st.sampled_from(
-        [
-            AUTOREGRESSIVE,
-            speculative(4, draft_streams=2),
-            mirror("exit", num_tokens=4, exit_top_k=4),
-            mirror("draft", num_tokens=3, draft_top_k=5, draft_streams=1),
-            mirror("hybrid", num_tokens=4, exit_layer=7, exit_top_k=3, draft_top_k=2),
-            *(tree(one, 6) for one in Bernoulli(0.5, texts=SHORT, **EVERYTHING).record.trees),
-        ]
-    ),
-    profiles(),
-    RATE,
-)
-@settings(deadline=None)
-def test_both_worlds_play_it(schedule: Schedule, profile: object, rate: float) -> None:
-    check(schedule, profile, Bernoulli(rate, texts=SHORT, **EVERYTHING), None)  # type: ignore[arg-type]
 
 
 REFUSED = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable
@@ -94,14 +93,9 @@ class Laws:
             return self.head_s(rows)
         if part == "exit":
             return self.exit_s(rows)
-        if part in ("verify", "verify_tree"):
-            return self._lane.verify_s(NUM_LAYERS, rows, context)
-        assert exit_layer is not None
+        num_layers = NUM_LAYERS if part in ("verify", "verify_tree") else exit_layer
+        assert num_layers is not None
         if part == "suffix":
-            return self._lane.suffix_s(NUM_LAYERS, exit_layer, rows, context)
-        return self._lane.prefix_s(exit_layer, rows, context)
-
-    @cached_property
-    def _lane(self) -> LaneProfile:
-        """Laws of the target are linear in rows and in context: a grid needs its corners alone."""
-        return self.lane("any", (0, 200), (0, 10_000))
+            num_layers = NUM_LAYERS - num_layers
+        last_s = self.exit_s(rows) if part == "prefix" else self.head_s(rows)
+        return num_layers * self.layer_s(rows, context) + last_s

@@ -1,4 +1,4 @@
-"""A memory that devices share: each computes at the pace that its share of the bandwidth allows.
+"""A memory that two devices share: each slows the other while both compute.
 
 Work is re-timed only when a device starts or stops computing: what has been done at the old pace is settled, and the
 next end is scheduled. An end that was scheduled before stays in SimPy's queue and is ignored when it comes.
@@ -6,40 +6,52 @@ next end is scheduled. An end that was scheduled before stays in SimPy's queue a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import ceil, inf
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from simpy import Environment, Event
+from simpy.events import NORMAL
 
-from costs.fair_shares import stretches
-from sim.machine.wake import Wake
+
+class Wake(Event):
+    """A `simpy.Timeout` with its only callback: most events of the world are that, and it is made faster."""
+
+    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
+        self.env = env
+        self.callbacks = self._kept = [callback]
+        self._value = None
+        self._ok = True
+        env.schedule(self, NORMAL, delay)
+
+    def again(self, delay: float) -> None:
+        """Once more, after it has come: cheaper than a new event, and the same to everybody who did not keep it."""
+        self.callbacks = self._kept
+        self.env.schedule(self, NORMAL, delay)
 
 
 class Run:
-    """Work under way on one device; times are what it takes alone on its pool.
+    """Work under way on one device; times are what it takes while the other device is idle.
 
     Attributes:
         work_s: all of it.
-        bytes_per_s: memory traffic at that speed.
-        what: what it is, for pools that know what some kinds of work cost each other.
-        done_s: what was done when the pool last settled.
+        what: what it is, of which is known what it costs work of the other device.
+        done_s: what was done when the memory last settled.
         slowdown: time over time alone since then.
-        place: of its device in the pool.
-        marks: (time, work done) whenever the pool settled; of pools with marks only.
+        place: of its device.
+        marks: (time, work done) whenever the memory settled; of memories with marks only.
     """
 
-    __slots__ = ("bytes_per_s", "done_s", "marks", "place", "slowdown", "what", "work_s")
+    __slots__ = ("done_s", "marks", "place", "slowdown", "what", "work_s")
     marks: list[tuple[float, float]]
     place: int
     slowdown: float
 
-    def __init__(self, work_s: float, what: int | str = "", *, bytes_per_s: float = 0.0) -> None:
+    def __init__(self, work_s: float, what: int | str = "") -> None:
         self.work_s = work_s
-        self.bytes_per_s = bytes_per_s
         self.what = what
         self.done_s = 0.0
 
@@ -53,42 +65,43 @@ Runs = Iterator[Run | None]
 """An operation: one run after the other, each asked for when the one before has ended; None to wait for `resume`."""
 
 
+Slowdowns = Callable[[int | str, int | str], tuple[float, float]]
+"""How many times as long two kinds of work take at once, of the first device and of the second."""
+
+
 class Sharer(Protocol):
-    """What computes out of a pool: a `sim.machine.device.Device`."""
+    """What computes out of a memory: a `sim.machine.device.Device`."""
 
     def next_run(self) -> Run | None:
         """What it does next, None to be idle; asked when its run has ended."""
         ...
 
 
-class MemoryPool:
-    """One memory and the devices that compute out of it.
+class SharedMemory:
+    """One memory and the two devices that compute out of it, or the only one.
 
-    Max-min fair: who wants less than an equal share gets all it wants, the rest is shared by the others. A run that is
-    granted a share of the bandwidth it wants goes at that share of its speed.
+    `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`.
     """
 
     __slots__ = (
-        "_active", "_asked", "_asked_s", "_ends_s", "_first", "_settled_s", "_sharers", "_slowed", "_wake",
-        "bytes_per_s", "env", "has_marks",
+        "_active", "_asked", "_asked_s", "_ends_s", "_first", "_has_marks", "_settled_s", "_sharers", "_slowdowns",
+        "_wake", "env",
     )  # fmt: skip
 
-    def __init__(self, env: Environment, bytes_per_s: float = inf, *, has_marks: bool = False) -> None:
+    def __init__(self, env: Environment, slowdowns: Slowdowns, *, has_marks: bool = False) -> None:
         """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
         self.env = env
-        self.bytes_per_s = bytes_per_s
-        self.has_marks = has_marks
+        self._slowdowns, self._has_marks = slowdowns, has_marks
         self._sharers: list[Sharer] = []
         self._active: list[Run] = []  # in the order of their devices
         self._first: Run | None = None  # of these, to end
-        self._slowed: dict[tuple[float, ...], list[float]] = {}
         self._settled_s = self._ends_s = env.now
         self._wake: Wake | None = None
         self._asked_s = env.now
         self._asked: list[int] = []  # devices that are asked then, if that is yet to come
 
     def join(self, sharer: Sharer) -> int:
-        """Take a device in; its place in this pool."""
+        """Take a device in, and return its place."""
         self._sharers.append(sharer)
         return len(self._sharers) - 1
 
@@ -113,15 +126,6 @@ class MemoryPool:
             self._set_pace()
         return num_steps
 
-    def slow(self, active: Sequence[Run]) -> None:
-        """Set the slowdowns of several runs that compute at once, in the order of their devices."""
-        wanted = tuple([run.bytes_per_s for run in active])
-        if wanted not in self._slowed:
-            cases = stretches([np.array([wants]) for wants in wanted], self.bytes_per_s)
-            self._slowed[wanted] = [float(case[0]) for case in cases]
-        for run, slowdown in zip(active, self._slowed[wanted], strict=True):
-            run.slowdown = slowdown
-
     def _ask(self, places: Sequence[int], _: Event) -> None:
         """The time has come for some devices."""
         active = self._active
@@ -140,7 +144,7 @@ class MemoryPool:
         active.append(run)
         if len(active) > 1:
             active.sort(key=_place)
-        if self.has_marks:
+        if self._has_marks:
             run.marks = [(self._settled_s, 0.0)]
 
     def _settle(self, now_s: float) -> None:
@@ -151,7 +155,7 @@ class MemoryPool:
         self._settled_s = now_s
         for run in self._active:
             run.done_s += elapsed_s / run.slowdown
-            if self.has_marks:
+            if self._has_marks:
                 run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
@@ -162,7 +166,8 @@ class MemoryPool:
         first = active[0]
         if len(active) > 1:
             first_s = inf
-            self.slow(active)
+            one, other = active
+            one.slowdown, other.slowdown = self._slowdowns(one.what, other.what)
             for run in active:
                 left_s = (run.work_s - run.done_s) * run.slowdown
                 if left_s < first_s:
@@ -191,7 +196,7 @@ class MemoryPool:
         else:
             following.place = place
             active[active.index(ended)] = following
-            if self.has_marks:
+            if self._has_marks:
                 following.marks = [(self._settled_s, 0.0)]
         self._set_pace()
 
