@@ -1,4 +1,4 @@
-"""The ranks of a lane: what each does, and the group on this host, whose rank 0 starts the others."""
+"""The ranks of a lane, a group on this host: what each does, and how rank 0 starts the others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from torch.distributed.distributed_c10d import Store
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device
-from runtime.parallel.group import Group, Membership, open_store
+from runtime.parallel.group import HOST, Group, Membership, open_store
 from runtime.parallel.group_channel import GroupChannel, refuse
 from runtime.wire.channel import Channel
-from runtime.worker.pinning import cores_of
 from runtime.worker.server import LaneServer
 
-_HOST: Final = "127.0.0.1"
 _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
-_ATTEMPT: Final = "0"
 _EXIT_TIMEOUT_S: Final = 5.0
 
 Processes = Mapping[int, subprocess.Popen[bytes]]
@@ -69,45 +66,37 @@ def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], 
         parent: the lane's driver.
         num_ranks: ranks, this one included.
         device: of rank 0; GPUs of the others follow it.
-        cores: of all ranks together, dealt out as evenly as it goes; of fewer cores than ranks each has all.
+        cores: of all ranks together.
         num_threads: of each rank.
     """
     # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
     membership = Membership(rank=0, world_size=num_ranks)
-    listener = socket.create_server((_HOST, 0))
-    address: tuple[str, int] = listener.getsockname()
+    listener = socket.create_server((HOST, 0))
+    port: int = listener.getsockname()[1]
     # a listener that the store opens would be reached from other hosts
-    store = open_store(
-        address, membership.join_deadline_s, attempt=_ATTEMPT, is_master=True, master_listen_fd=listener.detach()
-    )
-    options = ["--device", device, "--threads", str(num_threads)]
-    with _followers(membership, address, options, cores) as processes:
+    store = open_store(port, membership.join_deadline_s, listener=listener.detach())
+    options = ["--device", device, "--threads", str(num_threads), "--store", str(port), "--cores", *map(str, cores)]
+    with _followers(num_ranks, options) as processes:
         serve_rank(membership, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
 
+def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
+    """Be another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
+    membership = Membership(rank=rank, world_size=num_ranks)
+    store = open_store(port, membership.join_deadline_s)
+    serve_rank(membership, store, device=Device.of_lane(device).of_rank(rank))
+
+
 @contextmanager
-def _followers(
-    membership: Membership, address: tuple[str, int], options: Sequence[str], cores: Sequence[int]
-) -> Iterator[Processes]:
-    """The other ranks' processes, with the environment that torchrun would give them; all end on leaving."""
-    world_size = membership.world_size
-    common = {
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": address[0],
-        "MASTER_PORT": str(address[1]),
-        "TORCHELASTIC_USE_AGENT_STORE": str(False),
-        "TORCHELASTIC_RESTART_COUNT": _ATTEMPT,
+def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
+    """The other ranks' processes; all end on leaving."""
+    command = [sys.executable, "-P", "-m", "runtime.worker.process", "--ranks", str(num_ranks), *options]
+    processes = {
+        rank: subprocess.Popen([*command, "--rank", str(rank)], stdin=subprocess.DEVNULL)
+        for rank in range(1, num_ranks)
     }
-    command = [sys.executable, "-P", "-m", "runtime.parallel.rank_process", *options]
-    command += ["--join-deadline", str(membership.join_deadline_s), "--deadline", str(membership.deadline_s), "--cores"]
-    processes = {}
-    for rank in range(1, world_size):
-        environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        own_cores = map(str, cores_of(cores, rank, world_size))
-        processes[rank] = subprocess.Popen([*command, *own_cores], env=environment, stdin=subprocess.DEVNULL)
     try:
         yield processes
     finally:
