@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.backend import Backend, Plan, Text, segments_between
+from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.sequences import Text
 
 _READ: Final = 57
 """Rows read before: those after them reach into the next block of keys (`runtime.models.attention.KEYS_AT_ONCE`)."""

@@ -128,11 +128,10 @@ def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams) 
 def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams) -> None:
     cache, x = cached(target, TEXT)
     length = cache.cursor
-    before = cache.keys.clone(), cache.values.clone()
+    before = cache.memory.slots.clone()
     logits = plain.target_logits(target, TEXT)
     streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
-    assert torch.equal(cache.keys[..., :length, :], before[0][..., :length, :])
-    assert torch.equal(cache.values[..., :length, :], before[1][..., :length, :])
+    assert torch.equal(cache.memory.slots[..., :length, :], before[..., :length, :])
     assert cache.cursor == length
     assert torch.equal(plain.target_logits(target, TEXT), logits)
 
