@@ -10,11 +10,19 @@ import torch
 from torch import Tensor
 
 from runtime.backends.backend import Plan
-from runtime.backends.cuda.capture import GraphCapture, wait
+from runtime.backends.cuda.capture import Download, GraphCapture, Upload, wait
 from runtime.backends.cuda.captured_calls import CapturedInputs, CapturedSegment, CapturedShape, RowsCall
-from runtime.backends.cuda.pinned import Download, Upload
-from runtime.backends.cuda.static_memory import CapturedBranches, CapturedMemory, fitting
-from runtime.backends.cuda.static_sizes import ROWS, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.cuda.static_memory import (
+    ROWS,
+    CapturedBranches,
+    CapturedMemory,
+    fitting,
+    pieces,
+    row_bucket,
+    slot_bucket,
+    slot_buckets,
+    text_bucket,
+)
 from runtime.backends.eager import ByTorch
 from runtime.backends.sequences import BranchRows, Segment, StaticCalls, Text
 from runtime.models.decoder import Decoder

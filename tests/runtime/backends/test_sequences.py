@@ -7,7 +7,7 @@ import torch
 
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_sizes import SPARE, slot_bucket
+from runtime.backends.cuda.static_memory import SPARE, slot_bucket
 from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.models.masks import tree_rows

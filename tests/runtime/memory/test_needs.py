@@ -10,8 +10,7 @@ import torch
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.lane_device import Device
-from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
-from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import packed

@@ -11,7 +11,7 @@ from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda import static_memory
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_sizes import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.cuda.static_memory import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target

@@ -12,7 +12,7 @@ from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino import compile_apart, compiler
-from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.buckets import limits_of
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from tests.runtime.backends.openvino.test_compiled_decoder import read
