@@ -12,7 +12,7 @@ from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.memory.draft_sizes import Sizer, trained_size, whole_model_size
+from runtime.memory.model_bytes import Sizer, trained_size, whole_model_size
 from runtime.storage.weight_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _stored_with_its_target(folder: Path, context: StoredContext) -> StoredDraft
 
 
 def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
-    from runtime.drafters.causal_lm.folder import load_stored_causal_lm
+    from runtime.drafters.language_model.folder import load_stored_causal_lm
 
     return load_stored_causal_lm(folder, context.target_folder, context.dtype)
 
@@ -169,7 +169,7 @@ KINDS: Final[dict[str, Kind]] = {
         load_stored=_stored_with_its_target,
     ),
     "mirrorsd_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_medusa"), "medusa"),
-    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.folder:load_hydra"), "hydra"),
+    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.drafter:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
@@ -179,12 +179,12 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
     CAUSAL_LM_KIND: Kind(
-        _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
+        _of_its_own("runtime.drafters.language_model.folder:load_causal_lm"),
         load_stored=_stored_of_its_own,
         size=whole_model_size,
     ),
-    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
-    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),
+    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_published_eagle3"), "eagle3"),
+    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_published_medusa"), "medusa"),
 }
 """Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 

@@ -17,8 +17,14 @@ from runtime.arrays import FLOAT32
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import copies_bytes, limits_of, slot_buckets
 from runtime.drafters.registry import known_kind
-from runtime.memory.draft_sizes import DraftSize
-from runtime.memory.model_bytes import ITEM_BYTES, keys_values_bytes, matrices_bytes, weight_bytes, working_bytes
+from runtime.memory.model_bytes import (
+    ITEM_BYTES,
+    DraftSize,
+    keys_values_bytes,
+    matrices_bytes,
+    weight_bytes,
+    working_bytes,
+)
 from runtime.models.config import ModelConfig
 
 PROCESS_BYTES: Final = 150_000_000

@@ -12,7 +12,7 @@ from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import Decoder
 from runtime.storage.decoder_names import decoder_tensors
-from runtime.target.exit_folder import ExitHeads, save_exits
+from runtime.target.early_exits import ExitHeads, save_exits
 from tests.tiny_models import tiny_adapters
 
 

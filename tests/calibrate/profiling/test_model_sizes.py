@@ -9,7 +9,7 @@ from calibrate.profiling.model_sizes import ModelSizes, PartBytes
 from decoding.errors import ModelFormatError
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.kv_cache import KVCache
-from runtime.target.exit_folder import load_exits
+from runtime.target.early_exits import load_exits
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of
 from tests.tiny_models import tiny_target
 

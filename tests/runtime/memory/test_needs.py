@@ -15,8 +15,7 @@ from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import packed
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
-from runtime.memory.draft_sizes import DraftSize
-from runtime.memory.model_bytes import ITEM_BYTES, keys_values_bytes, num_parameters, weight_bytes
+from runtime.memory.model_bytes import ITEM_BYTES, DraftSize, keys_values_bytes, num_parameters, weight_bytes
 from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed, draft_size, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder

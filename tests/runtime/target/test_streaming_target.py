@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
 from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.trees import places_along
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
-from runtime.trees.static_tree import places_along
 from tests.runtime import plain
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.tiny_models import VOCAB_SIZE, tiny_streams, tiny_target

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from runtime.trees.static_tree import (
+from runtime.drafters.trees import (
     candidates_per_level,
     following,
     places_along,

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from runtime.trees.dynamic_tree import ROOT, DynamicTree
+from runtime.drafters.trees import ROOT, DynamicTree
 
 
 def test_the_best_nodes_of_a_level_are_expanded_and_all_nodes_are_ranked_again() -> None:
