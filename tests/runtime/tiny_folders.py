@@ -25,6 +25,17 @@ class TinyFolders:
     exits: Path
 
 
+def save_all(target, root):
+    """Write a decoder, its drafts without and with features, and its exits."""
+    return TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_draft_of(target, root / "drafter"),
+        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        exits=save_exits_of(target, root / "exits"),
+    )
+
+
 def save_target(decoder, folder, dtype=torch.float32):
     """Write a decoder as a Hugging Face folder, fused matrices taken apart."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -135,11 +135,6 @@ def kind(name):
 
 
 @pytest.fixture
-def target():
-    return tiny_target()
-
-
-@pytest.fixture
 def made(kind, target):
     return kind.make(target)
 

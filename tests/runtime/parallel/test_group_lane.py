@@ -26,7 +26,7 @@ from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders, on_lanes
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0
@@ -34,13 +34,7 @@ BIG, TWO = "big-2ranks", "two-2ranks"
 DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
 
 
-def on_ranks(schedule):
-    """The schedule with its target, and what shares its lane, on two ranks."""
-    changes = {name: BIG for name in ("target_lane", "draft_lane") if getattr(schedule, name) == "big"}
-    return schedule.model_copy(update=changes)
-
-
-PLAIN = on_ranks(AUTOREGRESSIVE)
+PLAIN = on_lanes(AUTOREGRESSIVE, BIG)
 _DRAW = random.Random(3)
 PROMPTS = [[_DRAW.randrange(VOCAB_SIZE) for _ in range(_DRAW.randint(1, 8))] for _ in range(5)]
 
@@ -65,7 +59,7 @@ def coarse_engine(tiny_folders):
 
 
 def schedules_for(folders):
-    return [(name, for_folders(on_ranks(schedule), folders)) for name, schedule in SCHEDULES.items()]
+    return [(name, for_folders(on_lanes(schedule, BIG), folders)) for name, schedule in SCHEDULES.items()]
 
 
 def followers_of(process_id):

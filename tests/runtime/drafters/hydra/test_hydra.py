@@ -20,12 +20,6 @@ from tests.tiny_heads import (
     tiny_hydra,
     tree_schedule,
 )
-from tests.tiny_models import tiny_target
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from runtime.drafters.streams.model import Borrowed, StreamModel, run_along, str
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from tests.runtime import plain
-from tests.tiny_models import tiny_streams, tiny_target
+from tests.tiny_models import tiny_streams
 
 TEXT = [5, 17, 3, 44, 8, 29, 51]
 
@@ -71,11 +71,6 @@ def streams_of_row(target, streams, text, row):
             gate, up = (changed(streams, above, "gate_up") @ norm(attended, base.mlp_norm)).chunk(2)
             xs[j] = attended + changed(streams, above, "down") @ (torch.nn.functional.silu(gate) * up)
     return torch.stack([norm(x, target.final_norm) for x in xs])
-
-
-@pytest.fixture(scope="module")
-def target():
-    return tiny_target()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 
 from runtime.backends.backend import Plan
 from runtime.backends.openvino.graphs.calls import _MOST_MEMORIES
-from tests.runtime.backends.openvino.test_compiled_decoder import new_backend, read
+from tests.runtime.reading import new_backend, read
 
 
 @pytest.fixture(scope="module")
