@@ -73,7 +73,7 @@ def streams_of_row(target, streams, text, row):
     return torch.stack([norm(x, target.final_norm) for x in xs])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def streams(target):
     return tiny_streams(target)
 
