@@ -29,8 +29,7 @@ from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import load_folder
-from runtime.target.early_exit import exit_of
-from runtime.target.exit_folder import ExitFolderConfig, ExitHeads, load_exits
+from runtime.target.early_exits import ExitFolderConfig, ExitHeads, exit_of, load_exits
 
 PAGE_TOP_K = "4"
 TOP_K = (1, 2, 4, 8, 16)

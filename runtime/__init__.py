@@ -22,7 +22,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
                             graphs/graph.py              the graph that is compiled; weights/ has its constants
                             graphs/head_graphs.py        heads, in the same way
                             compiler.py, compile_apart.py compile, here or in a process of its own, or read from disk
-                            limits.py, buckets.py        sizes; row_floor.py probes, settings.py says how to compile
+                            buckets.py                   sizes
 
 A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind. What is on this road is written
 for arrays of either library, in the words of arrays.py.

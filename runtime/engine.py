@@ -216,20 +216,15 @@ class Engine:
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
-        """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt.
-
-        Of a lane that torchrun starts nothing is known: its ranks may be on other machines.
-        """
+        """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt."""
         draft = None
         if schedule.draft_lane is not None:
             folder = self._lanes.drafter_folder(schedule.drafter)
             draft = draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
         needs = memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
-        specs = {name: self.lane(name).spec for name in needs}
         return {
-            name: on_ranks(need, specs[name].num_ranks, self.config, self._dtype)
+            name: on_ranks(need, self.lane(name).spec.num_ranks, self.config, self._dtype)
             for name, need in needs.items()
-            if specs[name].socket is None
         }
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from _gpu.session import Session
-from runtime.backends.cuda.pinned import Download, Upload
+from runtime.backends.cuda.capture import Download, Upload
 
 
 def memory(session: Session) -> None:

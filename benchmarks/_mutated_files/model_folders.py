@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 
 from benchmarks._mutated_files.kind import Kind
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.folder import save_hydra
+from runtime.drafters.hydra.drafter import save_hydra
 from runtime.drafters.medusa.folder import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
-from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.drafters.streams.drafter import load_streams, save_streams
 from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
-from runtime.target.exit_folder import load_exits
+from runtime.target.early_exits import load_exits
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
 from tests.runtime.drafters.medusa.test_published import checkpoint
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target

@@ -13,7 +13,7 @@ from hwprofiles.lane_profile import LanePart
 from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.models.config import ModelConfig
-from runtime.target.exit_folder import ExitFolderConfig
+from runtime.target.early_exits import ExitFolderConfig
 
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 

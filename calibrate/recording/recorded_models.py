@@ -21,11 +21,11 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND, load_prompt_lookup
 from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
-from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.streams.drafter import load_streams
 from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
-from runtime.target.exit_folder import ExitHeads, load_exits
+from runtime.target.early_exits import ExitHeads, load_exits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

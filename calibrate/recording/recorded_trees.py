@@ -22,7 +22,7 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.streams.drafter import StreamTree
-from runtime.trees.static_tree import places_along
+from runtime.drafters.trees import places_along
 
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
 DynamicShape = tuple[int, int]

@@ -37,7 +37,7 @@ from decoding.recorded.record_checks import FORMAT
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
-from runtime.target.early_exit import exit_of
+from runtime.target.early_exits import exit_of
 from runtime.verification.distributions import require_temperature
 from runtime.verification.rules import GREEDY, Sampling
 

@@ -2,7 +2,7 @@
 
 backend.py           the seam: segments of layers over rows, heads, sequences that are rolled back, branches of them
 eager.py             torch as it comes: the reference, and what runs everywhere
-static_sequences.py  sequences and branches in static memory, for both that follow
+sequences.py         sequences and branches in memory that calls read and write
 openvino/            models compiled by OpenVINO, without torch
 cuda/                captured graphs of torch
 lane_device.py       a device by its name, and all that this settles

@@ -12,7 +12,7 @@ sequence is decoded. Shapes: legend of `runtime.models.decoder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -21,66 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array
+from runtime.backends.sequences import Branches, Segment, Text
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
 Head = Callable[[Array], Array]
 """Logits [..., V] of normalised hidden states [..., D]."""
-
-
-class Text(Protocol):
-    """Keys and values of one sequence, by KV position; those from `cursor` on are garbage, and finite."""
-
-    cursor: int
-    """The first slot that the next rows are written to."""
-
-    def start(self, num_slots: int) -> None:
-        """Begin a text that will need so many slots."""
-
-    def advance(self, num_rows: int) -> None:
-        """Keep the rows just written."""
-
-    def set_length(self, length: int) -> None:
-        """Keep the first so many slots, written last or long ago."""
-
-    def gather(self, slots: list[int], destination: int) -> None:
-        """Move slots to `destination`, `destination` + 1, ... and put the cursor after them."""
-
-    def fill_random(self, length: int) -> None:
-        """Random keys and values, `length` slots of them to be seen: a text to time a step after."""
-
-
-class Branches(Protocol):
-    """Texts that begin as one text and part: every key lies where it would lie if its branch were the text."""
-
-    @property
-    def num_branches(self) -> int:
-        """Branches at most."""
-
-    def start(self, num_slots: int) -> None:
-        """Begin a text that will need so many slots."""
-
-    def follow(self, text: Any, *, num_final: int, stop: int) -> None:
-        """Give every branch the slots of a text up to `stop`; of those the first `num_final` will stay as they are."""
-
-    def give(self, branch: int, start: int, stop: int, text: Any) -> None:
-        """Put slots of a branch into a text, at the same places."""
-
-    def fill_random(self) -> None:
-        """Random keys and values in every slot."""
-
-    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
-        """Where the next rows of some branches go; for `run_layers`, whose `x` is [R, T, D] then."""
-
-    def after_window(self, text: Any, num_window: int, rows: Any) -> Any:
-        """The next rows of a text and then one row of every branch, [1, num_window + R, D], in one call.
-
-        The branches are given the text's new keys before they look.
-        """
-
-
-Segment = tuple[int, int]
-"""Layers done before, and layers done after."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

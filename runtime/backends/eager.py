@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from runtime.backends.backend import Head, Plan
-from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, RowPlaces
-from runtime.models.kv_cache import KVCache
+from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
 from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block
@@ -83,7 +82,7 @@ class EagerBackend(ByTorch):
 
     def new_branches(self, num_branches: int) -> BranchCache:
         """Room for branches of a text."""
-        return BranchCache(self.config, num_branches, 0, dtype=self.dtype, device=str(self.device))
+        return BranchCache(self.config, num_branches, dtype=self.dtype, device=str(self.device))
 
     def prepare(self, plan: Plan) -> None:
         """Do nothing: shapes are what they are."""

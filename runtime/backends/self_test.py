@@ -1,15 +1,22 @@
-"""Whether a back end says the same of a row in any company: the test of exact text, with the model as it is loaded."""
+"""Whether a back end says the same of a row in any company, with the model as it is loaded, and from how many rows on.
+
+Matrix products of few rows may take kernels of their own, by their sizes, the form of the weights and the processor:
+int8 products whose inputs are rounded in groups of 32 were alike at every number of rows, others differ below 5, and
+so may attention where few heads share a key. So a probe asks the device once, with one layer of the very model and its
+head, and calls are filled up to what it finds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.backend import Backend, Plan, Text, segments_between
+from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.sequences import Text
 
 _READ: Final = 57
 """Rows read before: those after them reach into the next block of keys (`runtime.models.attention.KEYS_AT_ONCE`)."""
@@ -54,3 +61,22 @@ def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:
     x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
     text.advance(len(ids))
     return backend.logits(x_BTD)[0]
+
+
+PROBED_ROWS: Final = (1, 2, 3, 4, 5, 8, 16, 32, 64)
+
+
+def row_floor(read: Callable[[int], NDArray[np.float32]]) -> int:
+    """The fewest rows that calls should have; 1 where no number of rows but the most that were probed is alike.
+
+    Args:
+        read: what the same rows of a text come out as, read by calls of so many; the first ones are enough.
+    """
+    most = PROBED_ROWS[-1]
+    expected, floor = read(most), most
+    for count in reversed(PROBED_ROWS[:-1]):
+        found = read(count)
+        if not np.array_equal(found, expected[:, : found.shape[1]]):
+            break
+        floor = count
+    return floor if floor < most else 1

@@ -1,6 +1,6 @@
 """The base of Medusa and Hydra drafters: heads on the target's last state that draft the same tree at every step.
 
-Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's features.
+Shapes: legend of `runtime.drafters.trees`, plus E width of the target's features.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
+from runtime.drafters.trees import Ranks, candidates_per_level, places_along
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
 from runtime.verification.rules import GREEDY, Sampling
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,7 +12,7 @@ from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.memory.draft_sizes import Sizer, tracks_size, trained_size, whole_model_size
+from runtime.memory.model_bytes import Sizer, trained_size, whole_model_size
 from runtime.storage.weight_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
     from runtime.drafters.language_model.draft_passes import StoredDraft
     from runtime.models.decoder import Decoder
-    from runtime.parallel.group import Group
     from runtime.storage.stored_decoder import StoredDecoder
-
-
-def _alone() -> Group:
-    from runtime.parallel.group import Group
-
-    return Group.alone()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,13 +32,11 @@ class DrafterContext:
         target_folder: Hugging Face folder of the target.
         dtype: type of all weights.
         load_target: returns the target, perhaps without layers; called only by kinds that share its weights.
-        group: the ranks of the lane.
     """
 
     target_folder: Path
     dtype: torch.dtype
     load_target: Callable[[], Decoder]
-    group: Group = field(default_factory=_alone)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +141,7 @@ def _stored_with_its_target(folder: Path, context: StoredContext) -> StoredDraft
 
 
 def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
-    from runtime.drafters.causal_lm.folder import load_stored_causal_lm
+    from runtime.drafters.language_model.folder import load_stored_causal_lm
 
     return load_stored_causal_lm(folder, context.target_folder, context.dtype)
 
@@ -158,13 +149,6 @@ def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
 def _of_its_own(loader: str) -> Loader:
     """Return the loader of a standalone draft model."""
     return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
-
-
-def _of_the_group(loader: str) -> Loader:
-    """Return the loader of a model that is split over the ranks of a lane."""
-    return lambda folder, context: _function(loader)(
-        folder, context.target_folder, dtype=context.dtype, group=context.group
-    )
 
 
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
@@ -185,7 +169,7 @@ KINDS: Final[dict[str, Kind]] = {
         load_stored=_stored_with_its_target,
     ),
     "mirrorsd_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_medusa"), "medusa"),
-    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.folder:load_hydra"), "hydra"),
+    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.drafter:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
@@ -194,16 +178,13 @@ KINDS: Final[dict[str, Kind]] = {
         has_weights=False,
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
-    "mirrorsd_parallel_track": Kind(
-        _of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track"), size=tracks_size
-    ),
     CAUSAL_LM_KIND: Kind(
-        _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
+        _of_its_own("runtime.drafters.language_model.folder:load_causal_lm"),
         load_stored=_stored_of_its_own,
         size=whole_model_size,
     ),
-    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
-    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),
+    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_published_eagle3"), "eagle3"),
+    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_published_medusa"), "medusa"),
 }
 """Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 

@@ -32,8 +32,6 @@ _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
-_CONNECT_TIMEOUT_S: Final = 120.0
-"""For torchrun to start its ranks and these to load torch."""
 
 R = TypeVar("R")
 
@@ -47,15 +45,12 @@ class LaneSpec:
             `-2ranks` says over how many processes the lane's target is split.
         cores: CPU cores it is pinned to; empty leaves that to the system.
         num_threads: threads of its own, or of each of its ranks, which share the cores.
-        socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of
-            starting processes of its own. Nobody but its user may reach the socket's folder.
         dtype: form of its weights; None is that of the engine.
     """
 
     name: str
     cores: tuple[int, ...] = ()
     num_threads: int = 1
-    socket: Path | None = None
     dtype: Dtype | None = None
 
     @property
@@ -70,7 +65,7 @@ class LaneSpec:
         return int(found[1]) if found else 1
 
     def __post_init__(self) -> None:
-        for rank in range(1 if self.socket else self.num_ranks):
+        for rank in range(self.num_ranks):
             require_device(self.device.of_rank(rank).name)
         if not 1 <= self.num_threads <= _MOST_THREADS:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be 1 to {_MOST_THREADS}")
@@ -104,16 +99,8 @@ class Lane:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process; it loads what computes on its device while the parent goes on.
-
-        Raises:
-            LaneTimeoutError: nobody has connected to the lane's socket.
-            ConfigError: it cannot be made, or others may reach it.
-        """
+        """Start the process; it loads what computes on its device while the parent goes on."""
         self._arrived = {}
-        if self.spec.socket is not None:
-            self._channel = Channel(_accepted(self.spec))
-            return
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
         command += ["--threads", str(self.spec.num_threads), "--device", self.spec.device.name]
@@ -252,27 +239,6 @@ class Pending:
 
     result: Callable[[], Any]
     """Waits for the reply and returns it."""
-
-
-def _accepted(spec: LaneSpec) -> socket.socket:
-    """The connection of rank 0, which torchrun starts."""
-    path = Path(str(spec.socket))
-    with socket.socket(socket.AF_UNIX) as listener:
-        try:
-            if path.absolute().parent.stat().st_mode & 0o077:
-                raise ConfigError(f"lane {spec.name!r}: others may look into the folder of {path}; give it mode 700")
-            listener.bind(str(path))
-        except OSError as error:
-            raise ConfigError(f"lane {spec.name!r}: no socket can be made at {path} ({error})") from error
-        try:
-            listener.settimeout(_CONNECT_TIMEOUT_S)
-            listener.listen(1)
-            return listener.accept()[0]
-        except TimeoutError:
-            msg = f"lane {spec.name!r}: nobody has connected to {path} within {_CONNECT_TIMEOUT_S:g} s"
-            raise LaneTimeoutError(msg) from None
-        finally:
-            path.unlink()
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

@@ -15,10 +15,16 @@ from typing import Final
 from decoding.schedule import Schedule
 from runtime.arrays import FLOAT32
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.buckets import copies_bytes, slot_buckets
+from runtime.backends.openvino.buckets import copies_bytes, limits_of, slot_buckets
 from runtime.drafters.registry import known_kind
-from runtime.memory.draft_sizes import DraftSize
-from runtime.memory.model_bytes import ITEM_BYTES, keys_values_bytes, matrices_bytes, weight_bytes, working_bytes
+from runtime.memory.model_bytes import (
+    ITEM_BYTES,
+    DraftSize,
+    keys_values_bytes,
+    matrices_bytes,
+    weight_bytes,
+    working_bytes,
+)
 from runtime.models.config import ModelConfig
 
 PROCESS_BYTES: Final = 150_000_000
@@ -98,7 +104,7 @@ class _Holding:
 
     def __init__(self, lane: str, dtype: Dtype) -> None:
         self.device = Device.of_lane(lane)
-        self._lacks_half = self.device.has_open_sizes and _lacks_half(self.device)
+        self._lacks_half = self.device.has_open_sizes and limits_of(self.device).half == FLOAT32
         self.computed: Dtype = "float32" if self._lacks_half else dtype
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
 
@@ -123,12 +129,6 @@ class _Holding:
         """Bytes of the lane's process; one that computes by compiled models imports torch for heads alone."""
         needs_torch = not self.device.is_compiled or (draft is not None and draft.is_of_torch)
         return PROCESS_BYTES if needs_torch else COMPILED_PROCESS_BYTES
-
-
-def _lacks_half(device: Device) -> bool:
-    from runtime.backends.openvino.limits import limits_of  # imports OpenVINO, which lanes of torch need not have
-
-    return limits_of(device).half == FLOAT32
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:

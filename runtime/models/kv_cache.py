@@ -1,14 +1,20 @@
-"""A static key/value cache: written at a cursor that is a number to move, gathered by slot.
+"""Keys and values in memory of torch: of a sequence, written at a cursor that is a number to move, and of branches.
 
 Slots are rows of memory; positions are places in the text. They differ as soon as several branches share a
-prefix, so the cache knows slots only and the caller passes positions to the decoder.
+prefix, so the cache knows slots only and the caller passes positions to the decoder. Shapes: legend of
+`runtime.models.decoder`, plus L layers, S slots, R branches, T rows of each.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from decoding.errors import LaneError
+from runtime.backends.sequences import Branches, Text
 from runtime.models.attention import (
     KEYS_AT_ONCE,
     LayerKeys,
@@ -22,12 +28,64 @@ from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 
 
-class KVCache(LayerKeys):
-    """Keys and values of one sequence for every layer, or of several that advance together.
+class TorchMemory:
+    """Implements `runtime.backends.sequences.Memory`: one tensor that has room for the longest sequences so far."""
 
-    Shapes: [layers, B, K, capacity, H]. `cursor` is the first slot that the next call writes; what the slots from
-    it on hold is garbage by definition, but finite: rows see some of it masked.
-    """
+    spare = 0
+    """Slots after the last one that a sequence can have."""
+
+    def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype, device: str | torch.device) -> None:
+        shape = (config.num_layers, 2, num_texts, config.num_kv_heads, 0, config.head_dim)
+        self.slots = torch.zeros(shape, dtype=dtype, device=device)
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that a sequence can have, those not counted that are spare."""
+        return max(0, self.slots.shape[4] - self.spare)
+
+    def start(self, num_slots: int) -> None:
+        """See `Memory`."""
+        self.allocate(num_slots)
+        self.clear()
+
+    @torch.inference_mode()
+    def start_random(self, num_slots: int) -> None:
+        """See `Memory`."""
+        self.allocate(num_slots)
+        own = torch.randn(self.slots.shape[-1], generator=torch.Generator().manual_seed(0))
+        self.slots.copy_(own.to(self.slots))
+
+    def reserve(self, num_slots: int, *, num_kept: int = 0) -> None:  # noqa: ARG002  all are kept
+        """Refuse a sequence that needs more KV positions than were allocated.
+
+        Raises:
+            LaneError: says how many it needs and how many there are.
+        """
+        if not 0 <= num_slots <= self.num_slots:
+            raise LaneError(f"a sequence needs {num_slots} KV positions, and {self.num_slots} were reserved for it")
+
+    def allocate(self, num_slots: int) -> None:
+        """Have so many slots for every sequence; what they held is lost if there were fewer."""
+        if num_slots > self.num_slots:
+            before = self.slots = self.slots[..., :0, :].clone()  # what there was is given back first
+            shape = (*before.shape[:4], self._size(num_slots), before.shape[5])
+            self.slots = torch.empty(shape, dtype=before.dtype, device=before.device)
+            self.clear()
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Write zeros: hidden slots have no share, but zero times what is no number is none."""
+        self.slots.zero_()
+
+    def _size(self, num_slots: int) -> int:
+        """Slots as rows see them (`KEYS_AT_ONCE`)."""
+        return num_slots + -num_slots % KEYS_AT_ONCE
+
+
+class KVCache(Text, LayerKeys):
+    """Keys and values of one sequence for every layer, or of several that advance together."""
+
+    memory: TorchMemory
 
     def __init__(
         self,
@@ -38,25 +96,9 @@ class KVCache(LayerKeys):
         device: str = "cpu",
         num_sequences: int = 1,
     ) -> None:
-        shape = (config.num_layers, num_sequences, config.num_kv_heads, _whole(capacity), config.head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self.cursor = 0
+        super().__init__(TorchMemory(config, num_sequences, dtype, device))
+        self.memory.allocate(capacity)
         self._text_order = torch.zeros(0, 0)
-
-    def start(self, num_slots: int) -> None:
-        """Begin a text that needs so many slots: the memory there is serves if it is enough."""
-        if self.capacity < num_slots:
-            shape = (*self.keys.shape[:3], _whole(num_slots), self.keys.shape[4])
-            self.keys, self.values = self.keys.new_empty(shape), self.values.new_empty(shape)
-        self._clear()
-        self.cursor = 0
-
-    @torch.inference_mode()
-    def _clear(self) -> None:
-        """Write zeros: hidden slots have no share, but zero times what is no number is none."""
-        self.keys.zero_()
-        self.values.zero_()
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:
         """Return what the next rows see by a mask over the slots up to them [.., T, cursor + T]; None is causal.
@@ -78,66 +120,99 @@ class KVCache(LayerKeys):
 
         Part of a table made once: making a mask can cost more than the step it serves.
         """
-        if self._text_order.shape[-1] != self.capacity:
-            table = causal_mask(KEYS_AT_ONCE, self.keys.dtype, context=self.capacity - KEYS_AT_ONCE)
-            self._text_order = table.to(self.keys.device)
+        slots, capacity = self.memory.slots, self.memory.num_slots
+        if self._text_order.shape[-1] != capacity:
+            table = causal_mask(KEYS_AT_ONCE, slots.dtype, context=capacity - KEYS_AT_ONCE)
+            self._text_order = table.to(slots.device)
         first = self.cursor - (num_keys - KEYS_AT_ONCE)
-        return self._text_order[first + start : first + stop, self.capacity - num_keys :]
-
-    @property
-    def capacity(self) -> int:
-        """Slots in all."""
-        return self.keys.shape[3]
+        return self._text_order[first + start : first + stop, capacity - num_keys :]
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the rows of this call at the cursor; return all slots, [B, K, capacity, H] each.
+        """Store the rows of this call at the cursor; return all slots, [B, K, S, H] each.
 
         The cursor does not move: all layers of one forward write the same slots (see `advance`).
         """
-        keys, values, num_rows = self.keys[layer], self.values[layer], k_BKTH.shape[2]
+        slots, num_rows = self.memory.slots, k_BKTH.shape[2]
+        keys, values = slots[layer, 0], slots[layer, 1]
         keys.narrow(2, self.cursor, num_rows).copy_(k_BKTH)
         values.narrow(2, self.cursor, num_rows).copy_(v_BKTH)
         return keys, values
 
-    def advance(self, num_rows: int) -> None:
-        """Keep the rows just written.
 
-        Raises:
-            ValueError: the cache is full.
-        """
-        self.set_length(self.cursor + num_rows)
+class BranchCache(Branches):
+    """Branches whose rows torch computes, the next ones of a sequence among them if need be."""
 
-    def set_length(self, length: int) -> None:
-        """Keep the first `length` slots, written last or long ago, and forget the others: a number, not a copy.
+    memory: TorchMemory
 
-        Raises:
-            ValueError: there are not so many.
-        """
-        if not 0 <= length <= self.capacity:
-            raise ValueError(f"length {length} is outside the cache's 0..{self.capacity}")
-        self.cursor = length
+    def __init__(self, config: ModelConfig, num_branches: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
+        super().__init__(TorchMemory(config, num_branches, dtype, device), num_branches)
 
-    @torch.inference_mode()
-    def fill_random(self, length: int) -> None:
-        """Random keys and values, the same in every slot, `length` of them to be seen: a text to time a step after.
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRowKeys:
+        """Return where the next rows of some branches go: at these positions."""
+        return BranchRowKeys(self.memory.slots[:, :, branches], positions_RT)
 
-        All are written: untouched memory is read from one shared page of zeros and would time too fast.
-        """
-        for cache in (self.keys, self.values):
-            cache.copy_(torch.randn(cache.shape[-1], generator=torch.Generator().manual_seed(0)))
-        self.set_length(length)
-
-    @torch.inference_mode()
-    def gather(self, slots: list[int], destination: int) -> None:
-        """Move the given slots to `destination`, `destination` + 1, ... and put the cursor after them."""
-        stop = destination + len(slots)
-        if slots != list(range(destination, stop)):
-            index = torch.tensor(slots)
-            self.keys[:, :, :, destination:stop] = self.keys.index_select(3, index)
-            self.values[:, :, :, destination:stop] = self.values.index_select(3, index)
-        self.set_length(stop)
+    def after_window(self, text: KVCache, num_window: int, rows: BranchRowKeys) -> WindowAndBranchKeys:  # type: ignore[override]
+        """See `Branches`; all of them are in one call."""
+        return WindowAndBranchKeys(text, num_window, self, rows)
 
 
-def _whole(num_slots: int) -> int:
-    """Slots as rows see them (`KEYS_AT_ONCE`)."""
-    return num_slots + -num_slots % KEYS_AT_ONCE
+class BranchRowKeys(LayerKeys):
+    """Rows of branches in one call; each sees its branch up to itself."""
+
+    def __init__(self, slots_L2RKSH: Tensor, positions_RT: Sequence[Sequence[int]]) -> None:
+        self._slots, device = slots_L2RKSH, slots_L2RKSH.device
+        self.positions_RT = torch.tensor(positions_RT, device=device)
+        self._branches_R1 = torch.arange(len(positions_RT), device=device)[:, None]
+        counts = [[keys_seen(position) for position in positions] for positions in positions_RT]
+        self._num_keys_RT = torch.tensor(counts, device=device)
+        self._sizes = sorted({count for row in counts for count in row})
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the rows at their places; return all slots of their branches."""
+        keys, values = self._slots[layer, 0], self._slots[layer, 1]
+        keys[self._branches_R1, :, self.positions_RT] = k_BKTH.transpose(1, 2)
+        values[self._branches_R1, :, self.positions_RT] = v_BKTH.transpose(1, 2)
+        return keys, values
+
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """All rows over every number of keys that one of them sees: seldom more than one."""
+        slots_S = torch.arange(self._sizes[-1], device=self.positions_RT.device)
+        hidden_RTS = slots_S > self.positions_RT[..., None]
+        mask = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)[:, None]
+        mask = mask_for_groups(mask, num_queries_per_kv)
+        return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what each row sees: [R, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
+            is_own = (self._num_keys_RT == size)[..., None]
+            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
+        return seen
+
+
+class WindowAndBranchKeys(LayerKeys):
+    """One call over the next rows of a text and one row of every branch after them, [1, T + R]."""
+
+    def __init__(self, text: KVCache, num_window: int, cache: BranchCache, branches: BranchRowKeys) -> None:
+        self._text, self._num_window, self._cache, self._branches = text, num_window, cache, branches
+        self._of_branches: Sight = ()
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the text's rows alone."""
+        return self._text.write(layer, k_BKTH, v_BKTH)
+
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """Return what the sequence's rows see, and keep what the branches see."""
+        self._of_branches = self._branches.sight(None, 1, num_queries_per_kv)
+        return self._text.sight(None, self._num_window, num_queries_per_kv)
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """The text's rows first, then those of the branches."""
+        count, start = self._num_window, self._text.cursor
+        seen = self._text.attend(layer, q_BTNH[:, :count], k_BTKH[:, :count], v_BTKH[:, :count], sight)
+        self._cache.copy(self._text, slice(layer, layer + 1), start, start + count)
+        q_R1NH, k_R1KH, v_R1KH = (x[:, count:].transpose(0, 1) for x in (q_BTNH, k_BTKH, v_BTKH))
+        own = self._branches.attend(layer, q_R1NH, k_R1KH, v_R1KH, self._of_branches)
+        return torch.cat([seen, own.transpose(0, 1)], dim=1)

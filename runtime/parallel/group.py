@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not exported by name
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import Store
 
 from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
+HOST: Final = "127.0.0.1"
 _FIRST_BYTES: Final = 2048
 """What every message to the other ranks is filled up to: most need no second broadcast."""
 _LENGTH_BYTES: Final = 8
@@ -55,25 +56,29 @@ class Membership:
             raise LaneError(f"rank {self.rank} is not one of a group of {self.world_size}")
 
 
-def open_store(address: tuple[str, int], deadline_s: float, *, attempt: str, **host: Any) -> Store:
-    """Open the store where the ranks of a group leave word.
+def open_store(port: int, deadline_s: float, *, listener: int | None = None) -> Store:
+    """Open the store on this host where the ranks of a group leave word.
 
     Args:
-        address: host and port of the process that holds it.
+        port: of the process that holds it.
         deadline_s: to reach it.
-        attempt: torchrun has one store for a group and for those it starts in its place.
-        host: what `TCPStore` takes to make this process the one that holds it.
+        listener: file descriptor of the port's listening socket, which makes this process the one that holds it.
 
     Raises:
         LaneTimeoutError: it could not be reached.
     """
     timeout = timedelta(seconds=deadline_s)
     try:
-        store = TCPStore(*address, timeout=timeout, wait_for_workers=False, **host)
+        return TCPStore(
+            HOST,
+            port,
+            timeout=timeout,
+            wait_for_workers=False,
+            is_master=listener is not None,
+            master_listen_fd=listener,
+        )
     except RuntimeError as error:
-        where = f"{address[0]}:{address[1]}"
-        raise LaneTimeoutError(f"rank 0 was not reached at {where} within {deadline_s:g} s") from error
-    return PrefixStore(f"mirrorsd/{attempt}", store)
+        raise LaneTimeoutError(f"rank 0 was not reached at {HOST}:{port} within {deadline_s:g} s") from error
 
 
 def meet(store: Store, membership: Membership, lost: Callable[[], str]) -> None:

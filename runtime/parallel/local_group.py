@@ -1,29 +1,137 @@
-"""The ranks of a lane: what each does, and the group on this host, whose rank 0 starts the others."""
+"""The ranks of a lane, a group on this host: what each does, and how rank 0 starts the others.
+
+Rank 0 tells the others all that its parent sends, so the server of a lane (`runtime.worker.server`) runs on every rank
+as it is. With each message rank 0 tells what it replied to the last one; a rank that came to another result ends, for
+the group's text would fall apart.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.distributed.distributed_c10d import Store
 
-from decoding.errors import LaneError
+from decoding.errors import LaneDiedError, LaneError
 from runtime.backends.lane_device import Device
-from runtime.parallel.group import Group, Membership, open_store
-from runtime.parallel.group_channel import GroupChannel, refuse
-from runtime.wire.channel import Channel
-from runtime.worker.pinning import cores_of
+from runtime.parallel.group import HOST, Group, Membership, open_store
+from runtime.wire.channel import Block, Channel, Message, from_bytes, to_bytes
 from runtime.worker.server import LaneServer
 
-_HOST: Final = "127.0.0.1"
+_TIMED: Final = ("Measure", "KeepBusy")
+"""Operations whose reply is seconds, which differ from rank to rank; the lane's are their mean."""
+_OF_ONE_RANK: Final = "spans"
+"""Steps with their times, in replies of a draft."""
+_NOTHING: Final = b"\0" * 8
+"""The digest of no reply; others are as long."""
+_YES: Final = b"y"
+
+R = TypeVar("R")
+
+
+class GroupChannel:
+    """The channel of a lane's server on one rank of a group; rank 0 alone has a parent.
+
+    Where the group is lost, rank 0 says so to its parent and then sees the end of file, so that its process ends and
+    the lane can be started again.
+    """
+
+    def __init__(self, group: Group, parent: Channel | None = None) -> None:
+        assert (parent is not None) == (group.rank == 0), "rank 0 and no other has a parent"
+        self._group, self._parent = group, parent
+        self._operation, self._digest, self._is_lost = "", _NOTHING, False
+
+    def receive(self) -> Message:
+        """The next message of rank 0's parent, on every rank.
+
+        Raises:
+            EOFError: the parent is gone, or on rank 0 a rank was lost.
+            LaneDiedError: a rank was lost.
+            LaneError: this rank came to another result than rank 0.
+        """
+        message = from_bytes(self._hear()) if self._parent is None else self._next_message(self._parent)
+        self._operation = message.fields["op"]
+        return message
+
+    def has_message(self) -> bool:
+        """Whether `receive` would not have to wait; raises what it raises."""
+        if self._parent is None:
+            return self._hear() == _YES
+        found = self._or_end(self._parent.has_message)
+        self._tell(_YES if found else b"n")
+        return found
+
+    def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
+        """Answer the parent by rank 0's reply, of seconds by the mean."""
+        if "reply" in fields and self._operation in _TIMED:
+            fields = {**fields, "reply": self._group.mean(fields["reply"])}
+        self._digest = _digest(fields)
+        if self._parent is not None:
+            self._is_lost = fields.get("error") == LaneDiedError.__name__
+            self._parent.send(fields, blocks)
+        else:
+            self._group.report(fields.get("text", ""))
+
+    def _next_message(self, parent: Channel) -> Message:
+        """On rank 0: what the parent sends, once the other ranks have it."""
+        if self._is_lost:
+            raise EOFError
+        message = self._or_end(parent.receive)
+        try:
+            self._tell(to_bytes(message.fields, message.blocks))
+        except LaneDiedError as error:
+            refuse(parent, message, error)
+            raise EOFError from error
+        return message
+
+    def _or_end(self, ask: Callable[[], R]) -> R:
+        """Ask the parent; if it is gone, tell the other ranks to end."""
+        try:
+            return ask()
+        except EOFError:
+            self._group.tell()
+            raise
+
+    def _tell(self, data: bytes) -> None:
+        self._group.tell(self._digest + data)
+
+    def _hear(self) -> bytes:
+        """On another rank than 0: what it tells."""
+        told = self._group.tell()
+        if not told:
+            raise EOFError
+        digest, data = told[: len(_NOTHING)], told[len(_NOTHING) :]
+        if digest != self._digest:
+            raise LaneError(f"it came to another result of {self._operation} than rank 0")
+        return data
+
+
+def refuse(parent: Channel, message: Message, error: Exception) -> None:
+    """Answer a message by an error."""
+    if message.fields["id"] is not None:
+        parent.send({"id": message.fields["id"], "error": type(error).__name__, "text": str(error)})
+
+
+def _digest(fields: Mapping[str, Any]) -> bytes:
+    """Digest a reply, times and numbers that are not exact left out."""
+    reply = fields.get("error", fields.get("reply"))
+    if isinstance(reply, Mapping):
+        reply = {name: value for name, value in reply.items() if name != _OF_ONE_RANK}
+    elif isinstance(reply, list):
+        # seconds, or steps with their times
+        reply = None
+    return hashlib.blake2b(json.dumps(reply, sort_keys=True).encode(), digest_size=len(_NOTHING)).digest()
+
+
 _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
-_ATTEMPT: Final = "0"
 _EXIT_TIMEOUT_S: Final = 5.0
 
 Processes = Mapping[int, subprocess.Popen[bytes]]
@@ -69,45 +177,37 @@ def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], 
         parent: the lane's driver.
         num_ranks: ranks, this one included.
         device: of rank 0; GPUs of the others follow it.
-        cores: of all ranks together, dealt out as evenly as it goes; of fewer cores than ranks each has all.
+        cores: of all ranks together.
         num_threads: of each rank.
     """
     # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
     membership = Membership(rank=0, world_size=num_ranks)
-    listener = socket.create_server((_HOST, 0))
-    address: tuple[str, int] = listener.getsockname()
+    listener = socket.create_server((HOST, 0))
+    port: int = listener.getsockname()[1]
     # a listener that the store opens would be reached from other hosts
-    store = open_store(
-        address, membership.join_deadline_s, attempt=_ATTEMPT, is_master=True, master_listen_fd=listener.detach()
-    )
-    options = ["--device", device, "--threads", str(num_threads)]
-    with _followers(membership, address, options, cores) as processes:
+    store = open_store(port, membership.join_deadline_s, listener=listener.detach())
+    options = ["--device", device, "--threads", str(num_threads), "--store", str(port), "--cores", *map(str, cores)]
+    with _followers(num_ranks, options) as processes:
         serve_rank(membership, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
 
+def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
+    """Be another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
+    membership = Membership(rank=rank, world_size=num_ranks)
+    store = open_store(port, membership.join_deadline_s)
+    serve_rank(membership, store, device=Device.of_lane(device).of_rank(rank))
+
+
 @contextmanager
-def _followers(
-    membership: Membership, address: tuple[str, int], options: Sequence[str], cores: Sequence[int]
-) -> Iterator[Processes]:
-    """The other ranks' processes, with the environment that torchrun would give them; all end on leaving."""
-    world_size = membership.world_size
-    common = {
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": address[0],
-        "MASTER_PORT": str(address[1]),
-        "TORCHELASTIC_USE_AGENT_STORE": str(False),
-        "TORCHELASTIC_RESTART_COUNT": _ATTEMPT,
+def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
+    """The other ranks' processes; all end on leaving."""
+    command = [sys.executable, "-P", "-m", "runtime.worker.process", "--ranks", str(num_ranks), *options]
+    processes = {
+        rank: subprocess.Popen([*command, "--rank", str(rank)], stdin=subprocess.DEVNULL)
+        for rank in range(1, num_ranks)
     }
-    command = [sys.executable, "-P", "-m", "runtime.parallel.rank_process", *options]
-    command += ["--join-deadline", str(membership.join_deadline_s), "--deadline", str(membership.deadline_s), "--cores"]
-    processes = {}
-    for rank in range(1, world_size):
-        environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        own_cores = map(str, cores_of(cores, rank, world_size))
-        processes[rank] = subprocess.Popen([*command, *own_cores], env=environment, stdin=subprocess.DEVNULL)
     try:
         yield processes
     finally:

@@ -3,14 +3,17 @@
 It is a `Decoder` of the rank's sizes. What differs is where the ranks meet, and that is inside three matrices: those
 after attention and after the MLP add up the ranks' parts, so there are two sums a layer; the output head's logits are
 gathered where all of them are wanted (`runtime.parallel.sharded_target` where the best are enough). The embedding and
-the norms are whole on every rank, and so are hidden states. Shapes: legend of `runtime.models.decoder`.
+the norms are whole on every rank, and so are hidden states. Everything is dealt out in runs of neighbours, as evenly as
+it goes: nine heads on two ranks are not refused, but a step then takes as long as the larger share of them. Shapes:
+legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -25,9 +28,91 @@ from runtime.models.random_weights import fill_at_random
 from runtime.models.row_invariance import Linear
 from runtime.models.weights import fill
 from runtime.parallel.group import Group
-from runtime.parallel.shares import IndexRange, Share
 from runtime.storage.decoder_names import decoder_tensors
 from runtime.storage.safetensors_files import read_arrays
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexRange:
+    """Neighbours from `start` to before `stop`."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @classmethod
+    def of(cls, whole: int, rank: int, world_size: int) -> Self:
+        """The share of a rank in `whole` things."""
+        return cls(start=whole * rank // world_size, stop=whole * (rank + 1) // world_size)
+
+    def times(self, size: int) -> IndexRange:
+        """The rows of these things, `size` each."""
+        return IndexRange(start=self.start * size, stop=self.stop * size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The parts of a decoder that one rank holds.
+
+    Attributes:
+        heads: query heads.
+        kv_heads: key/value heads that these read; the same one on several ranks where there are more ranks.
+        hidden: units of the MLP.
+        vocabulary: rows of the output head.
+    """
+
+    heads: IndexRange
+    kv_heads: IndexRange
+    hidden: IndexRange
+    vocabulary: IndexRange
+
+    @classmethod
+    def of(cls, config: ModelConfig, rank: int, world_size: int) -> Self:
+        """The share of a rank in a model.
+
+        Raises:
+            ModelError: the model cannot be split over so many ranks.
+        """
+        for name in ("num_heads", "intermediate_size", "vocab_size"):
+            if getattr(config, name) < world_size:
+                raise ModelError(f"{name} {getattr(config, name)} cannot be split over {world_size} ranks")
+        heads, kv_heads = _heads(config, rank, world_size)
+        return cls(
+            heads=heads,
+            kv_heads=kv_heads,
+            hidden=IndexRange.of(config.intermediate_size, rank, world_size),
+            vocabulary=IndexRange.of(config.vocab_size, rank, world_size),
+        )
+
+    def of_config(self, config: ModelConfig) -> ModelConfig:
+        """The sizes that the rank's layers and caches have."""
+        return replace(
+            config,
+            num_heads=len(self.heads),
+            num_kv_heads=len(self.kv_heads),
+            intermediate_size=len(self.hidden),
+        )
+
+
+def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[IndexRange, IndexRange]:
+    """Query heads of a rank, and the key/value heads that they read."""
+    num_kv, group = config.num_kv_heads, config.num_queries_per_kv
+    if world_size <= num_kv:
+        kv_heads = IndexRange.of(num_kv, rank, world_size)
+        return kv_heads.times(group), kv_heads
+    num_copies, rest = divmod(world_size, num_kv)
+    if rest or num_copies > group:
+        raise ModelError(
+            f"num_kv_heads {num_kv} with {group} query heads each cannot be split over {world_size} ranks; "
+            f"possible are 1 to {num_kv} ranks and multiples of {num_kv} up to {config.num_heads}"
+        )
+    kv_head, copy = divmod(rank, num_copies)
+    queries = IndexRange.of(group, copy, num_copies)
+    first = kv_head * group
+    heads = IndexRange(start=first + queries.start, stop=first + queries.stop)
+    return heads, IndexRange(start=kv_head, stop=kv_head + 1)
 
 
 class ShardedDecoder(Decoder):

@@ -21,8 +21,7 @@ from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import ShardedDecoder, load_sharded_decoder
-from runtime.target.early_exit import EarlyExit, Rows
-from runtime.target.exit_folder import ExitHeads, load_exits
+from runtime.target.early_exits import EarlyExit, ExitHeads, Rows, load_exits
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.verification.rules import decide_greedy
 from runtime.wire.operations import LoadTarget

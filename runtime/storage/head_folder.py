@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.arrays import as_tensor, as_tensors, numpy_type
+from runtime.drafters.trees import require_tree
 from runtime.models.decoder import Decoder
 from runtime.storage.weight_folder import CONFIG_FILE, FolderConfig, load_trained, save_trained
-from runtime.trees.static_tree import require_tree
 
 ROWS_OF_TARGET = ("embedding.weight", "lm_head.weight")
 """Parameters of heads that are rows of their target, and not stored."""

@@ -3,7 +3,7 @@
 The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and
 `d2t`, tie the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the target's own and are not
 stored; a few embedding rows (`target_probe`) show whether a target is the right one.
-Every kind of weights has a module of its own: `runtime.drafters.*.folder` and `runtime.target.exit_folder`.
+Every kind of weights has a module of its own: `runtime.drafters.*.folder` and `runtime.target.early_exits`.
 """
 
 from __future__ import annotations

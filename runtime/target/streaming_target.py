@@ -17,8 +17,7 @@ from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.models.decoder import Decoder
-from runtime.target.early_exit import exit_of
-from runtime.target.exit_folder import ExitHeads
+from runtime.target.early_exits import ExitHeads, exit_of
 from runtime.target.target_model import TargetModel
 
 

@@ -22,12 +22,12 @@ from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.models.masks import prefill_pieces, tree_rows
 from runtime.models.ranking import best_places
-from runtime.target.early_exit import EarlyExit, exit_of
+from runtime.target.early_exits import EarlyExit, exit_of
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
-    from runtime.target.exit_folder import ExitHeads
+    from runtime.target.early_exits import ExitHeads
 
 
 class RowsUnderWay(NamedTuple):

@@ -15,8 +15,7 @@ from runtime.drafters.registry import StoredContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.memory.collection import leave_imports_alone
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
-from runtime.target.early_exit import exit_of
-from runtime.target.exit_folder import load_stored_exits
+from runtime.target.early_exits import exit_of, load_stored_exits
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 

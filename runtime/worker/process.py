@@ -1,28 +1,41 @@
-"""The process of one lane: pinned to its cores, its number of threads set before what computes is imported.
+"""The process of one lane, or of one rank of it: pinned to its cores, its threads set before what computes is imported.
 
-Started by `runtime.lanes.lane` as ``python -m runtime.worker.process``; ends when its parent does.
+Started by `runtime.lanes.lane` as ``python -m runtime.worker.process``, other ranks by rank 0 of their group; ends when
+its parent does.
 """
 
 from __future__ import annotations
 
 import argparse
 import socket
+import sys
 from collections.abc import Sequence
 
+from decoding.errors import MirrorsdError
 from runtime.worker.pinning import cores_of, pin
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve the parent over the socket given by number until it closes its end."""
+    """Serve the parent over the socket given by number until it closes its end, or as a rank until the group ends."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--socket", type=int, help="of the parent, which rank 0 alone has")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cores", type=int, nargs="*", default=[])
     parser.add_argument("--device", required=True)
+    parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--store", type=int, help="port where rank 0 holds the store of its group")
     options = parser.parse_args(arguments)
-    pin(cores_of(options.cores, 0, options.ranks), options.threads)
-    serve(socket.socket(fileno=options.socket), options)
+    pin(cores_of(options.cores, options.rank, options.ranks), options.threads)
+    if options.rank == 0:
+        serve(socket.socket(fileno=options.socket), options)
+        return
+    from runtime.parallel.local_group import follow
+
+    try:
+        follow(options.rank, options.ranks, device=options.device, port=options.store)
+    except MirrorsdError as error:
+        sys.exit(f"rank {options.rank}: {error}")
 
 
 def serve(end: socket.socket, options: argparse.Namespace) -> None:

@@ -12,13 +12,13 @@ from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.streams.drafter import load_streams
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_target import load_sharded_target
-from runtime.target.exit_folder import ExitHeads, load_exits
+from runtime.target.early_exits import ExitHeads, load_exits
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
@@ -63,9 +63,7 @@ class TorchModels:
                 return self._decoder
             return load_decoder(operation.target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(
-            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
-        )
+        context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
         drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
         drafter.run_on(self._open(operation))
         return drafter

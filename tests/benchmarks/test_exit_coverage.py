@@ -10,8 +10,8 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_text import target_text
 from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import causal_mask
+from runtime.target.early_exits import ExitHeads, load_exits
 from runtime.target.exit_adapter import ExitAdapter
-from runtime.target.exit_folder import ExitHeads, load_exits
 from tests.benchmarks.scripts import PAGE, RESULTS, load_script
 from tests.runtime.tiny_folders import save_exits_of
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target

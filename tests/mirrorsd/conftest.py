@@ -8,7 +8,7 @@ import tokenizers
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.medusa.folder import save_medusa
-from runtime.drafters.streams.folder import save_streams
+from runtime.drafters.streams.drafter import save_streams
 from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
 from tests.tiny_eagle import KEPT, tiny_eagle1
 from tests.tiny_heads import tiny_medusa

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all
 from tests.tiny_models import tiny_target
 
 
@@ -18,12 +18,10 @@ def one_thread():
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
     """Folders of a tiny target, of its drafts without and with features, and of its exits."""
-    root = tmp_path_factory.mktemp("tiny")
-    target = tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def long_folders(tmp_path_factory):
+    """The same for texts that outgrow buffers."""
+    return save_all(tiny_target(max_position=1200), tmp_path_factory.mktemp("long"))

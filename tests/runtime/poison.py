@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from runtime.arrays import BFLOAT16
-from runtime.backends.cuda import static_memory
 from runtime.backends.openvino import texts
 from runtime.models import kv_cache
 
@@ -77,13 +76,6 @@ def _around_clearing(around: Callable):
     with pytest.MonkeyPatch.context() as patch:
         clear = texts.clear
         patch.setattr(texts, "clear", lambda slots: around([slots], lambda: clear(slots)))
-        for kind, name, parts in (
-            (kv_cache.KVCache, "_clear", lambda cache: [cache.keys, cache.values]),
-            (static_memory.CapturedMemory, "clear", lambda memory: [memory.slots]),
-        ):
-            patch.setattr(kind, name, _wrapped(getattr(kind, name), parts, around))
+        zero = kv_cache.TorchMemory.clear
+        patch.setattr(kv_cache.TorchMemory, "clear", lambda memory: around([memory.slots], lambda: zero(memory)))
         yield patch
-
-
-def _wrapped(clear, parts, around):
-    return lambda self: around(parts(self), lambda: clear(self))

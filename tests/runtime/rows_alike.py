@@ -1,6 +1,7 @@
 """Prints for every back end and form whether its self-test calls rows alike, and whether other chunks say so too.
 
-Run as a program, since instructions are chosen once in a process: `python -m tests.runtime.rows_alike`.
+Run as a program, since instructions are chosen once in a process: `python -m tests.runtime.rows_alike`, or with `torch`
+for that back end alone.
 """
 
 import json
@@ -10,12 +11,9 @@ import sys
 import numpy as np
 import torch
 
-from runtime.arrays import concatenated, inference
-from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.backends.lane_device import Device
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.backends.self_test import is_row_invariant
+from tests.runtime.reading import compiled, prepare, read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "max_position": 600}
@@ -28,29 +26,16 @@ def new_backends():
     for dtype in (torch.float32, torch.bfloat16):
         yield f"torch {dtype}".replace("torch.", ""), lambda dtype=dtype: EagerBackend(tiny_target(**SIZES).to(dtype))
     for form in ("float32", "bfloat16", "int8", "int4"):
-        dtype = torch.float32 if form == "float32" else torch.bfloat16
         yield (
             f"graphs {form}",
-            lambda form=form, dtype=dtype: OpenVinoBackend(
-                tiny_target(**SIZES).to(dtype), device=Device.of_lane("openvino:CPU"), form=form, num_threads=1
-            ),
+            lambda form=form: compiled(tiny_target(**SIZES), form),
         )
 
 
-@inference
-def read(backend, chunks):
+def rows_in(backend, chunks):
     """Logits [T, V] after a prompt, read in these chunks."""
-    ids, found = np.random.default_rng(7).integers(VOCAB_SIZE, size=PROMPT + NUM_ROWS), []
-    text = backend.new_text()
-    text.start(PROMPT + NUM_ROWS)
-    for count in (PROMPT, *chunks):
-        positions = np.arange(text.cursor, text.cursor + count)
-        x = backend.run_layers(
-            backend.embedding(ids[None, positions]), 0, backend.config.num_layers, positions=positions, cache=text
-        )
-        text.advance(count)
-        found.append(backend.logits(x)[0])
-    return concatenated(found[1:])
+    ids = np.random.default_rng(7).integers(VOCAB_SIZE, size=PROMPT + NUM_ROWS)
+    return read(backend, (PROMPT, *chunks), ids=ids)[PROMPT:]
 
 
 def random_chunks():
@@ -65,20 +50,15 @@ def main():
     """Print it as JSON."""
     found = {}
     for name, new_backend in new_backends():
+        if not name.startswith(tuple(sys.argv[1:]) or ""):
+            continue
         backend = new_backend()
         says = is_row_invariant(backend)
-        whole = segments_between(backend.config.num_layers)
-        plan = Plan(
-            num_slots=PROMPT + NUM_ROWS,
-            num_prompt=PROMPT,
-            rows=(1, 4, 9),
-            segments=whole,
-            prompt_segments=whole,
-        )
-        backend.prepare(plan)
-        expected = read(backend, [1] * NUM_ROWS)
+        prepare(backend, num_slots=PROMPT + NUM_ROWS, num_prompt=PROMPT, rows=(1, 4, 9))
+        expected = rows_in(backend, [1] * NUM_ROWS)
         is_so = all(
-            bool((read(backend, chunks) == expected).all()) for chunks in (random_chunks(), [8] * 5, [4, 9] * 3 + [1])
+            bool((rows_in(backend, chunks) == expected).all())
+            for chunks in (random_chunks(), [8] * 5, [4, 9] * 3 + [1])
         )
         found[name] = {"says": says, "is_so": is_so}
     json.dump(found, sys.stdout)

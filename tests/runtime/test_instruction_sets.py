@@ -29,9 +29,9 @@ def possible(names):
 
 @pytest.fixture(scope="module")
 def rows_alike(tmp_path_factory):
-    def rows_alike(**environment):
+    def rows_alike(*backends, **environment):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.runtime.rows_alike"],
+            [sys.executable, "-m", "tests.runtime.rows_alike", *backends],
             env=os.environ | {"MIRRORSD_CACHE": str(tmp_path_factory.mktemp("cache"))} | environment,
             cwd=Path(__file__).parents[2],
             capture_output=True,
@@ -55,7 +55,8 @@ def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instruction
 
 @pytest.mark.parametrize("instructions", possible(ATEN))
 def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions) -> None:
-    found = rows_alike(ATEN_CPU_CAPABILITY=instructions)
+    found = rows_alike("torch", ATEN_CPU_CAPABILITY=instructions)
+    assert len(found) == 2
     assert all(one == {"says": True, "is_so": True} for one in found.values()), found
 
 

@@ -3,31 +3,18 @@
 import pytest
 
 from decoding.errors import ConfigError
-from decoding.schedule import Schedule
 from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.measurement import Measurement
 from tests.runtime.backends.test_devices import forget
-from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
-from tests.tiny_models import tiny_target
+from tests.runtime.engine import schedules
+from tests.runtime.engine.schedules import PROMPT, on_lanes
 
 TARGET, DRAFT, TORCH = "openvino:CPU@0", "openvino:NPU", "cpu1"
-PROMPT = [5, 17, 3, 44, 8]
 NUM_TOKENS = 40
-SCHEDULES = {
-    "speculative": Schedule(method="speculative", num_speculative_tokens=4, target_lane=TARGET, draft_lane=DRAFT),
-    "mirror": Schedule(
-        method="mirror",
-        num_speculative_tokens=3,
-        root_source="hybrid",
-        exit_layer=2,
-        exit_top_k=3,
-        draft_top_k=2,
-        target_lane=TARGET,
-        draft_lane=DRAFT,
-    ),
-}
+SCHEDULES = {name: on_lanes(schedules.SCHEDULES[name], TARGET, DRAFT) for name in ("speculative", "hybrid mirror")}
+PLAIN = on_lanes(schedules.AUTOREGRESSIVE, TARGET)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,13 +28,12 @@ def npu_on_cpu(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    target = tiny_target(max_position=400)
+def folders(long_folders):
+    """Those that every engine here takes."""
     return {
-        "target_folder": save_target(target, root / "target"),
-        "drafter_folder": save_draft_of(target, root / "drafter"),
-        "exits_folder": save_exits_of(target, root / "exits"),
+        "target_folder": long_folders.target,
+        "drafter_folder": long_folders.drafter,
+        "exits_folder": long_folders.exits,
     }
 
 
@@ -84,7 +70,7 @@ def rounds(generation):
 
 @pytest.fixture(scope="module")
 def plain(engine_with):
-    return generate(engine_with("float32"), Schedule(method="autoregressive", target_lane=TARGET)).tokens
+    return generate(engine_with("float32"), PLAIN).tokens
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -117,8 +103,8 @@ def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the
     engine_with, plain
 ) -> None:
     engine = engine_with("float32")
-    wide = SCHEDULES["mirror"].model_copy(update={"draft_top_k": 20})
-    with pytest.raises(ConfigError, match=r"a step of 92 rows does not fit openvino:NPU: its graphs have 64 at most"):
+    wide = SCHEDULES["hybrid mirror"].model_copy(update={"draft_top_k": 20})
+    with pytest.raises(ConfigError, match=r"a step of 88 rows does not fit openvino:NPU: its graphs have 64 at most"):
         generate(engine, wide)
     assert generate(engine, SCHEDULES["speculative"]).tokens == plain
 
@@ -131,10 +117,10 @@ def test_a_compiler_that_ends_its_process_costs_the_draft_and_nothing_else(
     is_compiler = "any(word.endswith('compile_apart') for word in sys.orig_argv)"
     (tmp_path / "sitecustomize.py").write_text(f"import os, sys\nif {is_compiler}:\n    os.abort()\n")
     with Engine(lanes=specs("int8"), dtype="float32", **folders) as engine:
-        found = generate(engine, SCHEDULES["mirror"])
+        found = generate(engine, SCHEDULES["hybrid mirror"])
         assert found.tokens == plain
         [event] = found.trace.events
         assert "ended its process (SIGABRT)" in event.text
         assert "The graph is layers 1 to" in event.text
         assert event.text.endswith("the target goes on alone")
-        assert generate(engine, Schedule(method="autoregressive", target_lane=TARGET)).tokens == plain
+        assert generate(engine, PLAIN).tokens == plain

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import LaneError
-from decoding.schedule import Schedule
 from runtime.backends.openvino.compiler import Compiler
 from runtime.drafters.medusa.folder import save_medusa
 from runtime.engine import Engine
@@ -13,41 +12,21 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import PrepareDraft
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, CHAINS, PROMPT, SCHEDULES, for_folders, on_lanes
 from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all
 from tests.tiny_heads import tiny_medusa
 from tests.tiny_models import tiny_target
 
 TARGET, DRAFT = "openvino:CPU@0", "openvino:CPU@1"
-PROMPT = [5, 17, 3, 44, 8]
-SPLIT = {"target_lane": TARGET, "draft_lane": DRAFT}
-SCHEDULES = {
-    "speculative": Schedule(method="speculative", num_speculative_tokens=4, **SPLIT),
-    "pooled": Schedule(method="speculative", num_speculative_tokens=3, **SPLIT | {"draft_lane": TARGET}),
-    "with features": Schedule(method="speculative", num_speculative_tokens=3, exit_features=True, **SPLIT),
-    "mirror from the exit": Schedule(
-        method="mirror", num_speculative_tokens=3, root_source="exit", exit_layer=2, exit_top_k=4, **SPLIT
-    ),
-    "hybrid mirror": Schedule(
-        method="mirror",
-        num_speculative_tokens=3,
-        root_source="hybrid",
-        exit_layer=3,
-        exit_top_k=2,
-        draft_top_k=2,
-        **SPLIT,
-    ),
-    "mirror with features": Schedule(
-        method="mirror",
-        num_speculative_tokens=3,
-        root_source="exit",
-        exit_layer=2,
-        exit_top_k=3,
-        exit_features=True,
-        **SPLIT,
-    ),
-}
+PLAIN = on_lanes(AUTOREGRESSIVE, TARGET)
+
+
+def chain(name, folders):
+    return on_lanes(for_folders(SCHEDULES[name], folders), TARGET, DRAFT)
+
+
 MODELS = {
     "grouped queries": {},
     "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "num_kv_heads": 4},
@@ -61,39 +40,33 @@ def own_cache(tmp_path_factory):
         yield
 
 
+def new_engine(folders, dtype):
+    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
+    return Engine(folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, draft_deadline_s=60.0)
+
+
 @pytest.fixture(
     scope="module",
     params=[("grouped queries", "bfloat16"), ("norms of queries and keys", "int8"), ("grouped queries", "int4")],
 )
-def engine_and_drafts(request, tmp_path_factory):
+def engine_and_folders(request, tmp_path_factory):
     model, dtype = request.param
-    root = tmp_path_factory.mktemp("models")
-    target = tiny_target(**MODELS[model], max_position=400)
-    drafts = {
-        False: save_draft_of(target, root / "drafter"),
-        True: save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-    }
-    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
-    exits = save_exits_of(target, root / "exits")
-    folder = save_target(target, root / "target")
-    with Engine(folder, lanes=lanes, exits_folder=exits, dtype=dtype, draft_deadline_s=60.0) as engine:
-        yield engine, drafts
+    folders = save_all(tiny_target(**MODELS[model], max_position=400), tmp_path_factory.mktemp("models"))
+    with new_engine(folders, dtype) as engine:
+        yield engine, folders
 
 
-@pytest.mark.parametrize("num_tokens", [24, 150])
-def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_drafts, num_tokens) -> None:
-    """The longer text moves into larger buffers on the way."""
-    engine, drafts = engine_and_drafts
-    plain = Schedule(method="autoregressive", target_lane=TARGET)
-    expected = engine.generate(plain, PROMPT, max_new_tokens=num_tokens, eos_token_ids=())
+def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_folders) -> None:
+    """A text that moves into larger buffers on the way."""
+    engine, folders = engine_and_folders
+    expected = engine.generate(PLAIN, PROMPT, max_new_tokens=150, eos_token_ids=())
     assert len(set(expected.tokens)) > 5
-    for name, schedule in SCHEDULES.items():
-        chosen = schedule.model_copy(update={"drafter": str(drafts[schedule.exit_features])})
-        found = engine.generate(chosen, PROMPT, max_new_tokens=num_tokens, eos_token_ids=())
+    for name in CHAINS:
+        found = engine.generate(chain(name, folders), PROMPT, max_new_tokens=150, eos_token_ids=())
         assert found.tokens == expected.tokens, name
         assert found.trace.events == [], name
         # the draft is the target, a little blurred: if it were fed wrongly, nothing would be accepted
-        assert len(found.trace.rounds) < 0.9 * num_tokens, name
+        assert len(found.trace.rounds) < 0.9 * 150, name
     assert engine.row_invariance(TARGET).is_invariant
 
 
@@ -112,20 +85,17 @@ def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_drafts, num
     ],
     ids=lambda one: f"{one.part}-{one.rows}",
 )
-def test_every_part_can_be_timed(engine_and_drafts, measurement) -> None:
-    engine, drafts = engine_and_drafts
+def test_every_part_can_be_timed(engine_and_folders, measurement) -> None:
+    engine, folders = engine_and_folders
     engine.load_target(TARGET)
-    lane = engine.load_draft(TARGET, str(drafts[True]))
+    lane = engine.load_draft(TARGET, str(folders.feature_drafter))
     seconds = lane.measure(measurement)
     assert len(seconds) == measurement.repeats
     assert min(seconds) > 0
 
 
-def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
+def test_a_second_text_compiles_nothing(long_folders, monkeypatch) -> None:
     """Lanes are threads here, so that graphs can be counted."""
-    target = tiny_target(max_position=400)
-    folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")
-    drafter = save_draft_of(target, tmp_path / "drafter", exit_features=(1, 2))
     names, compile_graph = [], Compiler.compiled
 
     def counted(self, model):
@@ -134,8 +104,9 @@ def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(Compiler, "compiled", counted)
     monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", 0)
-    schedule = SCHEDULES["mirror with features"].model_copy(update={"drafter": str(drafter)})
-    with thread_engine(folder, dtype="bfloat16", lanes=(TARGET, DRAFT), exits_folder=exits) as engine:
+    schedule = chain("mirror with features", long_folders)
+    options = {"dtype": "bfloat16", "lanes": (TARGET, DRAFT), "exits_folder": long_folders.exits}
+    with thread_engine(long_folders.target, **options) as engine:
         engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
         of_target = ["layers 1 to 1", "layers 2 to 2", "layers 3 to 4"]
         of_draft = ["layers 1 to 2", "layers 3 to 4"]
@@ -147,10 +118,10 @@ def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
         assert names == []
 
 
-def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) -> None:
-    engine, drafts = engine_and_drafts
+def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders) -> None:
+    engine, folders = engine_and_folders
     anchor = Measurement(part="verify", rows=1, context=130, warm_up=0, is_aside=True)
-    schedule = SCHEDULES["mirror with features"].model_copy(update={"drafter": str(drafts[True])})
+    schedule = chain("mirror with features", folders)
     rests: list[float] = []
 
     def at_rest() -> None:
@@ -165,12 +136,11 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) ->
     assert len(rests) == 3 * len(found.trace.rounds)
 
 
-def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_drafts, monkeypatch) -> None:
-    engine, drafts = engine_and_drafts
-    plain = Schedule(method="autoregressive", target_lane=TARGET)
-    expected = engine.generate(plain, PROMPT, max_new_tokens=8, eos_token_ids=())
-    schedule = SCHEDULES["speculative"].model_copy(update={"drafter": str(drafts[False])})
-    lane, ask = engine.load_draft(DRAFT, str(drafts[False])), Lane.request
+def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_folders, monkeypatch) -> None:
+    engine, folders = engine_and_folders
+    expected = engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=())
+    schedule = chain("speculative", folders)
+    lane, ask = engine.load_draft(DRAFT, schedule.drafter), Lane.request
 
     def request(self, operation):
         if isinstance(operation, PrepareDraft):
@@ -185,8 +155,8 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     assert event.text.endswith("; the target goes on alone")
 
 
-def test_streams_need_a_lane_of_torch(engine_and_drafts, tmp_path) -> None:
-    engine, _ = engine_and_drafts
+def test_streams_need_a_lane_of_torch(engine_and_folders) -> None:
+    engine, _ = engine_and_folders
     with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
         engine.load_streams(TARGET, "smollm2-135m-streams")
 
@@ -201,44 +171,29 @@ def no_torch(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_lanes_of_graphs_need_no_torch(tmp_path, no_torch, temperature) -> None:
-    target = tiny_target(max_position=400)
-    folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")
-    drafts = {
-        False: save_draft_of(target, tmp_path / "drafter"),
-        True: save_draft_of(target, tmp_path / "feature_drafter", exit_features=(1, 2)),
-    }
-    verification = "match" if temperature else "greedy"
-    plain = Schedule(method="autoregressive", target_lane=TARGET, verification=verification)
-    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
-    with Engine(folder, lanes=lanes, exits_folder=exits, dtype="float32", draft_deadline_s=60.0) as engine:
+def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature) -> None:
+    verification = {"verification": "match" if temperature else "greedy"}
+    with new_engine(long_folders, "float32") as engine:
 
         def text_of(schedule):
-            return engine.generate(
-                schedule, PROMPT, max_new_tokens=20, temperature=temperature, seed=3, eos_token_ids=()
-            )
+            sampled = {"temperature": temperature, "seed": 3, "eos_token_ids": ()}
+            return engine.generate(schedule.model_copy(update=verification), PROMPT, max_new_tokens=20, **sampled)
 
-        expected = text_of(plain).tokens
-        for name, schedule in SCHEDULES.items():
-            own = {"drafter": str(drafts[schedule.exit_features]), "verification": verification}
-            found = text_of(schedule.model_copy(update=own))
+        expected = text_of(PLAIN).tokens
+        for name in CHAINS:
+            found = text_of(chain(name, long_folders))
             assert found.tokens == expected, name
             assert len(found.trace.rounds) < 20, name
         assert engine.row_invariance(TARGET).is_invariant
         for lane in (TARGET, DRAFT):
-            assert engine.load_draft(lane, str(drafts[False])).measure(
-                Measurement(part="draft_step", rows=1, context=9)
-            )
+            draft = engine.load_draft(lane, str(long_folders.drafter))
+            assert draft.measure(Measurement(part="draft_step", rows=1, context=9))
     if not temperature:
-        assert list(expected) == continue_text(target, PROMPT, 20)
+        assert list(expected) == continue_text(long_folders.decoder, PROMPT, 20)
 
 
-def test_a_head_of_the_target_brings_torch_to_its_lane(tmp_path, no_torch) -> None:
-    target = tiny_target(max_position=400)
-    folder = save_target(target, tmp_path / "target")
+def test_a_head_of_the_target_brings_torch_to_its_lane(long_folders, tmp_path, no_torch) -> None:
+    target = long_folders.decoder
     save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
-    with (
-        Engine(folder, lanes=[LaneSpec(name=TARGET)], dtype="float32") as engine,
-        pytest.raises(LaneError, match="torch was imported"),
-    ):
+    with new_engine(long_folders, "float32") as engine, pytest.raises(LaneError, match="torch was imported"):
         engine.load_draft(TARGET, str(tmp_path / "heads"))

@@ -12,7 +12,7 @@ from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import Decoder
 from runtime.storage.decoder_names import decoder_tensors
-from runtime.target.exit_folder import ExitHeads, save_exits
+from runtime.target.early_exits import ExitHeads, save_exits
 from tests.tiny_models import tiny_adapters
 
 
@@ -23,6 +23,17 @@ class TinyFolders:
     drafter: Path
     feature_drafter: Path
     exits: Path
+
+
+def save_all(target, root):
+    """Write a decoder, its drafts without and with features, and its exits."""
+    return TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_draft_of(target, root / "drafter"),
+        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        exits=save_exits_of(target, root / "exits"),
+    )
 
 
 def save_target(decoder, folder, dtype=torch.float32):

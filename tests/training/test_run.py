@@ -7,7 +7,7 @@ import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import load_draft
-from runtime.target.exit_folder import load_exits
+from runtime.target.early_exits import load_exits
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_target
 from training import trainer

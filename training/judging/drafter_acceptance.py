@@ -18,7 +18,7 @@ from torch import Tensor
 
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
-from runtime.trees.static_tree import following
+from runtime.drafters.trees import following
 from training.data.conversations import Conversation
 
 

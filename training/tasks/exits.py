@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from decoding.progress import ReportCount
 from runtime.models.decoder import rms_norm
+from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from runtime.target.exit_adapter import ExitAdapter
-from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount

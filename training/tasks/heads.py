@@ -20,14 +20,13 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from runtime.drafters.head_drafter import HeadDrafter
-from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.hydra.folder import load_hydra, save_hydra
+from runtime.drafters.hydra.drafter import HydraDrafter, load_hydra, save_hydra
 from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.folder import load_medusa, save_medusa
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder
-from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount

@@ -23,11 +23,10 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from runtime.drafters.language_model.draft_passes import StreamConfig
-from runtime.drafters.streams.drafter import StreamTree
-from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.drafters.streams.drafter import StreamTree, load_streams, save_streams
 from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_along, stream_mask
+from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder
-from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount

@@ -16,7 +16,7 @@ import numpy as np
 
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path
-from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
+from runtime.drafters.trees import MOST_RANKS, Ranks, grow, places_along
 from training.judging.drafter_acceptance import HeldOutAcceptance, judge_trees
 from training.tasks.states_task import Judgement, StatesTask
 
@@ -28,7 +28,7 @@ RanksOf = Callable[[int], Ranks]
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that agrees with most of a text (`runtime.trees.static_tree.grow`).
+    """The first nodes of the tree that agrees with most of a text (`runtime.drafters.trees.grow`).
 
     `ranks` are those of its tokens by place and level, [N, K]; -1 for a token that is not ranked.
     """

@@ -94,7 +94,7 @@ class _LiveRows:
         """Append one token to each sequence; sequences not in `alive` may be dropped."""
         if len(alive) < _LEAST_ALIVE * len(self.numbers):
             kept = torch.tensor(alive, device=self.numbers.device)
-            self._cache.keys, self._cache.values = self._cache.keys[:, kept], self._cache.values[:, kept]
+            self._cache.memory.slots = self._cache.memory.slots[:, :, kept]
             self._pads_R, self.numbers, tokens_R = self._pads_R[kept], self.numbers[kept], tokens_R[kept]
         self.logits_RV = self._forward(tokens_R[:, None])
 

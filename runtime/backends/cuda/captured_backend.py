@@ -9,14 +9,22 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Plan, Segment
-from runtime.backends.cuda.capture import GraphCapture, wait
+from runtime.backends.backend import Plan
+from runtime.backends.cuda.capture import Download, GraphCapture, Upload, wait
 from runtime.backends.cuda.captured_calls import CapturedInputs, CapturedSegment, CapturedShape, RowsCall
-from runtime.backends.cuda.pinned import Download, Upload
-from runtime.backends.cuda.static_memory import CapturedBranches, CapturedMemory, fitting
-from runtime.backends.cuda.static_sizes import ROWS, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.cuda.static_memory import (
+    ROWS,
+    CapturedBranches,
+    CapturedMemory,
+    fitting,
+    pieces,
+    row_bucket,
+    slot_bucket,
+    slot_buckets,
+    text_bucket,
+)
 from runtime.backends.eager import ByTorch
-from runtime.backends.static_sequences import StaticCalls, StaticRows, StaticText
+from runtime.backends.sequences import BranchRows, Segment, StaticCalls, Text
 from runtime.models.decoder import Decoder
 
 
@@ -46,11 +54,11 @@ class CudaBackend(StaticCalls, ByTorch):
         self._branches: WeakSet[CapturedBranches] = WeakSet()
         self._head = HeadCalls(decoder.logits, decoder.final_norm, self._capture)
 
-    def new_text(self) -> StaticText:
+    def new_text(self) -> Text:
         """Room for a text."""
         memory = CapturedMemory(self.config, 1, self.dtype, self.device)
         self._memories.add(memory)
-        return StaticText(memory)
+        return Text(memory)
 
     def new_branches(self, num_branches: int) -> CapturedBranches:
         """Room for branches of a text."""
@@ -128,7 +136,7 @@ class CudaBackend(StaticCalls, ByTorch):
             done.append(self._call(memory, shape)(1, stop - start))
         return done[0] if len(done) == 1 else torch.cat(done, dim=1)
 
-    def _run_branches(self, x_R1D: Tensor, segment: Segment, _: Any, rows: StaticRows) -> Tensor:
+    def _run_branches(self, x_R1D: Tensor, segment: Segment, _: Any, rows: BranchRows) -> Tensor:
         """One call for every number of slots that a row of theirs looks at: seldom more than one."""
         places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
         sizes = [slot_bucket(place + 1) for place in places_R.tolist()]

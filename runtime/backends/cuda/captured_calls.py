@@ -13,8 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.backends.cuda.capture import GraphCapture
-from runtime.backends.cuda.pinned import Upload
+from runtime.backends.cuda.capture import GraphCapture, Upload
 from runtime.models.attention import LayerKeys, Piece, Sight, mask_for_groups
 from runtime.models.decoder import Decoder, causal_mask
 

@@ -1,85 +1,103 @@
-"""Keys and values of sequences and branches in memory that captured calls read and write.
+"""Keys and values of sequences and branches in memory that captured calls read and write, and the sizes of such calls.
 
 The keys and values of all layers lie in one tensor that has room for the longest sequence so far. A call looks at the
 first so many positions, so nothing moves when a sequence grows; where the memory itself must grow, the calls that were
-captured on it are forgotten. Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions.
+captured on it are forgotten. How many slots a row sees is settled by its own slot alone, so that its sums pair up in
+the same way in any call; rows of one call on both sides of a limit go apart. A call has so many spare slots that rows
+which fill it up write after the text, into slots that are garbage anyway. Shapes: legend of `runtime.models.decoder`,
+plus L layers, S KV positions.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
-from decoding.errors import LaneError, MemoryFitError
+from decoding.errors import MemoryFitError
 from runtime.backends.cuda.captured_calls import CapturedSegment, CapturedShape
-from runtime.backends.cuda.static_sizes import SPARE, slot_bucket, text_bucket
-from runtime.backends.static_sequences import StaticBranches, StaticRows
+from runtime.backends.sequences import Branches, BranchRows
 from runtime.models.config import ModelConfig
+from runtime.models.kv_cache import TorchMemory
+
+ROWS: Final = (8, 16, 32, 64, 128)
+"""Rows of one text in a call: as long as weights bound a step, 8 rows cost what 1 does."""
+TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
+SPARE: Final = ROWS[-1]
+"""Slots after the last row of a call that are there to be written."""
+_LEAST_SLOTS: Final = 256
 
 
-class CapturedMemory:
-    """Slots of some texts."""
+def row_bucket(num_rows: int) -> int:
+    """Rows of the call that serves so many, which are at most `ROWS[-1]`."""
+    return ROWS[bisect_left(ROWS, num_rows)]
+
+
+def text_bucket(num_texts: int) -> int:
+    """Texts of the call that serves so many: beyond the largest size a multiple of it."""
+    most = TEXTS[-1]
+    return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
+
+
+def slot_bucket(num_slots: int) -> int:
+    """Slots that a text of so many has, or its last row looks at: 256, 384, 512, 768, 1024, ..."""
+    size = _LEAST_SLOTS
+    while size < num_slots + SPARE:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def slot_buckets(num_slots: int) -> tuple[int, ...]:
+    """All that a text passes through until it has so many slots."""
+    sizes = [slot_bucket(0)]
+    while sizes[-1] < slot_bucket(num_slots):
+        sizes.append(slot_bucket(sizes[-1] - SPARE + 1))
+    return tuple(sizes)
+
+
+def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
+    start = 0
+    while start < num_rows:
+        seen = slot_bucket(first + start + 1)
+        stop = min(num_rows, start + ROWS[-1], seen - SPARE - first)
+        yield start, stop
+        start = stop
+
+
+class CapturedMemory(TorchMemory):
+    """Slots of some texts, and the calls that were captured on them."""
+
+    spare = SPARE
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype, device: torch.device) -> None:
-        shape = (config.num_layers, 2, num_texts, config.num_kv_heads, 0, config.head_dim)
-        self.slots = torch.zeros(shape, dtype=dtype, device=device)
+        super().__init__(config, num_texts, dtype, device)
         self.calls: dict[CapturedShape, CapturedSegment] = {}
-
-    @property
-    def num_slots(self) -> int:
-        """Slots that a text can have, those not counted that are spare."""
-        return max(0, self.slots.shape[4] - SPARE)
-
-    def start(self, num_slots: int) -> None:
-        """See `StaticMemory`."""
-        self.allocate(num_slots)
-        self.clear()
-
-    @torch.inference_mode()
-    def start_random(self, num_slots: int) -> None:
-        """See `StaticMemory`."""
-        self.allocate(num_slots)
-        own = torch.randn(self.slots.shape[-1], generator=torch.Generator().manual_seed(0))
-        self.slots.copy_(own.to(self.slots))
-
-    def reserve(self, num_slots: int, *, num_kept: int = 0) -> None:  # noqa: ARG002  all are kept
-        """Refuse a sequence that needs more KV positions than were allocated.
-
-        Raises:
-            LaneError: says how many it needs and how many there are.
-        """
-        if num_slots > self.num_slots:
-            raise LaneError(f"a sequence needs {num_slots} KV positions, and {self.num_slots} were reserved for it")
 
     @torch.inference_mode()
     def allocate(self, num_slots: int) -> None:
-        """Have so many slots for every text; what they held is lost if there were fewer.
+        """See `TorchMemory`.
 
         Raises:
             MemoryFitError: the device has no room for them.
         """
-        if num_slots <= self.num_slots:
-            return
-        size, slots = slot_bucket(num_slots), self.slots
-        shape = (*slots.shape[:4], size, slots.shape[5])
-        num_bytes = slots[..., :1, :].new_empty(0).itemsize * torch.Size(shape).numel()
-        self.calls.clear()
-        self.slots = slots[..., :0, :].clone()
-        wanted = f"keys and values of {shape[2]} sequences of {size} positions ({num_bytes / 1e9:.3f} GB)"
-        with fitting(wanted, slots.device):
-            self.slots = torch.empty(shape, dtype=slots.dtype, device=slots.device)
-            self.clear()
+        if num_slots > self.num_slots:
+            self.calls.clear()
+            size, num_texts = self._size(num_slots), self.slots.shape[2]
+            num_bytes = self.slots.itemsize * math.prod(self.slots.shape[:4]) * size * self.slots.shape[5]
+            wanted = f"keys and values of {num_texts} sequences of {size} positions ({num_bytes / 1e9:.3f} GB)"
+            with fitting(wanted, self.slots.device):
+                super().allocate(num_slots)
 
-    @torch.inference_mode()
-    def clear(self) -> None:
-        """Write zeros: hidden slots have no share, but zero times what is no number is none."""
-        self.slots.zero_()
+    def _size(self, num_slots: int) -> int:
+        return slot_bucket(num_slots)
 
 
-class CapturedBranches(StaticBranches):
+class CapturedBranches(Branches):
     """Implements `runtime.backends.backend.Branches`.
 
     There is memory for as many sequences as a call over all of them has. A branch that a call fills up with writes to
@@ -92,12 +110,12 @@ class CapturedBranches(StaticBranches):
         num_texts = text_bucket(num_branches) if num_branches else 0
         super().__init__(CapturedMemory(config, num_texts, dtype, device), num_branches)
 
-    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> StaticRows:
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
         """Return where the next row of some branches goes: at this place in its sequence."""
         places_R1 = torch.tensor(positions_RT)
         assert places_R1.shape[1] == 1, "a branch has one row in a call"
         self.memory.reserve(int(places_R1.max()) + 1)
-        return StaticRows(BranchesFrom(self.memory, branches.start or 0), places_R1)
+        return BranchRows(BranchesFrom(self.memory, branches.start or 0), places_R1)
 
 
 class BranchesFrom(NamedTuple):

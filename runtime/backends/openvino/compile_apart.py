@@ -1,7 +1,12 @@
-"""Compiling in a process of its own: a compiler that ends its process takes no lane with it.
+"""How OpenVINO is told to compile, and compiling in a process of its own: a compiler that ends it ends no lane.
 
 `compiled_apart` starts this very module as a program, which is told by files: a graph, how to compile it, and where to
 put what came of it. A graph is run once too, for some fail only then.
+
+On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head did not compile
+(2026.4). Where `runtime.backends.lane_device` says that the NPU is the CPU, the same path compiles for the CPU and
+computes in float32: defaults of the CPU say so, since a graph that was read from disk has forgotten what it was
+compiled with.
 """
 
 from __future__ import annotations
@@ -13,13 +18,66 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from decoding.errors import LaneError
+from runtime.backends.lane_device import Device, npu_is_on_cpu
+from runtime.backends.openvino.buckets import cpu_computes_bfloat16
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.settings import Settings
+from runtime.instruction_set import has_vnni
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Settings of a device's graphs, and of the CPU where graphs of another name end up there."""
+
+    graph: dict[str, Any]
+    cpu: dict[str, Any] = field(default_factory=dict)
+
+    def new_core(self) -> ov.Core:
+        """OpenVINO with the defaults set."""
+        core = ov.Core()
+        if self.cpu:
+            core.set_property("CPU", self.cpu)
+        return core
+
+
+def settings_of(device: Device, form: str, num_threads: int) -> Settings:
+    """Return how graphs of a form are compiled for a device."""
+    if device.is_npu:
+        return _npu_settings(num_threads)
+    in_float32 = form == "float32" or (device.has_open_sizes and not cpu_computes_bfloat16())
+    graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if in_float32 else "bf16"}
+    if device.has_open_sizes:
+        graph |= _cpu_settings(num_threads)
+    if form in ("int8", "int4"):
+        # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
+        graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32 if has_vnni() else 0
+    return Settings(graph=graph)
+
+
+def _npu_settings(num_threads: int) -> Settings:
+    graph = {"NPU_USE_NPUW": "YES", "NPUW_ONLINE_PIPELINE": "NONE", "NPUW_DEVICES": "NPU"}
+    if not npu_is_on_cpu():
+        return Settings(graph=graph)
+    return Settings(
+        graph=graph | {"NPUW_DEVICES": "CPU"},
+        cpu=_cpu_settings(num_threads) | {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0},
+    )
+
+
+def _cpu_settings(num_threads: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_NUM_THREADS": num_threads,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        # code made for a whole attention block rounds otherwise by how many layers its graph has: where few query
+        # heads share a key, a segment that is cut in two was not the same to the last bit
+        "SNIPPETS_MODE": "DISABLE",
+    }
+
 
 _ROOT: Final = Path(__file__).parents[3]
 _TIMEOUT_S: Final = 600.0

@@ -21,21 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, rms_norm
-from runtime.backends.backend import Head, Plan, Segment
+from runtime.backends.backend import Head, Plan
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
+from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces, slot_buckets
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats
-from runtime.backends.openvino.graphs.graph import require_architecture
+from runtime.backends.openvino.graphs.graph import Constants, require_architecture
 from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter, HeadGraphs
 from runtime.backends.openvino.graphs.layer_graphs import LayerGraphs
-from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
-from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import arithmetic, packed
-from runtime.backends.static_sequences import StaticCalls, StaticRows
+from runtime.backends.self_test import PROBED_ROWS, row_floor
+from runtime.backends.sequences import BranchRows, Segment, StaticCalls
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.blocks import to_array
 from runtime.wire.channel import Block
@@ -189,7 +187,7 @@ class CompiledDecoder(StaticCalls):
         cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
         return [(first, last, text.rows(first, last, mask)) for first, last in cuts]
 
-    def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: StaticRows) -> Floats:
+    def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: BranchRows) -> Floats:
         return self._run(x_RTD, segment, positions, rows.call)
 
     def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:

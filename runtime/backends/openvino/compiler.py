@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.compile_apart import compiled_apart
+from runtime.backends.openvino.compile_apart import compiled_apart, settings_of
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.settings import settings_of
 from runtime.backends.openvino.weights.kept_files import path_of, read, write
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.openvino.buckets import slot_bucket
 from runtime.backends.openvino.weights.packing import memory_of
-from runtime.backends.static_sequences import StaticBranches, StaticRows, StaticText
+from runtime.backends.sequences import Branches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
@@ -61,15 +61,15 @@ class GrowingMemory:
 
     @property
     def slots(self) -> np.ndarray:
-        """See `StaticMemory`."""
+        """See `Memory`."""
         return self.buffer.slots
 
     def start(self, num_slots: int) -> None:  # noqa: ARG002  memory grows with the sequence
-        """See `StaticMemory`."""
+        """See `Memory`."""
         self.restart()
 
     def start_random(self, num_slots: int) -> None:
-        """See `StaticMemory`."""
+        """See `Memory`."""
         self.restart(num_slots)
         own = np.random.default_rng(0).standard_normal((self.slots.shape[-1],), np.float32)
         self.slots[...] = memory_of(own.astype(self.dtype))
@@ -107,7 +107,7 @@ def clear(slots: np.ndarray) -> None:
     slots[...] = 0
 
 
-class GrowingText(StaticText):
+class GrowingText(Text):
     """A sequence whose memory grows with it."""
 
     memory: GrowingMemory
@@ -127,18 +127,18 @@ class GrowingText(StaticText):
         return CallRows(buffer, 0, places[None], seen[None])
 
 
-class GrowingBranches(StaticBranches):
+class GrowingBranches(Branches):
     """Implements `runtime.backends.backend.Branches`."""
 
     memory: GrowingMemory
 
-    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> StaticRows:
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
         """Return where the next rows of some branches go: at these places in their sequences."""
         places = np.array(positions_RT)
         num_slots = int(places.max()) + 1
         self.memory.reserve(num_slots, num_kept=num_slots)
         buffer = self.memory.buffer
-        return StaticRows(CallRows(buffer, branches.start or 0, places, _in_text_order(places, buffer)), places)
+        return BranchRows(CallRows(buffer, branches.start or 0, places, _in_text_order(places, buffer)), places)
 
 
 def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> CallRows:

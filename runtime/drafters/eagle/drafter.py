@@ -19,11 +19,11 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.trees import ROOT, DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
-from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 

@@ -1,18 +1,34 @@
-"""Trained EAGLE heads on disk; the layout is that of `runtime.storage.head_folder`."""
+"""Folders of EAGLE heads: trained ones, and EAGLE-3 heads as their authors publish them.
+
+The layout of trained ones is that of `runtime.storage.head_folder`. Published ones (github.com/SafeAILab/EAGLE) are
+read from safetensors alone: `config.json` is that of a Llama of one layer (`LlamaForCausalLMEagle3`) with a
+`draft_vocab_size`. The features are the target's states as its layers left them, after layers 2, N / 2 and N - 3 of N
+unless the config has `eagle_config.eagle_aux_hidden_state_layer_ids` (there counted from 0: the layer whose output it
+is). Shapes: legend of `runtime.drafters.eagle.model`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from decoding.errors import ModelError, ModelFormatError, shown
+from runtime.arrays import as_array, as_tensor, as_tensors, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
+from runtime.models.hf_config import HfModel, Size, read_object, validated
 from runtime.storage.head_folder import ROWS_OF_TARGET, load_head
-from runtime.storage.weight_folder import FolderConfig, Layers, save_trained
+from runtime.storage.quantization import take
+from runtime.storage.safetensors_files import joined_parameters, read_published
+from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, Layers, mapped_ids, save_trained
 
 C = TypeVar("C", bound=FolderConfig)
 H = TypeVar("H", bound=EagleHead)
@@ -81,3 +97,111 @@ def _load(folder: Path, kind: type[C], target: Decoder, build: Callable[[C], H],
     head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
     head.rotary = Rotary(target.config, len(target.rotary.cos_PH))
     return config, head.to(kept_ids.device)
+
+
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+_PICKLED_FILE = "pytorch_model.bin"
+_TENSORS: Mapping[str, tuple[str, ...]] = {
+    "fuse.weight": ("fc.weight",),
+    "token_norm": ("midlayer.input_layernorm.weight",),
+    "feature_norm": ("midlayer.hidden_norm.weight",),
+    "layer.qkv.weight": tuple(f"midlayer.self_attn.{part}_proj.weight" for part in "qkv"),
+    "layer.out.weight": ("midlayer.self_attn.o_proj.weight",),
+    "layer.mlp_norm": ("midlayer.post_attention_layernorm.weight",),
+    "layer.gate_up.weight": ("midlayer.mlp.gate_proj.weight", "midlayer.mlp.up_proj.weight"),
+    "layer.down.weight": ("midlayer.mlp.down_proj.weight",),
+    "output_norm": ("norm.weight",),
+    "lm_head.weight": ("lm_head.weight",),
+}
+"""Our parameters, and the tensors that are stacked into each of them."""
+_EMBEDDING = "embed_tokens.weight"
+
+
+class _EagleFields(HfModel):
+    eagle_aux_hidden_state_layer_ids: list[int] | None = None
+
+
+class _PublishedConfig(HfModel):
+    """Fields of `config.json` besides those of a Llama of one layer."""
+
+    draft_vocab_size: Size | None = None
+    num_hidden_layers: int | None = None
+    norm_before_residual: bool | None = None
+    eagle_config: _EagleFields | None = None
+
+
+def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
+    """Return the drafter of a published checkpoint; without an embedding of its own it shares the target's.
+
+    Raises:
+        ModelError: the head is for a target of another width, depth or vocabulary.
+        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    """
+    path = folder / CONFIG_FILE
+    raw = read_object(path, holds="a published EAGLE-3 head comes with one")
+    own = _own_fields(raw, path)
+    as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    config = ModelConfig.from_hf(as_llama, source=str(path))
+    vocab_size = _draft_vocab_size(own, config, target, path)
+    layers = _feature_layers(own, target, path)
+    with torch.device("meta"):
+        head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
+    path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
+    kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
+    own_VD = tensors.pop(_EMBEDDING) if _EMBEDDING in tensors else as_array(target.embedding.weight)
+    wanted = {_EMBEDDING: (_EMBEDDING,), **_TENSORS}
+    shapes = {ours: tuple(head.get_parameter(ours).shape) for ours in _TENSORS}
+    shapes[_EMBEDDING] = target.config.vocab_size, config.hidden_size
+    parts = {name: take(tensors, name, str(path)) for theirs in _TENSORS.values() for name in theirs}
+    found = parts | {_EMBEDDING: own_VD}
+    weights = as_tensors(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=path))
+    embedding_VD = weights.pop(_EMBEDDING)
+    if tensors:
+        known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
+    head.load_state_dict(weights, strict=False, assign=True)
+    head.share(embedding_VD, head.lm_head.weight, kept_ids)
+    head.rotary = Rotary(config, len(target.rotary.cos_PH))
+    head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
+    return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
+
+
+def _own_fields(raw: dict[str, Any], path: Path) -> _PublishedConfig:
+    found = raw.get("architectures")
+    if found != [ARCHITECTURE]:
+        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
+        raise ModelFormatError(msg)
+    own = validated(_PublishedConfig, raw, source=str(path))
+    if own.norm_before_residual or own.num_hidden_layers not in (None, 1):
+        raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
+    return own
+
+
+def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
+    if config.vocab_size != target.config.vocab_size:
+        msg = f"{path}: the head is for a vocabulary of {config.vocab_size}; this target has {target.config.vocab_size}"
+        raise ModelError(msg)
+    size = config.vocab_size if own.draft_vocab_size is None else own.draft_vocab_size
+    if size > config.vocab_size:
+        raise ModelFormatError(f"{path}: draft_vocab_size is {size}; expected 1..{config.vocab_size}")
+    return size
+
+
+def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
+    """Return the target layers, counted from 1, whose output the head reads."""
+    num_layers = target.config.num_layers
+    ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
+    layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
+    if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
+        found = shown(list(layers))
+        msg = f"{path}: the head reads layers {found}; expected ascending ones of the target's 1..{num_layers}"
+        raise ModelError(msg)
+    return layers
+
+
+def _take_kept_ids(tensors: dict[str, NDArray[Any]], vocab_size: int, target: Decoder, path: Path) -> Tensor:
+    """Return the target id of every id of the head; without maps the two are the same."""
+    if vocab_size == target.config.vocab_size and "d2t" not in tensors:
+        return torch.arange(vocab_size)
+    d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))
+    return as_tensor(mapped_ids(t2d, d2t, vocab_size, target, source=str(path)))

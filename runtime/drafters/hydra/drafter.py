@@ -1,27 +1,36 @@
 """The drafter with Hydra++ heads: the prefix layer over committed tokens, then one step per level.
 
 The first step reads the committed rows and drafts the root's children; every further one drafts the children of
-all nodes of a level that have any. Shapes: legend of `runtime.trees.static_tree`, plus R nodes of a level, D hidden
+all nodes of a level that have any. Shapes: legend of `runtime.drafters.trees`, plus R nodes of a level, D hidden
 size.
+
+Their folder holds the tree too; its layout is that of `runtime.storage.head_folder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from decoding.messages import NO_WINDOW, Window
-from decoding.tree_shape import Path, parents_of
+from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import parents_of
 from runtime.drafters.head_drafter import HeadDrafter
-from runtime.drafters.hydra.model import HydraModel
+from runtime.drafters.hydra.model import HydraConfig, HydraModel
+from runtime.drafters.trees import MOST_RANKS, Ranks, ranks_by_level
 from runtime.drafters.window_drafter import Steps
-from runtime.models.decoder import causal_mask
+from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
-from runtime.trees.static_tree import MOST_RANKS, Ranks, ranks_by_level
+from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
+from runtime.storage.weight_folder import Count, Width
 from runtime.wire.measurement import Measurement
 
 
@@ -30,13 +39,13 @@ class HydraDrafter(HeadDrafter):
 
     methods = ("hydra",)
 
-    def __init__(self, model: HydraModel, paths: Sequence[Path], *, num_layers: int) -> None:
+    def __init__(self, model: HydraModel, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(paths, num_layers=num_layers)
         self.model = model
         self.dtype = model.embedding_VD.dtype
         self.cache = KVCache(model.layer_config, 0, dtype=self.dtype)
-        self._inner: list[list[Path]] = []
+        self._inner: list[list[TreePath]] = []
         self._last_token = 0
         self._prefix_1D: Tensor | None = None
 
@@ -56,7 +65,7 @@ class HydraDrafter(HeadDrafter):
             # after a prompt of one token there is no state yet, and so no tree
             yield max(len(committed), 1)
             return NO_WINDOW
-        tokens: dict[Path, int] = {(): self._last_token}
+        tokens: dict[TreePath, int] = {(): self._last_token}
         for level, inner in enumerate(self._inner):
             self._extend(tokens, inner, self._prefix_1D, self._counts[level])
             yield len(inner) if level else max(len(committed), 1)
@@ -120,7 +129,7 @@ class HydraDrafter(HeadDrafter):
         self._prefix_1D = prefix_BTD[0, -1:]
         return self._prefix_1D
 
-    def _extend(self, tokens: dict[Path, int], inner: Sequence[Path], prefix_1D: Tensor, count: int) -> None:
+    def _extend(self, tokens: dict[TreePath, int], inner: Sequence[TreePath], prefix_1D: Tensor, count: int) -> None:
         """Add the children of a level's nodes; those beyond the tree are never looked up."""
         seen = [[tokens[path[:length]] for length in range(len(path) + 1)] for path in inner]
         candidates_RC = self._candidates(prefix_1D.expand(len(inner), -1), torch.tensor(seen), count)
@@ -133,3 +142,34 @@ class HydraDrafter(HeadDrafter):
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]
+
+
+class HydraFolderConfig(TreeFolderConfig):
+    """`config.json` of Hydra++ heads."""
+
+    speculators_model_type: Literal["mirrorsd_hydra"] = "mirrorsd_hydra"
+    num_heads: Count
+    prefix_width: Width
+    head_width: Width
+    shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
+
+    @property
+    def depth(self) -> int:
+        """Levels that the heads can draft."""
+        return self.num_heads
+
+
+save_hydra = partial(save_tree_heads, HydraFolderConfig)
+"""Write trained heads (`save_tree_heads`)."""
+
+
+def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
+    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
+
+    def build(config: HydraFolderConfig) -> HydraModel:
+        return HydraModel(target.config, config.sizes(HydraConfig))
+
+    config, model, kept_ids = load_head(folder, HydraFolderConfig, target, build, dtype=dtype)
+    model.share(target, kept_ids)
+    model.to(device=kept_ids.device, dtype=dtype)
+    return HydraDrafter(model, config.paths, num_layers=target.config.num_layers)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from decoding.errors import LaneError, ModelError
 from runtime.arrays import Array, unit_scale
-from runtime.backends.backend import Backend, Head, Text
+from runtime.backends.backend import Backend, Head
+from runtime.backends.sequences import Text
 from runtime.models.ranking import best_places
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.stored_decoder import StoredDecoder

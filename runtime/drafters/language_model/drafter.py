@@ -31,7 +31,8 @@ from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
-from runtime.backends.backend import Backend, Branches, Plan, segments_between
+from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.sequences import Branches
 from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window, num_verified
 from runtime.drafters.window_drafter import Steps, WindowDrafter

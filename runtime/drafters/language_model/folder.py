@@ -1,4 +1,7 @@
-"""A trained draft model on disk; the layout is that of `runtime.storage.weight_folder`."""
+"""Draft models on disk: trained for a target, or standalone with only the tokenizer in common with it.
+
+The layout of the former is that of `runtime.storage.weight_folder`, of the latter a Hugging Face folder.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import pack, unpack
-from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer
+from runtime.storage.shape_folder import has_random_weights
+from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from runtime.drafters.language_model.model import DraftModel
     from runtime.drafters.streams.model import StreamModel
     from runtime.models.decoder import Decoder
+
 
 _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
@@ -177,3 +182,69 @@ def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ..
     if config.exit_features:
         shapes["fuse.weight"] = target.hidden_size, len(config.exit_features) * target.hidden_size
     return {name: shape for name, shape in shapes.items() if name not in _OF_THE_TARGET}
+
+
+def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
+    """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
+    from runtime.models.weights import load_decoder
+
+    _require_fit(folder, target_folder)
+    return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
+
+
+def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
+    """Return the model of a folder as arrays, for compiled lanes."""
+    _require_fit(folder, target_folder)
+    decoder = load_stored_decoder(folder, dtype)
+    config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
+    return StoredDraft(
+        decoder, config, OutputRows(np.arange(config.vocab_size), decoder.lm_head.weight[: config.vocab_size])
+    )
+
+
+def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
+    """Return a decoder as a draft model that shares its weights; ids beyond the target's are not proposed."""
+    import torch
+
+    from runtime.drafters.language_model.model import DraftModel
+
+    config = _draft_config(decoder.config, target_vocab_size)
+    with torch.device("meta"):
+        draft = DraftModel(decoder.config, config)
+    draft.decoder = decoder
+    draft.kept_ids = torch.arange(config.vocab_size, device=decoder.lm_head.weight.device)
+    draft.output = OutputRows(draft.kept_ids, decoder.lm_head.weight.detach()[: config.vocab_size])
+    return draft.eval().requires_grad_(requires_grad=False)
+
+
+def _draft_config(config: ModelConfig, target_vocab_size: int) -> DraftConfig:
+    layers = tuple(range(1, config.num_layers + 1))
+    return DraftConfig(source_layers=layers, vocab_size=min(config.vocab_size, target_vocab_size))
+
+
+def _require_fit(folder: Path, target_folder: Path) -> None:
+    if not has_random_weights(folder) and not has_random_weights(target_folder):
+        require_same_tokenizer(folder, target_folder)
+
+
+def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
+    """Refuse a draft whose tokenizer gives other ids than the target's, token by token.
+
+    Raises:
+        ModelError: names the first id at which they differ, and both tokens.
+        ModelFormatError: a tokenizer is missing or damaged.
+    """
+    from runtime.models.tokenizer import Tokenizer
+
+    draft, target = (Tokenizer.from_folder(folder).tokens() for folder in (draft_folder, target_folder))
+    for token_id in sorted(draft.keys() | target.keys()):
+        ours, theirs = draft.get(token_id), target.get(token_id)
+        if ours != theirs:
+            raise ModelError(
+                f"{draft_folder}: cannot draft for {target_folder}: their tokenizers differ, first at id {token_id}, "
+                f"which is {_called(ours)} for the draft and {_called(theirs)} for the target"
+            )
+
+
+def _called(token: str | None) -> str:
+    return "no token" if token is None else repr(token)

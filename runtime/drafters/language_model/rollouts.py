@@ -1,6 +1,6 @@
 """Proposals of a draft after every prefix of a sequence, many prefixes at once.
 
-Every prefix is a branch of its own (`runtime.drafters.language_model.branch_cache`); one pass per drafted token
+Every prefix is a branch of its own (`runtime.backends.sequences.Branches`); one pass per drafted token
 advances a block of them. So what is found is what a lane drafts after the same text, to the last bit. Used for
 acceptance records and for judging a trained draft.
 
@@ -16,8 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Backend, Branches, Plan, Text, segments_between
+from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.backends.sequences import Branches, Text
 from runtime.drafters.language_model.draft_passes import DraftStates
 from runtime.drafters.language_model.model import DraftModel
 from runtime.models.masks import prefill_pieces

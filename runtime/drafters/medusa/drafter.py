@@ -1,6 +1,6 @@
 """The drafter with Medusa heads: one step over one state drafts the whole tree.
 
-Shapes: legend of `runtime.trees.static_tree`, plus V kept ids, D hidden size.
+Shapes: legend of `runtime.drafters.trees`, plus V kept ids, D hidden size.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path, cut
 from runtime.drafters.head_drafter import HeadDrafter
+from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
-from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.wire.measurement import Measurement
 
 

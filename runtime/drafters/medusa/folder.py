@@ -1,18 +1,37 @@
-"""Trained Medusa heads and their tree on disk; the layout is that of `runtime.storage.head_folder`."""
+"""Folders of Medusa heads: trained ones and their tree, and heads as their authors publish them.
+
+The layout of trained ones is that of `runtime.storage.head_folder`. Published ones (github.com/FasterDecoding/Medusa)
+are read from safetensors alone: head k has residual blocks `{k}.{layer}.linear.weight` and `.bias`, and an output
+matrix over the whole vocabulary of its own, `{k}.{medusa_num_layers}.weight`; all names may begin with `medusa_head.`.
+Later checkpoints leave the output matrices out: their heads read out through the target's.
+Shapes: legend of `runtime.drafters.medusa.model`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+from torch import Tensor
+from torch.nn import functional as F
 
+from decoding.errors import ModelError, ModelFormatError
+from decoding.tree_shape import Path as TreePath
+from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.trees import grow
 from runtime.models.decoder import Decoder
 from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
-from runtime.storage.weight_folder import Count
+from runtime.storage.safetensors_files import finite, read_published
+from runtime.storage.weight_folder import CONFIG_FILE, Count, read_config
 
 
 class MedusaFolderConfig(TreeFolderConfig):
@@ -42,3 +61,128 @@ def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaD
     model.share(target, kept_ids)
     model.to(device=kept_ids.device, dtype=dtype)
     return MedusaDrafter(model, config.paths, num_layers=target.config.num_layers)
+
+
+WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
+_PICKLED_FILE = "medusa_lm_head.pt"
+_PREFIX = "medusa_head."
+
+_TOP1_BY_HEAD = (0.56, 0.32, 0.20, 0.15, 0.12)
+"""Accuracy of each head's best token (Medusa, arXiv 2401.10774, on a target of 7B)."""
+_NUM_NODES = 63
+"""As many as the paper's tree."""
+
+
+class PublishedConfig(BaseModel):
+    """The fields of `config.json` about the heads; others are ignored."""
+
+    medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
+    medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedHead:
+    """One head: weight [D, D] and bias [D] of every block, and the output matrix [V, D]."""
+
+    blocks: tuple[tuple[Tensor, Tensor], ...]
+    output_VD: Tensor
+
+    def __call__(self, x_MD: Tensor) -> Tensor:
+        """Normalised last hidden states -> logits, [M, V]."""
+        for weight, bias in self.blocks:
+            x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
+        return x_MD @ self.output_VD.T
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMedusa:
+    """All heads of a checkpoint (`runtime.drafters.medusa.drafter.MedusaHeads`)."""
+
+    heads: tuple[PublishedHead, ...]
+    ids: Tensor
+    target_norm: Tensor
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return len(self.heads)
+
+    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
+        """Return logits of the first heads over the whole vocabulary, [M, V] each."""
+        return [head(x_MD) for head in self.heads[:num_heads]]
+
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
+        """Do nothing: the heads propose the whole vocabulary."""
+
+
+def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
+    """Return the drafter of a published checkpoint, in `dtype` on the target's device, with `default_tree`.
+
+    Raises:
+        ModelError: the heads are for a target of another width or vocabulary.
+        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    """
+    config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
+    path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
+    tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
+    suffix = f".{config.medusa_num_layers}.weight"
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
+    heads = range(config.medusa_num_heads)
+    taken = tuple(_take_head(tensors, head, config, target, path, shared_VD, dtype) for head in heads)
+    if tensors:
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
+    medusa = PublishedMedusa(
+        heads=taken,
+        ids=torch.arange(target.config.vocab_size, device=target.embedding.weight.device),
+        target_norm=target.final_norm.detach().to(dtype),
+    )
+    return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
+
+
+def default_tree(num_heads: int) -> tuple[TreePath, ...]:
+    """Return a tree for heads whose accuracy on this target is unknown.
+
+    It grows from the accuracy that the paper gives for each head's best token. Assumed, for want of figures: lower
+    ranks fall with the square of their place, and heads are right independently.
+    """
+
+    def share(path: TreePath) -> float:
+        return prod(_TOP1_BY_HEAD[level] / (rank + 1) ** 2 for level, rank in enumerate(path))
+
+    return grow(share, _NUM_NODES, min(num_heads, len(_TOP1_BY_HEAD)))
+
+
+def _take_head(
+    tensors: dict[str, NDArray[Any]],
+    head: int,
+    config: PublishedConfig,
+    target: Decoder,
+    path: Path,
+    shared_VD: Tensor | None,
+    dtype: torch.dtype,
+) -> PublishedHead:
+    """Take a head's tensors out of those of the file; `shared_VD` replaces output matrices where none has one."""
+    size, vocab_size = target.config.hidden_size, target.config.vocab_size
+
+    def take(name: str, *shape: int) -> Tensor:
+        if name not in tensors:
+            msg = f"{path}: the tensor {name!r} is missing; {CONFIG_FILE} announces {_announced(config)}"
+            raise ModelFormatError(msg)
+        array = tensors.pop(name)
+        if array.shape != shape or not is_floating(array):
+            found = f"{name} is {array.dtype} of shape {list(array.shape)}"
+            msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
+            raise ModelError(msg)
+        own = finite(aligned(array, numpy_type(dtype)), name, source=str(path))
+        return as_tensor(own).to(target.embedding.weight.device)
+
+    blocks = tuple(
+        (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
+        for layer in range(config.medusa_num_layers)
+    )
+    output_VD = take(f"{head}.{config.medusa_num_layers}.weight", vocab_size, size) if shared_VD is None else shared_VD
+    return PublishedHead(blocks=blocks, output_VD=output_VD)
+
+
+def _announced(config: PublishedConfig) -> str:
+    return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"

@@ -1,25 +1,33 @@
 """Trees that the streams of a decoder draft: one pass of a row's streams through the top layers drafts a whole tree.
 
-Every stream's best ids are the candidates of one level, whatever tokens come before them (`runtime.trees.static_tree`).
+Every stream's best ids are the candidates of one level, whatever tokens come before them (`runtime.drafters.trees`).
 Shapes: legend of `runtime.drafters.streams.model`, plus N places of a text, C candidates, V kept ids.
+
+Their folder holds the tree too; its layout is that of `runtime.storage.head_folder`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from decoding.messages import Window
-from decoding.tree_shape import Path
+from decoding.tree_shape import Path as TreePath
+from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_along, stream_mask
+from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
-from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
+from runtime.storage.head_folder import TreeFolderConfig, load_head
+from runtime.storage.weight_folder import Count, Width, save_trained
 
 _ROWS_PER_PIECE = 64
 """Rows of a text whose streams are computed at once: their masks grow with the square."""
@@ -31,7 +39,7 @@ class StreamTree:
     The candidates are the streams' best ids at any temperature: they are fixed before the target draws.
     """
 
-    def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
+    def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[TreePath]) -> None:
         """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
         self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
@@ -40,7 +48,7 @@ class StreamTree:
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
     @torch.inference_mode()
-    def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
+    def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[TreePath]) -> Window:
         """Return the tree after the row last cached, whose state after `start_layer` is `x_1D`.
 
         The cache needs as many slots after its cursor as there are streams; the text in it stays what it is.
@@ -79,3 +87,54 @@ class StreamTree:
         """Return the best target ids of each row, best first, [..., count]."""
         logits = self.output.logits(hidden_RD).flatten(0, -2)
         return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]
+
+
+class StreamFolderConfig(TreeFolderConfig):
+    """`config.json` of streams."""
+
+    speculators_model_type: Literal["mirrorsd_streams"] = "mirrorsd_streams"
+    num_streams: Count
+    start_layer: int
+    rank: Width
+
+    @property
+    def depth(self) -> int:
+        """Levels that the streams can draft."""
+        return self.num_streams
+
+
+def save_streams(
+    model: StreamModel,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    kept_ids: Tensor,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write streams, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`).
+
+    `kept_ids` are the target ids that the streams may propose, ascending.
+    """
+    config = StreamFolderConfig.of(
+        target.config,
+        target_name,
+        metadata,
+        **asdict(model.config),
+        draft_vocab_size=len(kept_ids),
+        paths=tuple(paths),
+    )
+    save_trained(folder, config, model.trained, embedding_VD=target.embedding.weight, kept_ids=kept_ids)
+
+
+def load_streams(folder: Path, target: Decoder) -> StreamTree:
+    """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
+
+    def build(config: StreamFolderConfig) -> StreamModel:
+        return StreamModel(target, config.sizes(StreamConfig))
+
+    dtype = target.embedding.weight.dtype
+    config, model, kept_ids = load_head(folder, StreamFolderConfig, target, build, dtype=dtype)
+    model.to(kept_ids.device)
+    return StreamTree(model, target, kept_ids, config.paths)

@@ -9,7 +9,7 @@ from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ModelFormatError
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.kv_cache import KVCache
-from runtime.target.exit_folder import load_exits
+from runtime.target.early_exits import load_exits
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of
 from tests.tiny_models import tiny_target
 
@@ -40,7 +40,7 @@ def matrix_bytes(module) -> int:
 def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(target, sizes) -> None:
     layer = target.layers[0]
     cached = KVCache(replace(target.config, num_layers=1), CONTEXT, dtype=layer.down.weight.dtype)
-    cache_bytes = cached.keys.nbytes + cached.values.nbytes
+    cache_bytes = cached.memory.slots.nbytes
     assert sizes.part_bytes(CONTEXT)["layer"] == matrix_bytes(layer) + cache_bytes
     assert sizes.part_bytes(0)["layer"] == matrix_bytes(layer)
 

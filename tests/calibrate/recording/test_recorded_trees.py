@@ -19,8 +19,7 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.streams.drafter import StreamTree
-from runtime.drafters.streams.folder import save_streams
+from runtime.drafters.streams.drafter import StreamTree, save_streams
 from runtime.models.model_folder import NamedFolder
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel

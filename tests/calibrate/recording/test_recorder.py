@@ -22,7 +22,7 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder, causal_mask
-from runtime.target.exit_folder import ExitHeads
+from runtime.target.early_exits import ExitHeads
 from runtime.target.target_model import TargetModel
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 

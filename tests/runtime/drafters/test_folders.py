@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
-from runtime.drafters.hydra.folder import load_hydra, save_hydra
+from runtime.drafters.hydra.drafter import load_hydra, save_hydra
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.medusa.folder import load_medusa, save_medusa
-from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.drafters.streams.drafter import load_streams, save_streams
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
-from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
+from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from tests.runtime.plain import features
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import KEPT, PATHS, TEXT, run, tiny_hydra, tiny_medusa, tree_schedule
@@ -132,11 +132,6 @@ def name(request):
 @pytest.fixture
 def kind(name):
     return KINDS[name]
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 @pytest.fixture

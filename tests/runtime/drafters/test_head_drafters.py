@@ -26,7 +26,6 @@ from tests.tiny_heads import (
     tiny_medusa,
     tree_schedule,
 )
-from tests.tiny_models import tiny_target
 
 KINDS = {"medusa": (tiny_medusa, MedusaDrafter), "hydra": (tiny_hydra, HydraDrafter)}
 
@@ -34,11 +33,6 @@ KINDS = {"medusa": (tiny_medusa, MedusaDrafter), "hydra": (tiny_hydra, HydraDraf
 @pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 @pytest.fixture

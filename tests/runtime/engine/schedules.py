@@ -31,6 +31,15 @@ SCHEDULES = {
     "mirror with features": mirror(root_source="exit", exit_layer=2, exit_top_k=4, exit_features=True),
     "mirror with a window of one": mirror(1, root_source="draft", draft_top_k=2),
 }
+_SPECIAL = ("autoregressive", "mirror with uneven roots", "mirror with a window of one")
+CHAINS = [name for name in SCHEDULES if name not in _SPECIAL]
+"""One of every kind, for lanes where a text takes long."""
+
+
+def on_lanes(schedule, target, draft="small"):
+    """The schedule with the target, and a draft that shares its lane, on one lane and other drafts on another."""
+    lanes = {"big": target, "small": draft, None: None}
+    return schedule.model_copy(update={name: lanes[getattr(schedule, name)] for name in ("target_lane", "draft_lane")})
 
 
 def for_folders(schedule, folders):

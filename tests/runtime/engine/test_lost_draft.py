@@ -1,4 +1,4 @@
-"""A draft that is lost: it dies, hangs or is too slow, and the target goes on alone with the same text."""
+"""A draft that is lost: it dies, hangs, fails or is too slow, and the target goes on alone with the same text."""
 
 import os
 import random
@@ -23,6 +23,7 @@ from tests.runtime.engine.schedules import (
     new_engine,
     speculative,
 )
+from tests.runtime.unknown_operation import Dance
 
 
 @pytest.mark.parametrize(
@@ -48,18 +49,23 @@ def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before
     assert run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).trace.events == []  # the lane is there again
 
 
-def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(tiny_folders) -> None:
+@pytest.fixture(scope="module")
+def coarse_engine(tiny_folders):
+    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
+        yield engine
+
+
+def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders) -> None:
     """To the last token: a target that goes on alone computes its rows as it did among others."""
     moments = random.Random(0)
-    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
-        for name in ("speculative", "mirror from the draft", "hybrid mirror", "mirror with features"):
-            schedule = for_folders(SCHEDULES[name], tiny_folders)
-            process_id = engine.load_draft("small", schedule.drafter).process_id
-            kill = Timer(moments.uniform(0.0, 0.2), kill_if_there, (process_id,))
-            kill.start()
-            assert engine.generate(schedule, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens == expected
-            kill.join()
+    expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
+    for name in ("speculative", "mirror from the draft", "hybrid mirror", "mirror with features"):
+        schedule = for_folders(SCHEDULES[name], tiny_folders)
+        process_id = coarse_engine.load_draft("small", schedule.drafter).process_id
+        kill = Timer(moments.uniform(0.0, 0.2), kill_if_there, (process_id,))
+        kill.start()
+        assert coarse_engine.generate(schedule, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens == expected
+        kill.join()
 
 
 def kill_if_there(process_id):
@@ -80,22 +86,47 @@ class Countdown:
         self.count -= 1
 
 
-@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
-def test_a_draft_that_hangs_is_given_up(tiny_folders, name) -> None:
-    schedule = for_folders(SCHEDULES[name], tiny_folders)
+@pytest.mark.parametrize(("name", "rounds_before"), [("speculative", 0), ("mirror from the exit", 2)])
+def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(
+    run, engine, tiny_folders, name, rounds_before
+) -> None:
+    failed = []
+
+    def fail():
+        failed.append(engine.lane("small").process_id)
+        engine.lane("small").post(Dance())
+
+    listener = Listener(on_tokens=Countdown(rounds_before, fail))
+    found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=listener)
+    assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+    drafted = [entry.num_drafted for entry in found.trace.rounds]
+    assert drafted[: rounds_before + 1] == [4] * (rounds_before + 1)
+    assert set(drafted[rounds_before + 1 :]) == {0}
+    (event,) = found.trace.events
+    assert event.lane == "small"
+    assert "this lane has no operation 'Dance'" in event.text
+    assert event.text.endswith("; the target goes on alone")
+    assert not engine.lane("small").is_alive
+    again = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=()).trace
+    assert (again.events, {entry.num_drafted for entry in again.rounds}) == ([], {4})
+    assert [engine.lane("small").process_id] != failed
+
+
+def test_a_draft_that_hangs_is_given_up(tiny_folders) -> None:
     with new_engine(tiny_folders, draft_deadline_s=0.5) as engine:
         expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=20, eos_token_ids=()).tokens
-        engine.load_draft("small", schedule.drafter)
-        process_id = engine.lane("small").process_id
-        stop = Countdown(1, lambda: os.kill(process_id, signal.SIGSTOP))
-        found = engine.generate(
-            schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop)
-        )
-        assert found.tokens == expected
-        (event,) = found.trace.events
-        assert "has not answered for 0.5 s" in event.text
-        with pytest.raises(ProcessLookupError):
-            os.kill(process_id, 0)
+        for name in ("speculative", "mirror from the exit"):
+            schedule = for_folders(SCHEDULES[name], tiny_folders)
+            process_id = engine.load_draft("small", schedule.drafter).process_id
+            stop = Countdown(1, lambda process_id=process_id: os.kill(process_id, signal.SIGSTOP))
+            found = engine.generate(
+                schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop)
+            )
+            assert found.tokens == expected
+            (event,) = found.trace.events
+            assert "has not answered for 0.5 s" in event.text
+            with pytest.raises(ProcessLookupError):
+                os.kill(process_id, 0)
 
 
 def test_a_draft_that_is_too_slow_is_given_up(tiny_folders) -> None:
@@ -109,7 +140,7 @@ def test_a_draft_that_is_too_slow_is_given_up(tiny_folders) -> None:
 
 # While it loads
 
-READING = ("speculative", "speculative with features", "mirror from the exit", "hybrid mirror", "mirror with features")
+READING = ("speculative", "hybrid mirror", "mirror with features")
 
 
 class InterruptedLoads:
@@ -136,20 +167,19 @@ class InterruptedLoads:
         self.patch.undo()
 
 
-def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(tiny_folders) -> None:
-    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
-        for name in READING:
-            schedule = for_folders(SCHEDULES[name], tiny_folders)
-            with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)):
-                found = engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
-            assert found.tokens == expected
-            (event,) = found.trace.events
-            assert event.lane == "small"
-            assert event.text == "lane 'small' is lost: its process ended (exit code -9); the target goes on alone"
-        again = engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
-        assert again.tokens == expected
-        assert again.trace.events == []  # the lane is there again
+def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders) -> None:
+    expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
+    for name in READING:
+        schedule = for_folders(SCHEDULES[name], tiny_folders)
+        with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)):
+            found = coarse_engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
+        assert found.tokens == expected
+        (event,) = found.trace.events
+        assert event.lane == "small"
+        assert event.text == "lane 'small' is lost: its process ended (exit code -9); the target goes on alone"
+    again = coarse_engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
+    assert again.tokens == expected
+    assert again.trace.events == []  # the lane is there again
 
 
 def test_a_draft_that_hangs_while_it_loads_is_ended_and_the_text_is_as_it_was(tiny_folders, monkeypatch) -> None:

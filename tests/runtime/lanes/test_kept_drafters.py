@@ -6,7 +6,7 @@ import pytest
 
 from runtime.wire.operations import LoadDraft
 from runtime.worker import torch_models
-from runtime.worker.kept_drafters import KeptDrafters
+from runtime.worker.server import KeptDrafters
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
 

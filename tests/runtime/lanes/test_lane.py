@@ -244,15 +244,6 @@ def test_what_cannot_be_timed_is_refused(lanes, lane, measurement, message) -> N
         lanes[lane].measure(measurement)
 
 
-def test_a_socket_that_others_can_reach_or_nobody_can_make_is_refused(tmp_path) -> None:
-    (tmp_path / "open").mkdir(mode=0o755)
-    for place, why in (("open", "others may look into the folder"), ("missing", "no socket can be made")):
-        with pytest.raises(ConfigError, match=why):
-            Lane(LaneSpec(name="cluster", socket=tmp_path / place / "lane")).start()
-    with pytest.raises(ConfigError, match="no socket can be made"):
-        Lane(LaneSpec(name="cluster", socket=tmp_path / ("x" * 200))).start()
-
-
 def test_a_lane_has_no_billion_threads() -> None:
     with pytest.raises(ConfigError, match="num_threads is 1000000000, it must be 1 to 1024"):
         LaneSpec(name="big", num_threads=10**9)

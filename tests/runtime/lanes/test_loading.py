@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
-from tests.tiny_models import tiny_target
-
 ROOT = Path(__file__).parents[3]
 COMPILER = {"torch._dynamo", "sympy"}
 _LOAD = """
@@ -42,14 +39,9 @@ with torch.device("meta"):
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
-def test_models_are_loaded_without_the_compiler_of_torch(tmp_path, device) -> None:
+def test_models_are_loaded_without_the_compiler_of_torch(tiny_folders, device) -> None:
     """It takes as long to import as torch, and torch asks for it to draw or count on the meta device."""
-    target = tiny_target(max_position=100)
-    folders = (
-        save_target(target, tmp_path / "target"),
-        save_exits_of(target, tmp_path / "exits"),
-        save_draft_of(target, tmp_path / "drafter", exit_features=(1, 2)),
-    )
+    folders = tiny_folders.target, tiny_folders.exits, tiny_folders.feature_drafter
     assert imported_by(_LOAD, device, *map(str, folders)).isdisjoint(COMPILER)
 
 

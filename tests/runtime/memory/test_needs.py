@@ -10,19 +10,16 @@ import torch
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.lane_device import Device
-from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
-from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import packed
-from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
-from runtime.memory.draft_sizes import DraftSize
-from runtime.memory.model_bytes import ITEM_BYTES, keys_values_bytes, num_parameters, weight_bytes
+from runtime.memory.model_bytes import ITEM_BYTES, DraftSize, keys_values_bytes, num_parameters, weight_bytes
 from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed, draft_size, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.kv_cache import KVCache
+from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.safetensors_files import content_of
@@ -138,7 +135,7 @@ def test_parameters_of_models_that_people_know() -> None:
 @pytest.mark.parametrize("num_slots", [1, 63, 64, 65, 300])
 def test_keys_and_values_are_those_of_a_cache(num_slots, dtype) -> None:
     cache = KVCache(tiny_config(), num_slots, dtype=TORCH[dtype])
-    assert keys_values_bytes(tiny_config(), num_slots, dtype) == cache.keys.nbytes + cache.values.nbytes
+    assert keys_values_bytes(tiny_config(), num_slots, dtype) == cache.memory.slots.nbytes
 
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
@@ -149,10 +146,11 @@ def test_a_draft_needs_a_text_for_every_branch(schedule, dtype) -> None:
     need = memory_needed(tiny_config(), schedule, dtype=dtype, num_tokens=70, draft=draft)["small"]
     slots = slots_needed(schedule, 70)
     text = KVCache(config, slots, dtype=TORCH[dtype])
-    branches = BranchCache(config, num_roots(schedule), slots, dtype=TORCH[dtype])
+    branches = BranchCache(config, num_roots(schedule), dtype=TORCH[dtype])
+    branches.start(slots)
     assert need.weights == 1000
-    assert need.keys_values == text.keys.nbytes + text.values.nbytes
-    assert need.branches == branches._own.keys.nbytes + branches._own.values.nbytes
+    assert need.keys_values == text.memory.slots.nbytes
+    assert need.branches == branches.memory.slots.nbytes
     assert need.process == PROCESS_BYTES
     assert need.total == need.weights + need.keys_values + need.branches + need.working + need.process
 

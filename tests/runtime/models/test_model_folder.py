@@ -11,17 +11,7 @@ from decoding.errors import ModelError, ModelFetchError
 from runtime.models import model_folder as folder_module
 from runtime.models.embedded import EmbeddedModel, fetch
 from runtime.models.model_folder import known_models, resolve_model
-
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "max_position_embeddings": 128,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "rms_norm_eps": 1e-5,
-    "vocab_size": 100,
-}
+from tests.runtime.models.test_hf_config import LLAMA
 
 
 @pytest.fixture

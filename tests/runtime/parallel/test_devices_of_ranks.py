@@ -1,6 +1,5 @@
 """Each rank computes on a device of its own, and what ranks exchange stays there: by NCCL between GPUs."""
 
-from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +8,7 @@ import torch.distributed as dist
 from torch.distributed import FileStore
 
 from decoding.errors import LaneError
-from runtime.parallel import group as groups
-from runtime.parallel import local_group, rank_process
+from runtime.parallel import local_group
 from runtime.parallel.group import Group, Membership
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.wire.operations import LoadTarget
@@ -54,12 +52,11 @@ def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joine
 
 
 @pytest.mark.parametrize(("device", "own"), [("cuda:2", "cuda:3"), ("cpu", "cpu")])
-def test_a_rank_of_a_process_has_the_device_of_its_local_rank(device, own, monkeypatch) -> None:
+def test_a_rank_has_the_device_that_follows_as_many_after_the_first(device, own, monkeypatch) -> None:
     found = []
-    monkeypatch.setattr(groups, "open_store", lambda *_, **__: None)
+    monkeypatch.setattr(local_group, "open_store", lambda *_: None)
     monkeypatch.setattr(local_group, "serve_rank", lambda *_, device: found.append(device.own_name))
-    options = Namespace(device=device, threads=1, parent=None, join_deadline=1.0, deadline=1.0)
-    rank_process._serve(options, {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_PORT": "1"})
+    local_group.follow(1, 8, device=device, port=1)
     assert found == [own]
 
 

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from decoding.errors import LaneDiedError, LaneError
-from runtime.parallel.group_channel import GroupChannel
+from runtime.parallel.local_group import GroupChannel
 from runtime.wire.channel import Channel
 
 

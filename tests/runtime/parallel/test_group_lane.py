@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -21,12 +20,13 @@ from decoding.schedule import Schedule
 from runtime.drafters.shipped import find_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.memory.needs import PROCESS_BYTES
+from runtime.memory.needs import on_ranks as on_several
 from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders
-from tests.runtime.parallel.ranks import ROOT
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders, on_lanes
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0
@@ -34,13 +34,9 @@ BIG, TWO = "big-2ranks", "two-2ranks"
 DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
 
 
-def on_ranks(schedule):
-    """The schedule with its target, and what shares its lane, on two ranks."""
-    changes = {name: BIG for name in ("target_lane", "draft_lane") if getattr(schedule, name) == "big"}
-    return schedule.model_copy(update=changes)
-
-
-PLAIN = on_ranks(AUTOREGRESSIVE)
+PLAIN = on_lanes(AUTOREGRESSIVE, BIG)
+_DRAW = random.Random(3)
+PROMPTS = [[_DRAW.randrange(VOCAB_SIZE) for _ in range(_DRAW.randint(1, 8))] for _ in range(5)]
 
 
 def new_engine(folders, *, dtype="float32", **options):
@@ -62,9 +58,8 @@ def coarse_engine(tiny_folders):
         yield engine
 
 
-def prompts(count):
-    rng = random.Random(3)
-    return [[rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, 8))] for _ in range(count)]
+def schedules_for(folders):
+    return [(name, for_folders(on_lanes(schedule, BIG), folders)) for name, schedule in SCHEDULES.items()]
 
 
 def followers_of(process_id):
@@ -84,33 +79,33 @@ def ended(process_ids):
     return not any(map(is_running, process_ids))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_greedy_text_is_that_of_one_rank(engine, tiny_folders, name) -> None:
-    compared = 0
-    for prompt in prompts(6):
-        expected = plain.continue_text(tiny_folders.decoder, prompt, 20, eos=(EOS,))
-        if plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE:
-            schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
-            assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == expected
-            compared += 1
-    assert compared >= 4
+def test_greedy_text_is_that_of_one_rank(engine, tiny_folders) -> None:
+    expected = {tuple(prompt): plain.continue_text(tiny_folders.decoder, prompt, 20, eos=(EOS,)) for prompt in PROMPTS}
+    certain = {
+        prompt: text
+        for prompt, text in expected.items()
+        if plain.smallest_margin(tiny_folders.decoder, prompt, text) > NEAR_TIE
+    }
+    assert len(certain) >= 3
+    for name, schedule in schedules_for(tiny_folders):
+        for prompt, text in certain.items():
+            assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == text, name
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders, name) -> None:
-    for prompt in prompts(4):
+def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders) -> None:
+    for prompt in PROMPTS[:3]:
         expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
-        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
-        assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected
+        for name, schedule in schedules_for(tiny_folders):
+            assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "speculative", "hybrid mirror"])
-def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders, name) -> None:
+def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders) -> None:
     for seed in range(3):
-        expected = engine.generate(PLAIN, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed).tokens
-        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
-        found = engine.generate(schedule, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
-        assert found.tokens == expected
+        sampled = {"max_new_tokens": 20, "temperature": 1.0, "seed": seed}
+        expected = engine.generate(PLAIN, PROMPT, **sampled).tokens
+        for name, schedule in schedules_for(tiny_folders):
+            if name in ("speculative", "hybrid mirror"):
+                assert engine.generate(schedule, PROMPT, **sampled).tokens == expected, name
 
 
 def test_the_self_test_of_exact_text_passes(engine) -> None:
@@ -150,6 +145,15 @@ def test_a_lanes_name_says_its_ranks() -> None:
         LaneSpec(name="cpu0-0ranks")
 
 
+def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_other_one(tiny_folders) -> None:
+    engine = Engine(tiny_folders.target, lanes=[LaneSpec(name=BIG), LaneSpec(name="big")], dtype="float32")
+    two, one = engine.memory_needed(PLAIN, 20)[BIG], engine.memory_needed(AUTOREGRESSIVE, 20)["big"]
+    embedding = tiny_folders.decoder.embedding.weight.nbytes
+    assert (two.weights - one.weights, two.process) == (embedding, 2 * PROCESS_BYTES)
+    assert two.keys_values == one.keys_values
+    assert on_several(one, 1, engine.config, "float32") == one
+
+
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders) -> None:
     with new_engine(tiny_folders) as engine:
         expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
@@ -177,29 +181,6 @@ def test_all_ranks_end_with_the_engine(tiny_folders) -> None:
         processes = [leader, *followers_of(leader)]
     assert len(processes) == 2
     assert ended(processes)
-
-
-def test_a_group_that_torchrun_started_is_a_lane(tiny_folders, tmp_path) -> None:
-    socket = tmp_path / "lane"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "runtime.parallel.rank_process", "--threads", "1", "--parent", str(socket)]
-    torchrun = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    try:
-        lanes = [LaneSpec(name="big", socket=socket)]
-        with Engine(tiny_folders.target, lanes=lanes, dtype="float32") as engine:
-            found = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=12).tokens
-        assert list(found) == plain.continue_text(tiny_folders.decoder, PROMPT, 12, eos=(EOS,))
-        assert torchrun.wait(DEADLINE_S) == 0
-    finally:
-        torchrun.kill()
-
-
-def test_a_rank_without_its_environment_says_what_is_missing(tmp_path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    command = [sys.executable, "-m", "runtime.parallel.rank_process", "--threads", "1"]
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
-    assert found.returncode == 1
-    assert "RANK is None: a rank needs the environment that torchrun sets" in found.stderr
 
 
 def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ModelError
-from runtime.parallel.shares import IndexRange, Share
+from runtime.parallel.sharded_decoder import IndexRange, Share
 from tests.tiny_models import tiny_config
 
 

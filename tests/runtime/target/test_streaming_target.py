@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
 from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.trees import places_along
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
-from runtime.trees.static_tree import places_along
 from tests.runtime import plain
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.tiny_models import VOCAB_SIZE, tiny_streams, tiny_target
@@ -107,8 +107,7 @@ def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
         verdict = own.stream(window)
         assert other.verify(window) == verdict._replace(window=None)
         stop = own.cache.cursor
-        assert torch.equal(own.cache.keys[..., :stop, :], other.cache.keys[..., :stop, :])
-        assert torch.equal(own.cache.values[..., :stop, :], other.cache.values[..., :stop, :])
+        assert torch.equal(own.cache.memory.slots[..., :stop, :], other.cache.memory.slots[..., :stop, :])
         window = verdict.window
 
 
@@ -118,13 +117,13 @@ def test_streams_leave_the_text_in_the_cache_as_it_is() -> None:
     plain_target.verify(NO_WINDOW)
     length = len(PROMPT)
     assert drafting.cache.cursor == plain_target.cache.cursor == length
-    assert torch.equal(drafting.cache.keys[..., :length, :], plain_target.cache.keys[..., :length, :])
-    assert torch.equal(drafting.cache.values[..., :length, :], plain_target.cache.values[..., :length, :])
+    found, expected = (one.cache.memory.slots[..., :length, :] for one in (drafting, plain_target))
+    assert torch.equal(found, expected)
 
 
 def test_streams_have_room_after_a_text_that_fills_its_slots() -> None:
     target = streaming(list(range(1, 60)) + PROMPT[:2])
-    room = target.cache.capacity
+    room = target.cache.memory.num_slots
     with torch.inference_mode():
         target.prefill([5] * (room - target.num_streams), capacity=room - target.num_streams)
         target.stream(NO_WINDOW)

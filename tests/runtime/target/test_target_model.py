@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
-from runtime.target.exit_folder import ExitHeads
+from runtime.target.early_exits import ExitHeads
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 from tests.runtime import plain

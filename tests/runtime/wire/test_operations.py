@@ -76,29 +76,24 @@ tree_windows = st.lists(ids, min_size=1, max_size=20).map(
 )
 
 
-@given(windows | tree_windows)
-def test_windows_survive_exactly(window) -> None:
-    assert through(window) == window
-
-
-@given(st.lists(st.lists(ids, min_size=2, max_size=2), min_size=1, max_size=5), st.booleans())
-def test_exit_signals_survive(rows, with_features) -> None:
-    log_probs = tuple((-0.5 * index, -2.25) for index, _ in enumerate(rows))
-    features = Block("bfloat16", (len(rows), 1), b"ab" * len(rows)) if with_features else None
-    signal = ExitSignal(tuple(map(tuple, rows)), log_probs, features)
-    assert through(signal) == signal
-
-
-@given(
+signals = st.builds(
+    lambda rows, features: ExitSignal(tuple(map(tuple, rows)), tuple((-0.5, -2.25) for _ in rows), features),
+    st.lists(st.lists(ids, min_size=2, max_size=2), min_size=1, max_size=5),
+    st.none() | st.just(BLOCK),
+)
+verdicts = st.builds(
+    Verdict,
     st.integers(0, 16),
     ids,
     st.none() | st.just(Block("float32", (1, 1), b"abcd")),
-    st.lists(st.integers(0, 63)),
+    st.lists(st.integers(0, 63)).map(tuple),
     st.none() | tree_windows | st.just(Window(())),
 )
-def test_verdicts_survive(num_accepted, next_token, features, path, window) -> None:
-    verdict = Verdict(num_accepted, next_token, features, tuple(path), window)
-    assert through(verdict) == verdict
+
+
+@given(windows | tree_windows | signals | verdicts)
+def test_values_survive_exactly(value) -> None:
+    assert through(value) == value
 
 
 def handled(operation, handle):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from runtime.drafters.streams.drafter import StreamTree
-from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.streams.drafter import StreamTree, load_streams
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.training.conftest import assert_learns
 from training.recipe import Optimisation, StreamRecipe

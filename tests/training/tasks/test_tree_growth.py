@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from decoding.tree_shape import parents_of
-from runtime.trees.static_tree import MOST_RANKS
+from runtime.drafters.trees import MOST_RANKS
 from training.tasks.tree_growth import grow_tree, judge_heads
 
 

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from runtime.arrays import rms_norm
 from runtime.backends.backend import Head
+from runtime.backends.openvino.buckets import Limits
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats, HeadCall
-from runtime.backends.openvino.graphs.graph import ANY, head_graph
+from runtime.backends.openvino.graphs.graph import ANY, Constants, head_graph
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.limits import Limits
-from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.packing import PackedMatrix
 
 

@@ -17,15 +17,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from runtime.backends.backend import Segment
-from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Size, own_size
+from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Limits, Size, own_size
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats, Rotation, RowInputs, SegmentCall
-from runtime.backends.openvino.graphs.graph import SegmentShape, segment_graph
-from runtime.backends.openvino.limits import Limits
+from runtime.backends.openvino.graphs.graph import Constants, SegmentShape, segment_graph
 from runtime.backends.openvino.texts import CallRows, scratch_rows
-from runtime.backends.openvino.weights.constants import Constants
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
+from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000

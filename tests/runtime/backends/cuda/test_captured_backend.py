@@ -11,19 +11,14 @@ from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda import static_memory
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_sizes import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.cuda.static_memory import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
+from tests.runtime import reading
+from tests.runtime.reading import read
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
 
-SHAPES = {
-    "grouped queries": {},
-    "a key for every query": {"num_kv_heads": 4},
-    "one key for all": {"num_kv_heads": 1, "num_layers": 2},
-    "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True, "mlp_bias": True},
-    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "tie_embeddings": False},
-    "learned positions": OPT,
-}
+SHAPES = reading.SHAPES | {"learned positions": OPT}
 FIRST_LIMIT = slot_bucket(0) - SPARE
 """Slots of a text within the smallest number that a call looks at."""
 IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 40,), generator=torch.Generator().manual_seed(1))
@@ -39,26 +34,9 @@ def backend_of(shape):
     return CudaBackend(decoder_of(shape), device="cpu")
 
 
-def read(backend, chunks, *, ids=IDS, cuts=()):
-    """Logits of a text read in these chunks."""
-    text, found = backend.new_text(), []
-    text.start(len(ids))
-    for count in chunks:
-        if text.cursor == len(ids):
-            break
-        stop = min(text.cursor + count, len(ids))
-        x = backend.embedding(ids[None, text.cursor : stop])
-        positions = torch.arange(text.cursor, stop)
-        for start, end in segments_between(*cuts, backend.config.num_layers):
-            x = backend.run_layers(x, start, end, positions=positions, cache=text)
-        found.append(backend.logits(x)[0])
-        text.advance(stop - text.cursor)
-    return torch.cat(found).float()
-
-
 @cache
 def one_by_one(shape):
-    return read(backend_of(shape), [1] * len(IDS))
+    return read(backend_of(shape), [1] * len(IDS), ids=IDS)
 
 
 @given(st.integers(0, 20_000), st.integers(1, 700))
@@ -85,8 +63,7 @@ def test_sizes_are_large_enough_and_few(count) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_float32_logits_are_the_decoders(shape) -> None:
-    with torch.inference_mode():
-        expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
+    expected = read(EagerBackend(decoder_of(shape)), [len(IDS)], ids=IDS)
     found = one_by_one(shape)
     assert torch.equal(found.argmax(-1), expected.argmax(-1))
     assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
@@ -97,7 +74,7 @@ def test_float32_logits_are_the_decoders(shape) -> None:
 @given(chunks=st.lists(st.integers(1, 30), min_size=1, max_size=12), cut=st.booleans())
 @settings(max_examples=6)
 def test_a_row_has_the_same_bits_in_any_chunk_with_any_cut_and_on_both_sides_of_a_limit(shape, chunks, cut) -> None:
-    found = read(backend_of(shape), [*chunks, len(IDS)], cuts=(1,) * cut)
+    found = read(backend_of(shape), [*chunks, len(IDS)], ids=IDS, cuts=(1,) * cut)
     assert torch.equal(found, one_by_one(shape))
 
 

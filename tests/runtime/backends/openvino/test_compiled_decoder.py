@@ -1,6 +1,5 @@
 """Compiled segments compute what the decoder computes, and a row has the same bits in any company."""
 
-from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -9,70 +8,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ModelError
-from runtime.arrays import as_array, as_tensor
-from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.backends.lane_device import Device
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
-from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.weights import load_decoder
-from tests.tiny_models import VOCAB_SIZE, tiny_target
+from tests.runtime import reading
+from tests.runtime.reading import IDS, compiled, prepare, read, rounded
+from tests.tiny_models import tiny_target
 
 FORMS = ["float32", "bfloat16", "int8", "int4"]
-SHAPES = {
-    "grouped queries": {},
-    "a key for every query": {"num_kv_heads": 4},
-    "one key for all": {"num_kv_heads": 1, "num_layers": 2},
-    "rows that int8 rounds in groups": {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16},
-    "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True, "mlp_bias": True},
-    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "tie_embeddings": False},
+SHAPES = reading.SHAPES | {
+    "rows that int8 rounds in groups": {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 }
 SIZES = (1, 4, 8)
-IDS = torch.randint(VOCAB_SIZE, (127,), generator=torch.Generator().manual_seed(1))
 
 EMBEDDED = embedded_folder()
 """Before the cache of these tests is another."""
 
 
-@cache
 def decoder_of(shape):
     return tiny_target(**SHAPES[shape], max_position=400)
 
 
-def new_backend():
-    return OpenVinoBackend(
-        tiny_target(max_position=400), device=Device.of_lane("openvino:CPU"), form="bfloat16", num_threads=1
-    )
-
-
 @cache
 def backend_of(shape, form):
-    decoder = decoder_of(shape)
-    if form != "float32":
-        decoder = tiny_target(**SHAPES[shape], max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
-    whole = segments_between(decoder.config.num_layers)
-    backend.prepare(Plan(num_slots=127, num_prompt=60, rows=SIZES, segments=whole, prompt_segments=whole))
-    return backend
-
-
-def read(backend, chunks, *, ids=IDS, cuts=()):
-    """Logits of a text read in these chunks, the last one for as long as it goes."""
-    text, found = backend.new_text(), []
-    text.start(len(ids))
-    for count in chunks:
-        if text.cursor == len(ids):
-            break
-        stop = min(text.cursor + count, len(ids))
-        x = backend.embedding(ids[None, text.cursor : stop])
-        positions = torch.arange(text.cursor, stop)
-        for start, end in segments_between(*cuts, backend.config.num_layers):
-            x = backend.run_layers(x, start, end, positions=positions, cache=text)
-        found.append(backend.logits(x)[0])
-        text.set_length(stop)
-    return torch.cat(found).float()
+    return prepare(compiled(decoder_of(shape), form))
 
 
 @cache
@@ -82,8 +42,7 @@ def one_by_one(shape, form):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_float32_logits_are_the_decoders(shape) -> None:
-    with torch.inference_mode():
-        expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
+    expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
     found = one_by_one(shape, "float32")
     assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
     assert not torch.allclose(found[:-1], expected[1:], atol=0.5)
@@ -92,16 +51,11 @@ def test_float32_logits_are_the_decoders(shape) -> None:
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_logits_are_those_of_the_rounded_weights(form) -> None:
     """The embedding, which is looked up, stays as it is, and the head is int8 where layers are int4."""
-    decoder, rounded = (tiny_target(max_position=400, tie_embeddings=False).to(torch.bfloat16) for _ in range(2))
-    rounded, whole = rounded.float(), deepcopy(decoder).float()
-    for name, weight in rounded.named_parameters():
-        if weight.dim() == 2 and "embedding" not in name:
-            rounding = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
-            values, scale = (as_tensor(part).float() for part in rounding(as_array(weight)))
-            weight.copy_((values * scale).view(weight.shape))
-    found = read(OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1), [16] * 8)
-    with torch.inference_mode():
-        near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, whole))
+    own, other, whole = (tiny_target(max_position=400, tie_embeddings=False) for _ in range(3))
+    found = read(compiled(own, form), [16] * 8)
+    near, far = (
+        read(EagerBackend(one), [len(IDS)]) for one in (rounded(other, form), whole.to(torch.bfloat16).float())
+    )
     error = (found - near).abs().mean()
     assert error < 0.5 * (far - near).abs().mean() + 0.05 * near.abs().mean()
 
@@ -142,22 +96,8 @@ PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7
 @pytest.mark.parametrize("planned", PLANNED)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, planned) -> None:
-    decoder = decoder_of("grouped queries")
-    if form != "float32":
-        decoder = tiny_target(max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
-    whole, (most, least) = segments_between(4), PLANNED[planned]
-    backend.prepare(
-        Plan(
-            num_slots=127,
-            num_prompt=60,
-            rows=SIZES,
-            segments=whole,
-            prompt_segments=whole,
-            num_branches=most,
-            least_branches=least,
-        )
-    )
+    most, least = PLANNED[planned]
+    backend = prepare(compiled(decoder_of("grouped queries"), form), num_branches=most, least_branches=least)
 
     def first_of(count):
         """States and logits of the first row of so many of seven branches, in one call."""
@@ -182,11 +122,10 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
 def test_an_architecture_without_a_graph_is_refused() -> None:
     decoder = tiny_target(architecture="OPTForCausalLM")
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
-        OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form="float32", num_threads=1)
+        compiled(decoder, "float32")
 
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
 def test_the_embedded_model_is_row_invariant(form) -> None:
-    decoder = load_decoder(EMBEDDED, dtype=torch.bfloat16)
-    assert is_row_invariant(OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1))
+    assert is_row_invariant(compiled(load_decoder(EMBEDDED, dtype=torch.bfloat16), form))

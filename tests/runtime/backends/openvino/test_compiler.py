@@ -27,6 +27,10 @@ class Builder:
         return ov.Model([op.add(x, op.constant(np.float32(self.number)))], [x], "sum")
 
 
+def compiler_of(form="float32", num_threads=1):
+    return Compiler(Device.of_lane("openvino:CPU"), form, num_threads)
+
+
 def first_of(compiled):
     return float(compiled([np.array([1, 2], np.float32)])[0][0])
 
@@ -34,7 +38,7 @@ def first_of(compiled):
 def test_a_graph_is_compiled_once_for_all_processes() -> None:
     build = Builder(3.0)
     for _ in range(3):
-        assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
+        assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
     assert build.count == 1
     assert [path.suffix for path in compiled_folder().iterdir()] == [".blob"]
 
@@ -45,19 +49,19 @@ def test_a_graph_is_compiled_once_for_all_processes() -> None:
 def test_another_graph_form_or_number_of_threads_is_compiled_anew(other) -> None:
     form, num_threads, key = other
     build = Builder(3.0)
-    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)
-    Compiler(Device.of_lane("openvino:CPU"), form, num_threads).kept(key, build)
+    compiler_of().kept({"number": 3}, build)
+    compiler_of(form, num_threads).kept(key, build)
     assert build.count == 2
 
 
 @pytest.mark.parametrize("rest", [lambda whole: b"", lambda whole: bytes(len(whole) - len(whole) // 2)])
 def test_a_damaged_file_is_made_again(rest) -> None:
     build = Builder(3.0)
-    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)
+    compiler_of().kept({"number": 3}, build)
     (path,) = compiled_folder().iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + rest(whole))
-    assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
+    assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
     assert build.count == 2
     assert path.stat().st_size == len(whole)
 
@@ -66,22 +70,22 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
     compiled_folder().write_text("in the way")
     build = Builder(3.0)
     for _ in range(2):
-        assert first_of(Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, build)) == 4.0
+        assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
     assert build.count == 2
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
     monkeypatch.setattr("runtime.backends.openvino.weights.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
-    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 3}, first)
-    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 4}, second)
+    compiler_of().kept({"number": 3}, first)
+    compiler_of().kept({"number": 4}, second)
     assert len(list(compiled_folder().iterdir())) == 1
-    Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 4}, second)
+    compiler_of().kept({"number": 4}, second)
     assert second.count == 1
 
 
 def test_what_takes_no_time_is_compiled_anew() -> None:
-    compiler = Compiler(Device.of_lane("openvino:CPU"), "float32", 1)
+    compiler = compiler_of()
     assert first_of(compiler.compiled(Builder(3.0)())) == 4.0
     assert not compiled_folder().exists()
 
@@ -92,4 +96,4 @@ def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane(monkeypatch) ->
 
     monkeypatch.setattr(ov.Core, "compile_model", refuse)
     with pytest.raises(LaneError, match="OpenVINO's CPU refuses a graph of float32 weights: no such operation"):
-        Compiler(Device.of_lane("openvino:CPU"), "float32", 1).kept({"number": 5}, Builder(3.0))
+        compiler_of().kept({"number": 5}, Builder(3.0))

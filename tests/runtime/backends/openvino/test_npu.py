@@ -1,34 +1,27 @@
 """The NPU's path, on the CPU: what it computes, what it refuses before it compiles, and a compiler that ends itself."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
 from decoding.errors import ConfigError, LaneError
-from runtime.arrays import as_array, as_tensor
-from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.backends.lane_device import NPU_ON_CPU, Device
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino import compile_apart, compiler
-from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
-from runtime.backends.openvino.weights.packing import quantized, quantized_int4
-from tests.runtime.backends.openvino.test_compiled_decoder import read
+from runtime.backends.openvino.buckets import limits_of
+from tests.runtime.reading import compiled, npu_here, prepare, read, rounded
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 NPU = Device.of_lane("openvino:NPU")
 NUM_LAYERS = 4
-WHOLE = segments_between(NUM_LAYERS)
 IDS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1))
 SHAPES = {"a scale for a row": {}, "a scale for 64 inputs": {"hidden_size": 64, "intermediate_size": 192}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def npu_on_cpu():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(NPU_ON_CPU, "1")
+    with npu_here():
         yield
 
 
@@ -38,17 +31,11 @@ def decoder_of(shape="a scale for a row", **more):
 
 @cache
 def backend_of(form, shape="a scale for a row"):
-    decoder = decoder_of(shape)
-    if form != "float32":
-        decoder = decoder.to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device=NPU, form=form, num_threads=1)
-    backend.prepare(Plan(num_slots=100, num_prompt=20, rows=(1, 3), segments=WHOLE, prompt_segments=WHOLE))
-    return backend
+    return prepare(compiled(decoder_of(shape), form, NPU.name), num_slots=100, num_prompt=20, rows=(1, 3))
 
 
 def eager_logits(decoder):
-    with torch.inference_mode():
-        return read(EagerBackend(decoder), [len(IDS)], ids=IDS)
+    return read(EagerBackend(decoder), [len(IDS)], ids=IDS)
 
 
 @pytest.mark.parametrize("chunks", [[1], [3], [16, 3, 1, 7, 2]], ids=str)
@@ -63,14 +50,9 @@ def test_float32_logits_are_the_decoders_over_rows_of_all_graphs_and_more_slots_
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
 def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
     """In float16, while hidden states cross in bfloat16; the head is int8 where layers are int4."""
-    decoder, rounded = (decoder_of(shape).to(torch.bfloat16).float() for _ in range(2))
-    for name, weight in rounded.named_parameters():
-        if form != "bfloat16" and weight.dim() == 2 and "embedding" not in name:
-            round_to = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
-            values, scale = (as_tensor(part).float() for part in round_to(as_array(weight)))
-            weight.copy_((values * scale).view(weight.shape))
     found = read(backend_of(form, shape), [3] * len(IDS), ids=IDS)
-    near, far = eager_logits(rounded), eager_logits(decoder)
+    near = eager_logits(rounded(decoder_of(shape), form))
+    far = eager_logits(decoder_of(shape).to(torch.bfloat16).float())
     error = (found - near).abs().mean()
     assert error < 0.02 * near.abs().mean()
     assert form == "bfloat16" or error < 0.5 * (far - near).abs().mean()
@@ -80,9 +62,9 @@ def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
 @pytest.mark.parametrize("fewest", [None, 2])
 def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest) -> None:
     """One for each of many numbers would be compiled, and held, with weights of its own."""
-    backend = OpenVinoBackend(decoder_of(), device=NPU, form="float32", num_threads=1)
-    plan = Plan(num_slots=100, num_prompt=0, rows=(1,), segments=WHOLE, prompt_segments=())
-    backend.prepare(replace(plan, num_branches=5, least_branches=fewest))
+    planned = {"num_slots": 100, "num_prompt": 0, "rows": (1,), "prompt_segments": ()}
+    backend = compiled(decoder_of(), "float32", NPU.name)
+    prepare(backend, **planned, num_branches=5, least_branches=fewest)
     assert backend._num_texts == {limits_of(NPU).bucket(5)} != {5}
 
 
@@ -103,10 +85,9 @@ def test_a_step_has_the_rows_of_the_next_graph() -> None:
 def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message) -> None:
     monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled"))
     monkeypatch.setattr(compiler.Compiler, "_read", lambda *_: pytest.fail("it was read"))
-    backend = OpenVinoBackend(decoder_of(), device=NPU, form="int8", num_threads=1)
-    plan = {"num_slots": 100, "num_prompt": 20, "rows": (1,), "segments": WHOLE, "prompt_segments": WHOLE}
+    backend = compiled(decoder_of(), "int8", NPU.name)
     with pytest.raises(ConfigError, match=message):
-        backend.prepare(Plan(**plan | size))
+        prepare(backend, **{"num_slots": 100, "num_prompt": 20, "rows": (1,)} | size)
 
 
 @pytest.fixture
@@ -114,11 +95,12 @@ def fresh(tmp_path, monkeypatch):
     """Nothing is compiled yet, and what the compiler's process does first can be written."""
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "compiled_apart", compile_apart.compiled_apart)
     return tmp_path / "sitecustomize.py"
 
 
 def prepare_head(form="int8"):
-    OpenVinoBackend(decoder_of(), device=NPU, form=form, num_threads=1).logits(torch.zeros(1, 3, 16))
+    compiled(decoder_of(), form, NPU.name).logits(torch.zeros(1, 3, 16))
 
 
 def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh) -> None:

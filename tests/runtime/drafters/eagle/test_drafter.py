@@ -10,16 +10,10 @@ from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
 from tests.tiny_eagle import KEPT, plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import nodes, run
-from tests.tiny_models import tiny_target
 
 DEPTH, TOP_K = 3, 3
 TEXT = [5, 9, 2, 40, 33, 7, 18, 0, 26, 11, 4, 60]
 LAYERS = {"eagle2": (4,), "eagle3": (1, 2, 3)}
-
-
-@pytest.fixture(scope="module")
-def target():
-    return tiny_target()
 
 
 @pytest.fixture(scope="module", params=["eagle2", "eagle3"])

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.schedule import Schedule
-from runtime.drafters.eagle.published import load_published_eagle3
+from runtime.drafters.eagle.folder import load_published_eagle3
 from runtime.models.decoder import rotate
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 

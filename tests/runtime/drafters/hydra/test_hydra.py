@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from decoding.tree_shape import level_rows
 from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.trees import MOST_RANKS
 from runtime.models.decoder import causal_mask, rms_norm
-from runtime.trees.static_tree import MOST_RANKS
 from tests.runtime.plain import features
 from tests.tiny_heads import (
     LAYERS,
@@ -20,12 +20,6 @@ from tests.tiny_heads import (
     tiny_hydra,
     tree_schedule,
 )
-from tests.tiny_models import tiny_target
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 @pytest.fixture

@@ -7,12 +7,6 @@ from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.model import MedusaHead
 from tests.runtime.plain import features, target_logits
 from tests.tiny_heads import KEPT, LAYERS, PATHS, TEXT, draft_at, nodes, run, tiny_medusa, tree_schedule
-from tests.tiny_models import tiny_target
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 @pytest.fixture

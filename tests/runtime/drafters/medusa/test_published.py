@@ -10,17 +10,12 @@ from torch.nn import functional as F
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import parents_of
-from runtime.drafters.medusa.published import default_tree, load_published_medusa
+from runtime.drafters.medusa.folder import default_tree, load_published_medusa
 from tests.runtime.plain import features, hidden_states
 from tests.tiny_heads import nodes, run, tree_schedule
-from tests.tiny_models import VOCAB_SIZE, tiny_target
+from tests.tiny_models import VOCAB_SIZE
 
 TEXT = [3, 17, 42, 8, 30, 5, 12]
-
-
-@pytest.fixture
-def target():
-    return tiny_target()
 
 
 def checkpoint(*, num_heads=3, num_layers=2, size=16, vocab_size=VOCAB_SIZE, dtype=torch.float32):

@@ -39,23 +39,6 @@ def found_by_hand(text: list[int], num_tokens: int, sizes: tuple[int, int]) -> t
     return ()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ([], ()),
-        ([1], ()),
-        ([1, 2, 3], ()),
-        ([1, 2, 3, 1], (2, 3, 1)),
-        ([1, 2, 9, 5, 2, 8, 1, 2], (9, 5, 2)),  # two tokens agree there, one only at the more recent place
-        ([1, 2, 8, 1, 2, 9, 1, 2], (9, 1, 2)),  # of two places the recent one
-        ([7, 7], (7, 7, 7)),
-        ([4, 5, 4, 5], (4, 5, 4)),  # goes on with the period
-    ],
-)
-def test_what_followed_the_last_tokens_before(text: list[int], expected: tuple[int, ...]) -> None:
-    assert found(text, 3) == expected
-
-
 @given(TOKENS, st.integers(1, 6), st.integers(1, 4), st.integers(0, 3))
 def test_it_finds_what_a_plain_search_finds(text: list[int], num_tokens: int, least: int, more: int) -> None:
     sizes = (least, least + more)

@@ -11,7 +11,7 @@ from runtime.drafters.streams.model import Borrowed, StreamModel, run_along, str
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from tests.runtime import plain
-from tests.tiny_models import tiny_streams, tiny_target
+from tests.tiny_models import tiny_streams
 
 TEXT = [5, 17, 3, 44, 8, 29, 51]
 
@@ -73,12 +73,7 @@ def streams_of_row(target, streams, text, row):
     return torch.stack([norm(x, target.final_norm) for x in xs])
 
 
-@pytest.fixture(scope="module")
-def target():
-    return tiny_target()
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def streams(target):
     return tiny_streams(target)
 
@@ -128,11 +123,10 @@ def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams) 
 def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams) -> None:
     cache, x = cached(target, TEXT)
     length = cache.cursor
-    before = cache.keys.clone(), cache.values.clone()
+    before = cache.memory.slots.clone()
     logits = plain.target_logits(target, TEXT)
     streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
-    assert torch.equal(cache.keys[..., :length, :], before[0][..., :length, :])
-    assert torch.equal(cache.values[..., :length, :], before[1][..., :length, :])
+    assert torch.equal(cache.memory.slots[..., :length, :], before[..., :length, :])
     assert cache.cursor == length
     assert torch.equal(plain.target_logits(target, TEXT), logits)
 

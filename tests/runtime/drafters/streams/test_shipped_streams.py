@@ -5,7 +5,7 @@ import torch
 
 from decoding.messages import NO_WINDOW
 from runtime.drafters.shipped import find_drafter
-from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.streams.drafter import load_streams
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.streaming_target import StreamingTarget

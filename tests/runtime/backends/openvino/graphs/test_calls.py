@@ -6,9 +6,10 @@ import weakref
 import pytest
 import torch
 
-from runtime.backends.backend import Plan
 from runtime.backends.openvino.graphs.calls import _MOST_MEMORIES
-from tests.runtime.backends.openvino.test_compiled_decoder import new_backend, read
+from tests.runtime.reading import new_backend, prepare, read
+
+SIZES = {"num_slots": 60, "num_prompt": 1, "rows": (1,), "prompt_segments": ()}
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +59,8 @@ def test_every_text_keeps_its_request_while_others_are_read(backend):
 
 
 def test_every_part_of_branches_keeps_its_request_while_others_are_called():
-    backend = new_backend()
     num_branches = 2 * _MOST_MEMORIES
-    backend.prepare(
-        Plan(
-            num_slots=60,
-            num_prompt=1,
-            rows=(1,),
-            segments=((0, 4),),
-            prompt_segments=(),
-            num_branches=num_branches,
-            least_branches=2,
-        )
-    )
+    backend = prepare(new_backend(), **SIZES, num_branches=num_branches, least_branches=2)
     branches = backend.new_branches(num_branches)
     branches.start(60)
     parts = [slice(first, num_branches) for first in range(num_branches - 1)]
@@ -90,8 +80,7 @@ def test_every_part_of_branches_keeps_its_request_while_others_are_called():
 
 
 def test_branches_let_go_of_the_memory_of_those_before_them():
-    backend = new_backend()
-    backend.prepare(Plan(num_slots=60, num_prompt=1, rows=(1,), segments=((0, 4),), prompt_segments=(), num_branches=3))
+    backend = prepare(new_backend(), **SIZES, num_branches=3)
 
     def called():
         """Slots of branches that have been called."""

@@ -15,7 +15,7 @@ from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
-from tests.runtime.backends.openvino.test_compiled_decoder import new_backend, read
+from tests.runtime.reading import new_backend, read
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")

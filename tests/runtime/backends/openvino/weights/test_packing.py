@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.openvino.weights import kept_files
 from runtime.backends.openvino.weights.kept_files import compiled_folder
 from runtime.backends.openvino.weights.packing import digest_of, packed, packed_int4, quantized, quantized_int4
 
@@ -113,13 +112,6 @@ def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path) -> None:
     assert not found.block.is_mapped
     found.block.give_back()
     assert np.abs(whole(found) - matrix()).max() < 2
-
-
-def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
-    monkeypatch.setattr(kept_files, "_MOST_BYTES", 1)
-    for seed in range(3):
-        packed(matrix(seed=seed), "int8", BFLOAT16)
-        assert len(list(compiled_folder().iterdir())) == 1
 
 
 @pytest.mark.parametrize("form", FORMS)

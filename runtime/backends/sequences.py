@@ -1,19 +1,22 @@
-"""Sequences and their branches in static memory, which compiled or captured calls read and write in place.
+"""Sequences and their branches in memory that calls read and write in place, whatever computes them.
 
 What is here holds for arrays of either library; how memory grows, and what a call is told of its rows, is each back
-end's own. Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions.
+end's own. Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions, R branches.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from runtime.arrays import concatenated, inference
-from runtime.backends.backend import Segment
+
+Segment = tuple[int, int]
+"""Layers done before, and layers done after."""
 
 
-class StaticMemory(Protocol):
+class Memory(Protocol):
     """Keys and values of some sequences; positions that were not written since they began hold zeros."""
 
     @property
@@ -24,16 +27,19 @@ class StaticMemory(Protocol):
         """Begin sequences that will need so many KV positions."""
 
     def start_random(self, num_slots: int) -> None:
-        """Begin sequences of so many KV positions with random keys and values, the same in all of them."""
+        """Begin sequences of so many KV positions with random keys and values, the same in all of them.
+
+        All are written: untouched memory is read from one shared page of zeros and would time too fast.
+        """
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
         """Have so many KV positions at least, the first `num_kept` as they were; raises `LaneError` where it cannot."""
 
 
-class StaticText:
-    """Implements `runtime.backends.backend.Text`."""
+class Text:
+    """Keys and values of one sequence, by KV position; those from `cursor` on are garbage, and finite."""
 
-    def __init__(self, memory: StaticMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.memory, self.cursor = memory, 0
 
     def start(self, num_slots: int) -> None:
@@ -46,13 +52,13 @@ class StaticText:
         self.set_length(self.cursor + num_rows)
 
     def set_length(self, length: int) -> None:
-        """Keep the first so many KV positions."""
+        """Keep the first so many KV positions, written last or long ago: a number, not a copy."""
         self.memory.reserve(length, num_kept=length)
         self.cursor = length
 
     @inference
     def gather(self, slots: list[int], destination: int) -> None:
-        """Move KV positions; the cursor is after them then."""
+        """Move KV positions to `destination`, `destination` + 1, ... and put the cursor after them."""
         stop = destination + len(slots)
         self.memory.reserve(stop, num_kept=stop)
         if slots != list(range(destination, stop)):
@@ -61,16 +67,21 @@ class StaticText:
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:
-        """Put random keys and values everywhere, `length` KV positions of which are to be seen."""
+        """Put random keys and values everywhere, to time a step after; `length` KV positions are to be seen."""
         self.memory.start_random(length)
         self.cursor = length
 
 
-class StaticBranches:
-    """Implements `runtime.backends.backend.Branches`, but for `rows`, which is each back end's own."""
+class Branches(ABC):
+    """Sequences that begin as one and part: every key lies where it would lie if its branch were the sequence.
 
-    def __init__(self, memory: StaticMemory, num_branches: int) -> None:
-        """Args: for all branches, and for those that calls are filled up with; how many there are."""
+    A branch that shared the sequence's positions and had its own ones after them would propose the same but for
+    rounding, and where two logits nearly tie that is another token than a fresh rollout's. The price is memory: a copy
+    of the sequence for every branch; of the time little, for what is copied once stays.
+    """
+
+    def __init__(self, memory: Memory, num_branches: int) -> None:
+        """Args: for all branches, and for those that calls are filled up with; how many there are at most."""
         self.memory, self.num_branches = memory, num_branches
         self._num_copied = self._num_slots = 0
 
@@ -80,13 +91,13 @@ class StaticBranches:
             self.memory.start(num_slots)
         self._num_copied, self._num_slots = 0, num_slots
 
-    def follow(self, text: StaticText, *, num_final: int, stop: int) -> None:
+    def follow(self, text: Text, *, num_final: int, stop: int) -> None:
         """Give every branch the KV positions of a sequence up to `stop`; the first `num_final` stay as they are."""
         self.copy(text, slice(None), self._num_copied, stop)
         self._num_copied = num_final
 
     @inference
-    def copy(self, text: StaticText, layers: slice, start: int, stop: int) -> None:
+    def copy(self, text: Text, layers: slice, start: int, stop: int) -> None:
         """Give every branch some KV positions of a sequence, in some layers."""
         if self.num_branches:
             self.memory.reserve(stop, num_kept=stop)
@@ -94,7 +105,7 @@ class StaticBranches:
             self.memory.slots[layers, :, : self.num_branches, :, start:stop] = given
 
     @inference
-    def give(self, branch: int, start: int, stop: int, text: StaticText) -> None:
+    def give(self, branch: int, start: int, stop: int, text: Text) -> None:
         """Put KV positions of a branch into a sequence, at the same places."""
         self.memory.reserve(stop, num_kept=stop)
         text.memory.reserve(stop, num_kept=start)
@@ -104,12 +115,19 @@ class StaticBranches:
         """Put random keys and values everywhere."""
         self.memory.start_random(self._num_slots)
 
-    def after_window(self, text: StaticText, num_window: int, rows: StaticRows) -> StaticWindow:
-        """Return where the next rows of a sequence go, and then a row of every branch."""
-        return StaticWindow(text, num_window, self, rows)
+    @abstractmethod
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
+        """Return where the next rows of some branches go; for `run_layers`, whose `x` is [R, T, D] then."""
+
+    def after_window(self, text: Text, num_window: int, rows: Any) -> Any:
+        """Return where the next rows of a sequence go, and then a row of every branch: [1, num_window + R, D].
+
+        The branches are given the sequence's new keys before they look.
+        """
+        return WindowAndBranches(text, num_window, self, rows)
 
 
-class StaticRows(NamedTuple):
+class BranchRows(NamedTuple):
     """Where rows of branches go.
 
     Attributes:
@@ -121,13 +139,13 @@ class StaticRows(NamedTuple):
     positions_RT: Any
 
 
-class StaticWindow(NamedTuple):
+class WindowAndBranches(NamedTuple):
     """Rows of a sequence, and then one row of every branch."""
 
-    text: StaticText
+    text: Text
     num_window: int
-    branches: StaticBranches
-    rows: StaticRows
+    branches: Branches
+    rows: BranchRows
 
 
 class StaticCalls(ABC):
@@ -139,15 +157,15 @@ class StaticCalls(ABC):
         segment = start, stop
         if start == stop:
             return x_BTD
-        if isinstance(cache, StaticWindow):
+        if isinstance(cache, WindowAndBranches):
             count, text = cache.num_window, cache.text
             window = self._run_text(x_BTD[:, :count], segment, positions[:count], None, text)
             cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)
             after = self._run_branches(x_BTD[0, count:, None], segment, positions[count:, None], cache.rows)
             return concatenated([window, after.swapaxes(0, 1)], axis=1)
-        if isinstance(cache, StaticRows):
+        if isinstance(cache, BranchRows):
             return self._run_branches(x_BTD, segment, positions, cache)
-        assert isinstance(cache, StaticText), "a text of another back end"
+        assert isinstance(cache, Text), "a text of another back end"
         return self._run_text(x_BTD, segment, positions, mask, cache)
 
     @abstractmethod
@@ -155,5 +173,5 @@ class StaticCalls(ABC):
         """Rows of a sequence, in its order or by a mask, in as many calls as they take."""
 
     @abstractmethod
-    def _run_branches(self, x_RTD: Any, segment: Segment, positions: Any, rows: StaticRows) -> Any:
+    def _run_branches(self, x_RTD: Any, segment: Segment, positions: Any, rows: BranchRows) -> Any:
         """Rows of branches."""

@@ -5,12 +5,10 @@ from functools import cache
 import pytest
 import torch
 
-from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_sizes import SPARE, slot_bucket
-from runtime.backends.lane_device import NPU_ON_CPU, Device
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.backends.cuda.static_memory import SPARE, slot_bucket
 from runtime.models.masks import tree_rows
+from tests.runtime.reading import compiled, npu_here, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 FIRST_LIMIT = slot_bucket(0) - SPARE
@@ -22,9 +20,10 @@ WIDE = pytest.mark.parametrize("form", ["captured", "CPU float32", "NPU float32"
 NUM_LAYERS = 4
 
 
-@pytest.fixture(autouse=True)
-def npu_on_cpu(monkeypatch):
-    monkeypatch.setenv(NPU_ON_CPU, "1")
+@pytest.fixture(scope="module", autouse=True)
+def npu_on_cpu():
+    with npu_here():
+        yield
 
 
 @cache
@@ -33,11 +32,7 @@ def backend_of(form):
     if form == "captured":
         return CudaBackend(decoder, device="cpu")
     device, dtype = form.split()
-    decoder = decoder if dtype == "float32" else decoder.to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device=Device.of_lane(f"openvino:{device}"), form=dtype, num_threads=1)
-    whole = segments_between(NUM_LAYERS)
-    backend.prepare(Plan(num_slots=127, num_prompt=60, rows=(1, 4, 8), segments=whole, prompt_segments=whole))
-    return backend
+    return prepare(compiled(decoder, dtype, f"openvino:{device}"))
 
 
 def same(form, one, other):

@@ -1,1 +1,0 @@
-"""Any small model with the target's tokenizer as the draft."""

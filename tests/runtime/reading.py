@@ -1,0 +1,91 @@
+"""Back ends of tests, and reading texts by any of them in chunks of rows."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from runtime.arrays import as_array, as_tensor, inference
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.lane_device import NPU_ON_CPU, Device
+from runtime.backends.openvino import compiler
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.backends.openvino.weights.packing import quantized, quantized_int4
+from tests.runtime.backends.test_devices import forget
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+SHAPES = {
+    "grouped queries": {},
+    "a key for every query": {"num_kv_heads": 4},
+    "one key for all": {"num_kv_heads": 1, "num_layers": 2},
+    "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True, "mlp_bias": True},
+    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "tie_embeddings": False},
+}
+"""What is other about tiny targets that every device computes."""
+IDS = torch.randint(VOCAB_SIZE, (127,), generator=torch.Generator().manual_seed(1))
+
+
+def compiled(decoder, form, lane="openvino:CPU"):
+    """Graphs of a decoder in a form of weights; it is converted, and what is rounded is taken away from it."""
+    dtype = torch.float32 if form == "float32" else torch.bfloat16
+    return OpenVinoBackend(decoder.to(dtype), device=Device.of_lane(lane), form=form, num_threads=1)
+
+
+def new_backend():
+    return compiled(tiny_target(max_position=400), "bfloat16")
+
+
+def prepare(backend, *, num_slots=127, num_prompt=60, rows=(1, 4, 8), **more):
+    """Prepare for texts whose layers are not cut."""
+    whole = segments_between(backend.config.num_layers)
+    plan = {"num_slots": num_slots, "num_prompt": num_prompt, "rows": rows}
+    backend.prepare(Plan(**{"segments": whole, "prompt_segments": whole} | plan | more))
+    return backend
+
+
+def rounded(decoder, form):
+    """The decoder in float32 with the numbers that its weights are rounded to: a head is int8 where layers are int4."""
+    decoder = decoder.to(torch.bfloat16).float()
+    for name, weight in decoder.named_parameters():
+        if form in ("int8", "int4") and weight.dim() == 2 and "embedding" not in name:
+            round_to = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
+            values, scale = (as_tensor(part).float() for part in round_to(as_array(weight)))
+            weight.copy_((values * scale).view(weight.shape))
+    return decoder
+
+
+@inference
+def read(backend, chunks, *, ids=IDS, cuts=(), text=None):
+    """Logits [T, V] of a text, or of what follows in it, read in these chunks as far as there are ids."""
+    if text is None:
+        text = backend.new_text()
+        text.start(len(ids))
+    first, found = text.cursor, []
+    for count in chunks:
+        start = text.cursor - first
+        stop = min(start + count, len(ids))
+        if start == stop:
+            break
+        x, positions = backend.embedding(ids[None, start:stop]), np.arange(text.cursor, first + stop)
+        for layer, last in segments_between(*cuts, backend.config.num_layers):
+            x = backend.run_layers(x, layer, last, positions=positions, cache=text)
+        found.append(torch.as_tensor(backend.logits(x)[0]))
+        text.advance(stop - start)
+    return torch.cat(found).float()
+
+
+@contextmanager
+def npu_here():
+    """The NPU's path on the CPU, whose graphs are compiled in this process: starting another for each takes seconds."""
+
+    def compiled_here(model, device, settings):
+        made = settings.new_core().compile_model(model, device, settings.graph)
+        return bytes(made.export_model().getbuffer())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(NPU_ON_CPU, "1")
+        patch.setattr(compiler, "compiled_apart", compiled_here)
+        forget()
+        yield
+    forget()
