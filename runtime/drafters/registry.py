@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,7 +12,7 @@ from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.memory.model_bytes import Sizer, trained_size, whole_model_size
+from runtime.memory.model_bytes import Sizer, tracks_size, trained_size, whole_model_size
 from runtime.storage.weight_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
     from runtime.drafters.language_model.draft_passes import StoredDraft
     from runtime.models.decoder import Decoder
+    from runtime.parallel.group import Group
     from runtime.storage.stored_decoder import StoredDecoder
+
+
+def _alone() -> Group:
+    from runtime.parallel.group import Group
+
+    return Group.alone()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +39,13 @@ class DrafterContext:
         target_folder: Hugging Face folder of the target.
         dtype: type of all weights.
         load_target: returns the target, perhaps without layers; called only by kinds that share its weights.
+        group: the ranks of the lane.
     """
 
     target_folder: Path
     dtype: torch.dtype
     load_target: Callable[[], Decoder]
+    group: Group = field(default_factory=_alone)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +160,13 @@ def _of_its_own(loader: str) -> Loader:
     return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
+def _of_the_group(loader: str) -> Loader:
+    """Return the loader of a model that is split over the ranks of a lane."""
+    return lambda folder, context: _function(loader)(
+        folder, context.target_folder, dtype=context.dtype, group=context.group
+    )
+
+
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     raise ConfigError(
         f"{folder / CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
@@ -178,6 +194,9 @@ KINDS: Final[dict[str, Kind]] = {
         has_weights=False,
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
+    "mirrorsd_parallel_track": Kind(
+        _of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track"), size=tracks_size
+    ),
     CAUSAL_LM_KIND: Kind(
         _of_its_own("runtime.drafters.language_model.folder:load_causal_lm"),
         load_stored=_stored_of_its_own,

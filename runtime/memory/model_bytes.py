@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from decoding.errors import ModelFormatError
 from decoding.files import parse_json
@@ -129,6 +129,25 @@ def whole_model_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lan
     """Return the size of a model that has nothing of the target, exactly."""
     config = ModelConfig.from_folder(folder)
     return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
+
+
+def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
+    """Return the size of all tracks together; each has an embedding of its own.
+
+    Raises:
+        ModelFormatError: the folder's config is damaged.
+    """
+    raw = read_object(folder / "config.json", holds="a draft of parallel tracks comes with one")
+    try:
+        names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
+        num_tracks, depth = int(raw["num_tracks"]), 2 * int(raw["layers_per_segment"])
+        sizes: dict[str, Any] = {name: int(raw[name]) for name in names}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFormatError(f"config.json of a draft of parallel tracks is damaged ({error!r})") from error
+    layers = replace(target, num_layers=depth * num_tracks, tie_embeddings=False, **sizes)
+    further = (num_tracks - 1) * target.vocab_size * layers.hidden_size * ITEM_BYTES[dtype]
+    weights = weight_bytes(layers, dtype) + further
+    return DraftSize(layers=layers, num_outputs=target.vocab_size, weights=weights)
 
 
 def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: FBT001

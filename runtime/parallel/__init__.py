@@ -1,1 +1,1 @@
-"""A target on several ranks of this host, split by heads and rows, and the group they form."""
+"""A model on several ranks: a target split by heads and rows, drafts of parallel tracks, and the group they form."""

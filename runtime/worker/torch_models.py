@@ -63,7 +63,9 @@ class TorchModels:
                 return self._decoder
             return load_decoder(operation.target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
+        context = DrafterContext(
+            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
+        )
         drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
         drafter.run_on(self._open(operation))
         return drafter

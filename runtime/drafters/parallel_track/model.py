@@ -1,0 +1,149 @@
+"""A draft of parallel tracks: narrow decoders next to each other that meet twice a step, wherever they run.
+
+The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, T tracks (there 8 of width 256 in
+2 x 8 layers, one on each neural engine), one synchronisation where the segments meet and one at the end. Between the
+two a track sees nothing of the others, so a step of any depth exchanges twice what a tensor-parallel one of as many
+layers exchanges 2N times. No trained draft of the kind is published, nor does the paper say what is exchanged; here it
+is the mean of the tracks' hidden states, from which all of them go on, and a track has embeddings of its own. This is
+a layout to time and to run; whoever trains one decides anew.
+
+T tracks in one process are the same module as T tracks on T ranks, and say the same to the last bit. One track is the
+`Decoder` that it is made of. Shapes: legend of `runtime.models.decoder`, with D the width of one track, P tracks here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError
+from runtime.models.attention import LayerKeys, WithinCall
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder, RowPlaces, new_embedding
+from runtime.parallel.group import Group
+
+NUM_SEGMENTS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackConfig:
+    """Sizes of a draft of parallel tracks.
+
+    Attributes:
+        track: one track as a decoder of its own, all of its layers.
+        num_tracks: tracks in all.
+    """
+
+    track: ModelConfig
+    num_tracks: int
+
+    def __post_init__(self) -> None:
+        if self.num_tracks < 1:
+            raise ModelError(f"num_tracks is {self.num_tracks}, it must be at least 1")
+        if self.track.num_layers % NUM_SEGMENTS:
+            raise ModelError(f"num_layers {self.track.num_layers} cannot be split into {NUM_SEGMENTS} segments")
+        if self.track.tie_embeddings:
+            raise ModelError("tie_embeddings is true: tracks have embeddings of their own, and one head")
+
+
+class ParallelTracks(Decoder):
+    """The tracks that one rank has, and the final norm and head, which are whole everywhere.
+
+    Layers lie in the order in which a rank runs them: by segment, then by track. So do their keys and values, and
+    caches made for `config` serve.
+    """
+
+    def __init__(self, config: TrackConfig, group: Group) -> None:
+        """Args: sizes; the ranks that share the tracks. Raises `ModelError` if they would not have as many each."""
+        self.num_tracks, rest = divmod(config.num_tracks, group.world_size)
+        if rest:
+            msg = f"num_tracks {config.num_tracks} cannot be dealt out evenly to {group.world_size} ranks"
+            raise ModelError(msg)
+        track = config.track
+        super().__init__(replace(track, num_layers=track.num_layers * self.num_tracks))
+        self.track_config, self.group = config, group
+        self.embedding = new_embedding(track.vocab_size, track.hidden_size * self.num_tracks)
+
+    @property
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Track and number in that track of every layer."""
+        depth = self.track_config.track.num_layers // NUM_SEGMENTS
+        first = self.group.rank * self.num_tracks
+        for segment in range(NUM_SEGMENTS):
+            for track in range(first, first + self.num_tracks):
+                yield from ((track, segment * depth + layer) for layer in range(depth))
+
+    def run_layers(
+        self,
+        x_BTD: Tensor,
+        start: int,
+        stop: int,
+        *,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerKeys | None = None,
+        places: RowPlaces | None = None,
+    ) -> Tensor:
+        """Hidden states after all layers [B, T, D]; of what was embedded, [B, T, P * D].
+
+        See `Decoder.run_layers`; tracks are not run in other slices than all.
+        """
+        assert (start, stop) == (0, self.config.num_layers), "a slice of parallel tracks"
+        keys = WithinCall() if cache is None else cache
+        rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
+        states = x_BTD.chunk(self.num_tracks, dim=-1)
+        layers = enumerate(self.layers)
+        depth = self.track_config.track.num_layers // NUM_SEGMENTS
+        for _ in range(NUM_SEGMENTS):
+            ends = []
+            for state in states:
+                for index, layer in (next(layers) for _ in range(depth)):
+                    state = layer(state, rotary, sight, keys, index)  # noqa: PLW2901
+                ends.append(state)
+            mean_BTD = self._synchronised(ends)
+            states = (mean_BTD,) * self.num_tracks
+        return mean_BTD
+
+    def _synchronised(self, states: Sequence[Tensor]) -> Tensor:
+        """The mean over all tracks, added up in their order wherever they are."""
+        everywhere = torch.cat(self.group.gather(torch.stack(list(states))))
+        return reduce(torch.add, everywhere.unbind()) / self.track_config.num_tracks
+
+
+def randomise(tracks: ParallelTracks, seed: int, *, dtype: torch.dtype) -> None:
+    """Random weights, every track's the same wherever it is; norms are ones.
+
+    A matrix is drawn with the deviation of its inputs' number, so that hidden states keep their size.
+    """
+    config = tracks.track_config
+    width, num_tracks = config.track.hidden_size, config.num_tracks
+    first = tracks.group.rank * tracks.num_tracks
+    own = range(first, first + tracks.num_tracks)
+    columns = [_random((config.track.vocab_size, width), seed, track, 0) for track in own]
+    tracks.embedding.weight = _frozen(torch.cat(columns, dim=1), dtype)
+    tracks.lm_head.weight = _frozen(_random((config.track.vocab_size, width), seed, num_tracks, 0), dtype)
+    tracks.final_norm = _frozen(torch.ones(width), dtype)
+    for layer, (track, number) in zip(tracks.layers, tracks.places, strict=True):
+        for place, (name, weight) in enumerate(list(layer.named_parameters())):
+            value = torch.ones(weight.shape)
+            if weight.dim() == 2:
+                value = _random(tuple(weight.shape), seed, track, 1 + number, place)
+            owner, _, leaf = name.rpartition(".")
+            setattr(layer.get_submodule(owner), leaf, _frozen(value, dtype))
+
+
+def _random(shape: tuple[int, ...], *seeds: int) -> Tensor:
+    seed = 0
+    for one in seeds:
+        seed = (seed * 1_000_003 + one + 1) % (1 << 62)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator) / math.sqrt(shape[-1])
+
+
+def _frozen(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(tensor.to(dtype), requires_grad=False)
