@@ -6,13 +6,15 @@ often as the paper's own come to; what is ranked stands on no such assumption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from decoding.schedule import Schedule
+from planner.platform_plan.advice import UNTRAINED
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.wording import schedule_name
 from sim.evaluator import Evaluator
 
 _Timed = tuple[float, Schedule, LanePair]
@@ -25,6 +27,7 @@ class Arm(NamedTuple):
     Attributes:
         name: as the paper calls it.
         schedule, pair: None where nothing of the kind can be predicted on the platform.
+        label: name of the schedule.
         tpot_s: predicted time per token.
         speedup: over the fastest plain decoding.
     """
@@ -32,6 +35,7 @@ class Arm(NamedTuple):
     name: str
     schedule: Schedule | None = None
     pair: LanePair | None = None
+    label: str = ""
     tpot_s: float = 0.0
     speedup: float = 0.0
 
@@ -40,26 +44,19 @@ def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
     """Return the arms in the order of the paper's ablations."""
     found: list[Arm] = []
     for name, method in (("SD", "speculative"), ("Mirror-SD", "mirror")):
-        plainly = [(one.tpot_s, one.schedule, one.pair) for one in _ranked(plan, method)]
-        found += [
-            _fastest(name, plainly, plan.plain.tpot_s),
-            _fastest(f"{name} + streams", _with_streams(plan, method), plan.plain.tpot_s),
-        ]
+        ranked = [one for one in plan.ranking if one.schedule.method == method and not one.schedule.draft_streams]
+        found.append(_fastest(plan, name, ((one.tpot_s, one.schedule, one.pair) for one in ranked)))
+        found.append(_fastest(plan, f"{name} + streams", _with_streams(plan, ranked)))
     return tuple(found)
 
 
-def _ranked(plan: PlatformPlan, method: str) -> list[PlannedSchedule]:
-    """Return what is ranked of a method without streams, the fastest first."""
-    return [one for one in plan.ranking if one.schedule.method == method and not one.schedule.draft_streams]
-
-
-def _with_streams(plan: PlatformPlan, method: str) -> Iterator[_Timed]:
+def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iterator[_Timed]:
     """Yield the best that is ranked of every place, source of roots and window, with streams."""
     streaming = plan.question.record_with_streams
     if streaming is None:
         return
     evaluator, asked = Evaluator(plan.profile, streaming, costs=plan.costs), set[object]()
-    for one in _ranked(plan, method):
+    for one in ranked:
         window = one.schedule.num_speculative_tokens
         key = (one.pair, one.schedule.root_source, window)
         # the first step guesses nothing and there is nothing to guess after the last token
@@ -72,6 +69,11 @@ def _with_streams(plan: PlatformPlan, method: str) -> Iterator[_Timed]:
             yield evaluator.predict(schedule).tpot_s, schedule, one.pair
 
 
-def _fastest(name: str, found: Iterable[_Timed], plain_s: float) -> Arm:
+def _fastest(plan: PlatformPlan, name: str, found: Iterable[_Timed]) -> Arm:
     best = min(found, key=lambda one: one[0], default=None)
-    return Arm(name) if best is None else Arm(name, best[1], best[2], best[0], plain_s / best[0])
+    if best is None:
+        return Arm(name)
+    tpot_s, schedule, pair = best
+    mark = UNTRAINED if schedule.exit_layer is not None and not plan.question.has_exits else ""
+    label = f"{schedule_name(schedule, pair.placement)}{mark}"
+    return Arm(name, schedule, pair, label, tpot_s, plan.plain.tpot_s / tpot_s)

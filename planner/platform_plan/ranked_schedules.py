@@ -51,6 +51,11 @@ class PlannedSchedule:
         return str(self.pair) if self.schedule.num_speculative_tokens else f"target on {self.pair.target}"
 
     @property
+    def placement(self) -> str:
+        """How the models share time: `alone`, `in turn` or `split`."""
+        return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
+
+    @property
     def tpot_s(self) -> float:
         """Predicted time per token."""
         return self.prediction.tpot_s

@@ -6,6 +6,7 @@ from decoding.schedule import Schedule
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.wording import (
+    between,
     capital,
     counted,
     factor,
@@ -110,6 +111,8 @@ def test_every_schedule_of_a_whole_search_has_its_own_name():
         (milliseconds(0.0271), "27.1 ms"),
         (milliseconds(0.00123), "1.23 ms"),
         (milliseconds(0.1234), "123 ms"),
+        (between(0.0141, 0.0165), "14.1 to 16.5"),
+        (between(0.0, 0.455), "up to 455"),
         (seconds(4.25), "4.25 s"),
         (seconds(45.2), "45 s"),
         (seconds(190), "3 min 10 s"),

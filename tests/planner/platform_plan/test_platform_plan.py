@@ -119,7 +119,7 @@ def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
 
 
 def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
-    (memory,) = dict(advice(lunar_lake).facts)["Memory"]
+    (memory,) = advice(lunar_lake).facts["Memory"]
     assert re.fullmatch(r"both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", memory)
 
 
