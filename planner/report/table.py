@@ -118,11 +118,6 @@ def _part_rows(lane: LaneProfile) -> Iterator[tuple[str, ...]]:
         )
 
 
-def time_range(low_s: float, high_s: float) -> str:
-    """`27.1 to 28.3`, in milliseconds."""
-    return f"{milliseconds(low_s).removesuffix(' ms')} to {milliseconds(high_s).removesuffix(' ms')}"
-
-
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
     is_recommended = result.candidate.schedule == data.verdict.schedule

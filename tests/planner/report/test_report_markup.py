@@ -67,11 +67,6 @@ def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
         assert f"{name}:" in dark
 
 
-def test_meanings_are_hidden_wherever_they_stand(html):
-    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
-    assert "[hidden] { display: none !important; }" in style
-
-
 def test_a_finger_scrolls_the_page_instead_of_zooming(page):
     for name, figure in page.figures.items():
         assert figure["layout"]["dragmode"] is False, name
