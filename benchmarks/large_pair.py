@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,17 +28,18 @@ from _common import RESULTS, arguments, formats, measured_pair, read_result, wri
 from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
 from _replaying_engine import ReplayingEngine
 
+from calibrate.validate import accuracy as accuracy_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.calibrate_pair import calibration_task
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
-from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, lost_lanes, platform_entry, schedule_entries
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
-from mirrorsd.compare.runs_file import load_runs, save_runs
-from mirrorsd.compare.trace_file import load_traces, save_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.simulation import in_words, make_plan
@@ -191,7 +192,7 @@ def result(
 ) -> dict[str, Any]:
     """The content of the result file."""
     options, profile, used = session.options, plan.profile, session.others.so_far()
-    accuracy = accuracy_entry(judged.comparisons)
+    accuracy = asdict(accuracy_of(judged.comparisons))
     labels = {run.trace.label for row in judged.measured.runs for run in row}
     return {
         "label": f"{', '.join(sorted(labels))}. {in_words(plan.record)}",

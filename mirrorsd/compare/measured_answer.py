@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from calibrate.validate import Comparison
 from decoding.metrics import num_tokens
@@ -14,10 +13,11 @@ from planner.measured_runs import MeasuredSchedule, PromptTime
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Ratio, paired_ratio
 from planner.plan import Plan
-from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ScheduleResult
 from planner.search.comparison import comparer
 from planner.search.search import Candidate
 from planner.verdict import SpeculationVerdict
+from planner.wording import schedule_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class JudgedRuns:
 def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) -> JudgedRuns:
     """Compare runs with what is predicted of the same prompts, and judge them."""
     results = put_together(candidates, measured, plan.profile, plan.record)
-    names = ReportData(title="", created="", plan=plan, results=results).names
+    names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
     comparisons = compare_all(results, names, measured, plan.profile, plan.record)
     ratios = _over_plain(results, comparisons)
     compare = comparer(plan.profile, plan.record)
@@ -70,14 +70,6 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) 
             predicted=lambda one, other: compare(one, other).outcome,
         ),
     )
-
-
-def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
-    """Return a ratio for scripts; ends of the interval that are not known become null."""
-    if ratio is None:
-        return None
-    is_known = ratio.num_pairs > 1
-    return {"value": ratio.value, "low": ratio.low if is_known else None, "high": ratio.high if is_known else None}
 
 
 def _measured_schedule(result: ScheduleResult, comparison: Comparison, prompts: Sequence[str]) -> MeasuredSchedule:

@@ -7,12 +7,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
+from calibrate.validate import accuracy
 from decoding.errors import ConfigError, TraceError
 from decoding.files import parse_json, read_bytes
 from decoding.record import AcceptanceRecord
@@ -21,14 +22,14 @@ from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, first_tokens, lost_lanes, schedule_entries
-from mirrorsd.compare.repeating import Repeating
+from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, schedule_entries
 from mirrorsd.compare.rounds import rounds_in_words
-from mirrorsd.compare.runs_file import load_runs, save_runs
-from mirrorsd.compare.trace_file import load_traces, save_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
 from mirrorsd.json_text import json_text, path_from
 from mirrorsd.next_command import run_command
 from mirrorsd.numeric_form import as_recorded
+from mirrorsd.repeating_texts import measured_on_repeating, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.notes import results_heading
@@ -124,10 +125,11 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    repeating, profile = Repeating.of(judged, outcome.plan.record), outcome.plan.profile
-    warnings = (*repeating.warnings(), *lost_lanes(judged), *changed_slowdowns(judged, profile))
-    remarks = (*first_tokens(judged), *outcome.notes)
-    notes = (*warnings, *remarks)
+    repeating, speedup_without = measured_on_repeating(judged, outcome.plan.record)
+    warnings = [*lost_lanes(judged), *changed_slowdowns(judged, outcome.plan.profile)]
+    if repeating:
+        warnings.insert(0, repeating_sentence(repeating, judged.measured.num_prompts, speedup_without))
+    notes = (*warnings, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
@@ -143,17 +145,16 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     words = {"verdict": f"{results_heading(data)}.", "warnings": [], "explanation": []}
-    if judged.answer is not None:
-        words = judged.answer.entry
+    words |= {} if judged.answer is None else judged.answer.entry
     predicted = (f"Before the runs: {line}" for line in outcome.plan.verdict.lines)
     entries = {
         **outcome.facts,
         "verdict": words["verdict"],
         "warnings": [*words["warnings"], *warnings],
-        "explanation": [*words["explanation"], *predicted, *remarks],
+        "explanation": [*words["explanation"], *predicted, *outcome.notes],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
-        "repeating": repeating.entry,
-        "accuracy": accuracy_entry(judged.comparisons),
+        "repeating": {"prompts": repeating, "speedup_without": ratio_entry(speedup_without)},
+        "accuracy": asdict(accuracy(judged.comparisons)),
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,

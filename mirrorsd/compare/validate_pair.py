@@ -14,8 +14,8 @@ from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts
-from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
-from mirrorsd.compare.outcome import platform_entry
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.demo.busy import busy_meanwhile
@@ -105,15 +105,7 @@ def validate(
         plan=plan,
         judged=judged,
         files={"profile": evidence.profile_path, "record": evidence.record_path},
-        facts={
-            "platform": platform_entry(profile.host, pair),
-            "calibration_s": profile.calibration_s,
-            "num_prompts": measured.num_prompts,
-            "max_new_tokens": record.max_new_tokens,
-            "pays": judged.verdict.pays,
-            "speedup": ratio_entry(judged.verdict.speedup),
-            "busy": None if used is None else used.share,
-        },
+        facts=outcome_facts(judged, profile, pair, max_new_tokens=record.max_new_tokens, used=used),
         dtype=pair.dtype,
         notes=profile.notes,
         warning=busy_meanwhile(used),

@@ -110,11 +110,9 @@ def _cells(found: Reproduction) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.in_words import signed
 
-    table = plain_table("Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3")
-    for heading in ("T", "task"):
-        table.add_column(heading)
-    for heading in ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ."):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
+    numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
+    table = plain_table(title, ("T", "task"), numbers)
     for cell in found.cells:
         table.add_row(
             f"{cell.published.temperature:g}",
@@ -136,9 +134,7 @@ def _constants(found: Reproduction, origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.in_words import amount
 
-    table = plain_table(f"Constants, {origin}")
-    for heading in ("constant", "value", "bounds", "data sheet", "status"):
-        table.add_column(heading, no_wrap=True)
+    table = plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"))
     for one in found.setup.machine.unknowns():
         bounds = f"{amount(one.name, one.low)} to {amount(one.name, one.high)}"
         status = "fitted" if one.name in found.fitted else "given"
@@ -148,16 +144,11 @@ def _constants(found: Reproduction, origin: str) -> Any:
 
 
 def _result(found: Reproduction, origin: str) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import picked
     from planner.reproduce.own_steps import own_steps
 
     constants = {
-        one.name: {
-            "value": found.constants[one.name],
-            "low": one.low,
-            "high": one.high,
-            "datasheet": one.datasheet,
-            "source": one.source,
-        }
+        one.name: {"value": found.constants[one.name], **picked(one, "low high datasheet source")}
         for one in found.setup.machine.unknowns()
     }
     return {

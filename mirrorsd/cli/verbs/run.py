@@ -84,6 +84,7 @@ def run(
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.compare.numbers import schedule_entry
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
@@ -95,9 +96,9 @@ def run(
     say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-    schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
+    entry = schedule_entry(wanted)
     settings = {
-        "schedule": schedule_entry,
+        "schedule": entry,
         "target": pair.target,
         "exits": name_of(pair.exits) if wanted.uses_exit else None,
         "dtype": pair.dtype,
@@ -114,7 +115,7 @@ def run(
         answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
         rows = answers.to(asked) if out is None else answers.into(out, asked, settings, saved)
     summary = _summary(rows)
-    write_json({"schedule": schedule_entry, **summary, "prompts": rows}, json)
+    write_json({"schedule": entry, **summary, "prompts": rows}, json)
     say(_in_words(summary))
 
 

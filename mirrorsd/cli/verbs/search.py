@@ -17,12 +17,13 @@ from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.paired_ratio import Ratio
     from planner.plan import Plan
     from planner.search.search import SearchResult
 
 _MOST_REASONS = 5
 """Reasons for leaving schedules out that are printed."""
+
+_RATIO = "value low high outcome"
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -83,7 +84,7 @@ def search(
 
 
 def _result(found: Plan) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import candidate_numbers
+    from mirrorsd.compare.numbers import candidate_numbers, picked
     from planner.wording import schedule_names
 
     ranked, verdict = found.search.candidates, found.verdict
@@ -94,17 +95,13 @@ def _result(found: Plan) -> dict[str, Any]:
         "winner": candidates[ranked.index(found.search.winner)],
         **verdict.entry,
         "pays": verdict.pays,
-        "speedup": None if verdict.speedup is None else _ratio(verdict.speedup),
-        "lead": None if lead is None else {"over": lead.other, **_ratio(lead.ratio)},
+        "speedup": None if verdict.speedup is None else picked(verdict.speedup, _RATIO),
+        "lead": None if lead is None else {"over": lead.other, **picked(lead.ratio, _RATIO)},
         "prompts": _prompts(found),
         "break_evens": _break_evens(found),
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
     }
-
-
-def _ratio(ratio: Ratio) -> dict[str, Any]:
-    return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "outcome": ratio.outcome}
 
 
 def _prompts(found: Plan) -> dict[str, list[str]]:
@@ -118,17 +115,15 @@ def _prompts(found: Plan) -> dict[str, list[str]]:
 
 
 def _break_evens(found: Plan) -> list[dict[str, Any]]:
+    from mirrorsd.compare.numbers import picked
     from planner.what_if.mixed_record import whose_tokens
 
     return [
         {
             "kind": kind,
-            "quantity": sweep.quantity,
             "of": whose_tokens(found.record) if sweep.quantity == "acceptance" else "drafting",
-            "now": sweep.now,
-            "at": one.at,
-            "low": one.low,
-            "high": one.high,
+            **picked(sweep, "quantity now"),
+            **picked(one, "at low high"),
         }
         for sweep in found.sensitivity.sweeps
         for kind, one in sweep.break_evens.items()

@@ -46,7 +46,7 @@ def simulate(
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.compare.numbers import predicted_numbers
+    from mirrorsd.compare.numbers import predicted_numbers, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
@@ -65,7 +65,7 @@ def simulate(
         save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
         say(f"Wrote {escaped(trace)}")
     result = {
-        "schedule": wanted.model_dump(mode="json", exclude_defaults=True),
+        "schedule": schedule_entry(wanted),
         **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
@@ -102,11 +102,10 @@ def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, 
 
 
 def _in_words(prediction: Prediction, label: str | None, *, explain: bool) -> str:
-    from mirrorsd.cli.tables import interval
     from planner.verdict import fact
-    from planner.wording import PART, counted, milliseconds, percent, tokens_per_second
+    from planner.wording import PART, between, counted, milliseconds, percent, tokens_per_second
 
-    within = interval(prediction.tpot_s_low, prediction.tpot_s_high)
+    within = between(prediction.tpot_s_low, prediction.tpot_s_high)
     speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({within})"
     tokens = f"{counted(prediction.num_tokens, 'token')} in {counted(prediction.num_rounds, 'round')}"
     lines = [

@@ -210,10 +210,8 @@ def _show_card(card: Card, folder: Path) -> None:
     sections = list(card.sections())
     shown = [section for section in sections if len(section.header) <= _MOST_COLUMNS]
     for section in shown:
-        table = plain_table(escaped(section.title))
+        table = plain_table(escaped(section.title), tuple(map(escaped, section.header)))
         table.show_header = any(section.header)
-        for heading in section.header:
-            table.add_column(escaped(heading))
         for row in section.rows:
             table.add_row(*map(escaped, row))
         show("")

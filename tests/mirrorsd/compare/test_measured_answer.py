@@ -3,7 +3,8 @@ import json
 import pytest
 
 from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.runs import Measured
 from mirrorsd.json_text import json_text
 from planner.plan import make_plan

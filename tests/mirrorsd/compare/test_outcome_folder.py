@@ -14,7 +14,7 @@ from mirrorsd.cli.json_option import write_json
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, write_outcome
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.trace_file import save_traces
+from mirrorsd.compare.runs_file import save_traces
 from planner.plan import make_plan
 from planner.search.search import pick_demo_schedules
 from planner.search.space import SearchSpace

@@ -13,8 +13,7 @@ from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
-from mirrorsd.compare.runs_file import load_runs
-from mirrorsd.compare.trace_file import load_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
 

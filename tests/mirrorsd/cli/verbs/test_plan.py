@@ -59,19 +59,15 @@ def test_another_number_gives_another_answer_and_says_that_it_is_a_what_if():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("memory.bytes_per_s=+50%", r"plain decoding takes \S+ ms per token instead of \S+ ms; the best"),
-        (
-            "npu.memory_bytes_per_s=+10%",
-            r"plain .* as before; .* as before; the place that changes most is target on gpu, draft on npu",
-        ),
-        ("npu.int8_ops=+50%", "no schedule is predicted to be any faster or slower"),
-        ("memory.memory_bytes=1e13", "no schedule is predicted to be any faster or slower"),
+        ("memory.bytes_per_s=+50%", r"plain decoding \S+ ms per token instead of \S+ ms; speculation, "),
+        ("npu.memory_bytes_per_s=+10%", r"speculation, target on gpu, draft on npu \S+ ms per token instead of "),
+        ("npu.int8_ops=+50%", "no place is predicted to be any faster or slower"),
+        ("memory.memory_bytes=1e13", "no place is predicted to be any faster or slower"),
     ],
 )
 def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
     found = json.loads(run("--platform", "lunar-lake", "--set", setting, "--json").stdout)["what_if"]
     assert re.search(f"^What if {re.escape(setting)}: {said}", found)
-    assert found in " ".join(run("--platform", "lunar-lake", "--set", setting).stdout.split())
 
 
 def test_the_issues_own_what_if_moves_the_npu_and_nothing_else():
