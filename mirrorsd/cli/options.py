@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,6 +33,11 @@ class Dtype(StrEnum):
     INT4 = "int4"
 
 
+def optional(what: str, **settings: Any) -> Any:
+    """An option whose default is told by its help, `what`; `settings` are Typer's."""
+    return typer.Option(help=what, show_default=False, **settings)
+
+
 def example(command: str) -> str:
     """The last line of a verb's help."""
     return f"Example: [bold]{command}[/]"
@@ -48,67 +53,55 @@ TargetOption = Annotated[
 ]
 DrafterOption = Annotated[
     str | None,
-    typer.Option(
-        help="Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
+    optional(
+        "Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
         "(folder or hub id), or none. Default: the one that ships for the target.",
-        show_default=False,
         autocompletion=completion.drafters,
     ),
 ]
 ExitsOption = Annotated[
     str | None,
-    typer.Option(
-        help="Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
-        show_default=False,
+    optional(
+        "Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
         autocompletion=completion.drafters,
     ),
 ]
 HeadsOption = Annotated[
     str | None,
-    typer.Option(
-        help="Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
+    optional(
+        "Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
         "Default: all that ship for the target.",
-        show_default=False,
         autocompletion=completion.drafters,
     ),
 ]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
 DeviceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Device that computes, as `mirrorsd devices` names it, such as openvino:NPU, or cpu for torch. Default: "
-        "openvino:CPU where it knows the models' architectures.",
-        show_default=False,
+    optional(
+        "Device that computes, as `mirrorsd devices` names it, such as openvino:NPU, or cpu for torch. Default: "
+        "openvino:CPU where it knows the models' architectures."
     ),
 ]
 PromptsOption = Annotated[
     Path | None,
-    typer.Option(
-        help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
-        "1,500 tokens. Default: the short ones that ship.",
-        show_default=False,
+    optional(
+        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
+        "1,500 tokens. Default: the short ones that ship."
     ),
 ]
-PerCategoryOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Take only so many prompts of every kind of task.", show_default=False),
-]
+PerCategoryOption = Annotated[int | None, optional("Take only so many prompts of every kind of task.", min=1)]
 MaxNewTokensOption = Annotated[int, typer.Option(min=1, max=1 << 20, help="Most new tokens per prompt.")]
 MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Longest draft, in tokens per round.")]
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
 RecordOrNoneOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Acceptance record that `mirrorsd record` wrote; --acceptance assumes rates instead.", show_default=False
-    ),
+    Path | None, optional("Acceptance record that `mirrorsd record` wrote; --acceptance assumes rates instead.")
 ]
 AcceptanceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Acceptance to assume instead of a record: one rate for every drafted token (0.8), rates by position "
-        "(0.8,0.7,0.6), or a YAML file that also covers branches, trees and streams.",
-        show_default=False,
+    optional(
+        "Acceptance to assume instead of a record: one rate for every drafted token (0.8), rates by position "
+        "(0.8,0.7,0.6), or a YAML file that also covers branches, trees and streams."
     ),
 ]
 ShapeOption = Annotated[
@@ -132,6 +125,9 @@ ReplayedOption = Annotated[
         "--replayed-acceptance",
         help="Accept a record of other models than the profile's, such as a smaller pair's; the result says so.",
     ),
+]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Also say how sure the answer is, what it rests on and what would change it.")
 ]
 ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
 

@@ -18,7 +18,7 @@ from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.demo.busy import busy_meanwhile
+from mirrorsd.demo.busy import busy
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import NO_DRAFTER, Dtype, find_pair
 from mirrorsd.numeric_form import as_recorded
@@ -108,7 +108,7 @@ def validate(
         facts=outcome_facts(judged, profile, pair, max_new_tokens=record.max_new_tokens, used=used),
         dtype=pair.dtype,
         notes=profile.notes,
-        warning=busy_meanwhile(used),
+        warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,
     )

@@ -21,7 +21,7 @@ from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.demo.busy import busy_now, weak_answer
+from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
     most_telling,
@@ -128,7 +128,7 @@ class Demo:
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
         self._encoded = encode(self._prompts, settings.pair.target_folder)
         time.sleep(max(0.0, _FIRST_LOOK_S - self._stages.elapsed_s))
-        self.busy_now = busy_now(self._others.so_far())
+        self.busy_now = busy(self._others.so_far())
         self._notes: tuple[str, ...] = ()
 
     def run(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class Demo:
             facts=facts,
             dtype=pair.dtype,
             notes=self._notes,
-            warning=weak_answer(used),
+            warning=busy(used, f"the answer is {LESS_CERTAIN}; run it again when nothing else runs", is_over=True),
             sample=self._sample(judged),
             run_options=self._settings.run_options,
         )

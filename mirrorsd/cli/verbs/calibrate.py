@@ -9,9 +9,8 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -31,12 +30,11 @@ def calibrate(
     ] = False,
     minutes: Annotated[
         float | None,
-        typer.Option(
+        options.optional(
+            "Leave out repeats that do not fit in so many; everything is measured once in any case. "
+            "Without it 100 seconds with --quick, else no limit.",
             min=0.1,
             max=options.MOST_MINUTES,
-            help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
-            "Without it 100 seconds with --quick, else no limit.",
-            show_default=False,
         ),
     ] = None,
     prompts: options.PromptsOption = None,
@@ -51,10 +49,9 @@ def calibrate(
     device: options.DeviceOption = None,
     lanes: Annotated[
         str | None,
-        typer.Option(
-            help="Lanes to measure in place of all of one device's, separated by commas, such as "
-            "openvino:CPU@0,openvino:CPU@1.",
-            show_default=False,
+        options.optional(
+            "Lanes to measure in place of all of one device's, separated by commas, such as "
+            "openvino:CPU@0,openvino:CPU@1."
         ),
     ] = None,
     json: JsonOption = None,

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
+from mirrorsd.cli.console import say, show, show_paragraphs, show_verdict
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -41,20 +39,18 @@ def plan(
     platform: options.PlatformOption,
     acceptance: Annotated[
         str | None,
-        typer.Option(
-            help="How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
-            "or a record (.npz). Without it public measurements of another pair are assumed.",
-            show_default=False,
+        options.optional(
+            "How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
+            "or a record (.npz). Without it public measurements of another pair are assumed."
         ),
     ] = None,
     context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
     new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
     weights: Annotated[
-        Weights | None,
-        typer.Option(help="Weights of the target; int4 where devices share one memory, else bf16.", show_default=False),
+        Weights | None, options.optional("Weights of the target; int4 where devices share one memory, else bf16.")
     ] = None,
     draft_weights: Annotated[
-        Weights | None, typer.Option(help="Weights of the draft; without it as the target's.", show_default=False)
+        Weights | None, options.optional("Weights of the draft; without it as the target's.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -76,10 +72,7 @@ def plan(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
-    ] = None,
+    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     trained_exits: Annotated[
         bool,
         typer.Option("--trained-exits", help="Recommend early exits too: take them as trained for this target."),
@@ -88,7 +81,7 @@ def plan(
         bool,
         typer.Option("--replayed-acceptance", help="Replay a record of other models than these; the result says so."),
     ] = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""

@@ -11,9 +11,8 @@ import typer
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def record(
     temperature: Annotated[float, typer.Option(min=0, help="Sample the target's texts at it; 0 is greedy.")] = 0.0,
     texts: Annotated[int, typer.Option(min=1, help="Sampled texts of every prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first sampled text; the others have the next ones.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
+    threads: Annotated[int | None, options.optional("Threads to compute with.", min=1)] = None,
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""

@@ -9,8 +9,7 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 from mirrorsd.cli.verbs.plan import Weights
 
 if TYPE_CHECKING:
@@ -40,28 +39,15 @@ def reproduce(
     ] = True,
     constants: Annotated[
         str | None,
-        typer.Option(
-            help="With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
-            "fitted to this platform before, if any.",
-            show_default=False,
+        options.optional(
+            "With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
+            "fitted to this platform before, if any."
         ),
     ] = None,
-    save_constants: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the fitted constants in this YAML.", show_default=False, callback=file_that_can_be_written
-        ),
-    ] = None,
-    target_lane: Annotated[
-        str | None, typer.Option(help="Lane of the target; without it the GPUs.", show_default=False)
-    ] = None,
-    draft_lane: Annotated[
-        str | None, typer.Option(help="Lane of the draft; without it the NPUs.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
-    ] = None,
+    save_constants: Annotated[Path | None, output("Keep the fitted constants in this YAML.")] = None,
+    target_lane: Annotated[str | None, options.optional("Lane of the target; without it the GPUs.")] = None,
+    draft_lane: Annotated[str | None, options.optional("Lane of the draft; without it the NPUs.")] = None,
+    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, show
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,22 +29,14 @@ def search(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the fastest schedule here, as YAML.", show_default=False, callback=file_that_can_be_written
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("Write the fastest schedule here, as YAML.")] = None,
     space: Annotated[
         Path | None,
-        typer.Option(
-            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
-            show_default=False,
-        ),
+        options.optional("YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     replayed_acceptance: options.ReplayedOption = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""

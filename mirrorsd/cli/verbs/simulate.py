@@ -6,14 +6,9 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, show
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -28,19 +23,12 @@ def simulate(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a Chrome trace for Perfetto here; .gz compresses it.",
-            show_default=False,
-            callback=file_that_can_be_written,
-        ),
-    ] = None,
+    trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+        int | None, options.optional("Cut every text there; without it, as recorded.", min=1)
     ] = None,
     replayed_acceptance: options.ReplayedOption = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorsd.cli.extras import RUN, missing_package
+from mirrorsd.cli.app import RUN, missing_package
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "benchmarks" / "results" / "demos" / "1"

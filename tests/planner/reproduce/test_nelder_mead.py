@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reproduce.nelder_mead import minimize
+from planner.reproduce.fitted_table import minimize
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=4))
