@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from decoding.record import AcceptanceRecord
-from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
-from planner.upper_bound import most_speedup
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
 from planner.what_if.break_even import BreakEven
 from planner.what_if.mixed_record import whose_tokens
@@ -49,9 +47,7 @@ class Judged:
         return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
 
 
-def judge(
-    judged: Judged, profile: Profile, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity
-) -> SpeculationVerdict:
+def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity) -> SpeculationVerdict:
     """Return the verdict on a search; `record` holds the prompts to judge on."""
     result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
@@ -76,7 +72,6 @@ def judge(
             "Tokens per second if one part were 10 % faster": [
                 f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items()
             ],
-            "At most, with a perfect draft, times plain decoding": list(_ceilings(result, profile, record)),
         },
     )
 
@@ -143,16 +138,6 @@ def _e2e_s(candidate: Candidate, num_tokens: int) -> float:
     time_s = candidate.prediction.e2e_at(num_tokens)
     assert time_s is not None
     return time_s
-
-
-def _ceilings(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Iterator[str]:
-    """Bound the best drafting schedule and the best mirror schedule."""
-    plain = result.best(kind="plain")
-    asked = (result.best_drafting(), result.best(kind="mirror"))
-    for name, one in {_name(one): one for one in asked if one is not None}.items():
-        if plain is not None:
-            bound = most_speedup(one.schedule, profile, plain.tpot_s, float(record.contexts.start))
-            yield f'"{name}" {factor(bound)}'
 
 
 def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:

@@ -27,7 +27,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
         {
             **candidate_numbers(comparison.schedule, result.candidate),
             "measured": {
-                **measured_numbers(result.measured[0]),
+                **measured_numbers(result.measured),
                 "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor,
             },
             "ttft": ttft_entry(result),
@@ -70,7 +70,7 @@ def outcome_facts(
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
     """Mean time to the first token in both worlds, and predicted over measured less one; None if one has no prefill."""
-    predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured[0])
+    predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured)
     if predicted_s is None or measured_s is None:
         return None
     return {"predicted_s": predicted_s, "measured_s": measured_s, "error": predicted_s / measured_s - 1}

@@ -121,7 +121,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     save_traces(judged.measured.traces, folder / _TRACES)
     save_runs(judged.measured, folder / _RUNS)
     for place, (result, name_of_it) in enumerate(zip(judged.results, judged.names, strict=True), 1):
-        worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
+        worlds = {"simulated": result.simulated[0], "measured": result.measured[0]}
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)

@@ -9,11 +9,11 @@ from math import hypot
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
+from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
-from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import schedules_on
 from planner.upper_bound import most_speedup
 from planner.wording import counted, factor
@@ -166,3 +166,43 @@ def _priced(
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,
     )
+
+
+def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
+    """Power times the time that devices compute, and idle power (where it is known) for the rest.
+
+    Devices of one package draw its power together, as long as any of them computes. None where a sheet gives no power.
+    """
+    target_s = prediction.target_busy_s
+    draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
+    busy: dict[str, float] = dict.fromkeys(platform.members(pair.target), target_s)
+    for member in platform.members(pair.draft):
+        # what one device does for both at once is power of one device
+        busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s
+    joules, packages = 0.0, dict[str, tuple[float, float]]()
+    for member, busy_s in busy.items():
+        sheet = platform.device(member)
+        if sheet.power_w is None:
+            return None
+        if sheet.power_of == "package":
+            memory, _ = platform.pool_of(member)
+            watts, _ = packages.get(memory, (0.0, 0.0))
+            packages[memory] = max(watts, sheet.power_w.value), target_s + prediction.exposed_draft_s
+            continue
+        idle_w = 0.0 if sheet.idle_power_w is None else sheet.idle_power_w.value
+        joules += sheet.power_w.value * busy_s + idle_w * max(0.0, prediction.decode_s - busy_s)
+    joules += sum(watts * min(busy_s, prediction.decode_s) for watts, busy_s in packages.values())
+    return joules / prediction.num_tokens
+
+
+def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
+    """Rent, or the purchase over its write-off, of the whole machine or of the devices that are used; power is extra.
+
+    None where nobody says what it costs.
+    """
+    members = {*platform.members(pair.target), *platform.members(pair.draft)}
+    prices = [platform.device(member).usd_per_hour for member in members]
+    if platform.usd_per_hour is not None:
+        prices = [platform.usd_per_hour]
+    known = [price for price in prices if price is not None]
+    return sum(known) / 3600 * prediction.tpot_s * 1e6 if len(known) == len(prices) else None

@@ -30,10 +30,8 @@ def results_heading(data: ReportData) -> str:
     """Return the finding of the table."""
     if not data.errors:
         return "What is predicted"
-    sizes = sorted(abs(error) for error in data.errors)
-    if len(sizes) == 1:
-        return f"The prediction is off by {error_percent(sizes[0])}"
-    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(sizes[-1])} at most"
+    sizes = [abs(error) for error in data.errors]
+    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
 
 
 def facts(data: ReportData) -> list[tuple[str, str]]:
@@ -60,10 +58,6 @@ def notes(data: ReportData) -> Iterator[str]:
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
         f"{record.dtype}."
     )
-    num_repeats = sorted({len(result.measured) for result in data.results if result.measured})
-    if num_repeats and num_repeats[-1] > 1:
-        runs = " to ".join(dict.fromkeys(map(str, (num_repeats[0], num_repeats[-1]))))
-        yield f"Each schedule was run {runs} times; the measured value is the median, the range is from best to worst."
     not_run = sum(not result.measured for result in data.results)
     if not_run:
         yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
@@ -75,9 +69,6 @@ def notes(data: ReportData) -> Iterator[str]:
 def _lane(lane: LaneProfile) -> str:
     cores = f" on cores {listing(list(map(str, lane.cores)))}" if lane.cores else ""
     parts = [f"{lane.device}{cores}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
-    if lane.anchor is not None:
-        time, error = milliseconds(lane.anchor.seconds), percent(lane.anchor.relative_error)
-        parts.append(f"anchor {time} ±{error} after {counted(lane.anchor.context, 'token')}")
     parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
     return "; ".join(parts)
 

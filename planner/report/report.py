@@ -51,7 +51,6 @@ def render_report(data: ReportData) -> str:
         has_measured=bool(data.errors),
         has_anchors=bool(data.errors_at_anchor),
         has_speedups=any(result.speedup for result in data.results),
-        has_repeats=any(len(result.measured) > 1 for result in data.results),
         num_candidates=f"{len(data.plan.search.candidates):,}",
         profile_error=percent(data.plan.profile.relative_error),
         **_answer(data),

@@ -28,15 +28,23 @@ ASSUMED: Final = (
 
 def sentences(found: Reproduction, origin: str = "") -> Iterator[str]:
     """Yield the lines of a reproduction, the answer first; `origin` says where the constants are from."""
-    yield from fact("Mean |error| of predicted Mirror-SD", tuple(_errors(found)))
-    yield from fact("Mean speed-up over plain decoding", tuple(_arms(found)))
-    yield from fact("Fit", tuple(_cautions(found, origin)))
-    yield from fact(
-        f"Plain decoding takes {milliseconds(found.arms.plain_s)} per token by these constants. Assumed", ASSUMED
-    )
-    own = own_steps(found)
-    arms = f"{ARM_NAMES[1]} {factor(own.in_turn)}", f"{ARM_NAMES[3]} {factor(own.mirror)}"
-    yield from fact(f"Step by step as this product's drafts do, guesses right at a rate of {own.rate:.2f}", arms)
+    own, means = own_steps(found), list(found.mean_arms)
+    arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
+    facts = {
+        "Mean |error| of predicted Mirror-SD": _errors(found),
+        "Mean speed-up over plain decoding": [
+            *arms,
+            f"{'in' if means == sorted(means) else 'not in'} the order of the paper's ablations",
+        ],
+        "Fit": _cautions(found, origin),
+        f"Plain decoding takes {milliseconds(found.arms.plain_s)} per token by these constants. Assumed": ASSUMED,
+        f"Step by step as this product's drafts do, guesses right at a rate of {own.rate:.2f}": [
+            f"{ARM_NAMES[1]} {factor(own.in_turn)}",
+            f"{ARM_NAMES[3]} {factor(own.mirror)}",
+        ],
+    }
+    for label, items in facts.items():
+        yield from fact(label, items)
 
 
 def signed(error: float | None) -> str:
@@ -73,12 +81,6 @@ def _errors(found: Reproduction) -> Iterator[str]:
     if leads:
         predicted, published = map(fmean, zip(*leads, strict=True))
         yield f"mean lead over the published EAGLE-3 {factor(predicted)} predicted, {factor(published)} published"
-
-
-def _arms(found: Reproduction) -> Iterator[str]:
-    means = list(found.mean_arms)
-    yield from (f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True))
-    yield f"{'in' if means == sorted(means) else 'not in'} the order of the paper's ablations"
 
 
 def _cautions(found: Reproduction, origin: str) -> Iterator[str]:

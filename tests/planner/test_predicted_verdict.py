@@ -97,7 +97,7 @@ def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_e
         ratio = times[other] / times[one]
         return Ratio(value=ratio, num_pairs=8, machine_error=machine_error, prompts_error=prompts_error)
 
-    verdict = judge(plan.judged, plan.profile, plan.record, compare, plan.sensitivity)
+    verdict = judge(plan.judged, plan.record, compare, plan.sensitivity)
     assert verdict.pays == "cannot_tell"
     assert re.match(said, verdict.next_step[0])
     assert {claim.outcome for claim in verdict.others} == {"cannot tell"}

@@ -99,6 +99,7 @@ def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
 
 
 def _in_words(profile: Profile, out: Path) -> str:
+    from planner.report.table import named_tables
     from planner.wording import milliseconds, percent, seconds
 
     lines = [
@@ -107,14 +108,8 @@ def _in_words(profile: Profile, out: Path) -> str:
     ]
     for lane in profile.lanes:
         context = lane.layer.contexts[0] if lane.layer is not None else 0
-        parts = [("layer", lane.layer), ("output head", lane.lm_head), ("draft step", lane.draft_step)]
-        parts.append(("streams of the draft", lane.draft_streams))
-        parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
-        parts += [(f"streams of {name}", table) for name, table in lane.streams.items()]
-        parts_ms = [
-            f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in parts if table is not None
-        ]
-        lines.append(f"{escaped(lane.name)}: {', '.join(parts_ms)} for one row")
+        parts = [f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in named_tables(lane)]
+        lines.append(f"{escaped(lane.name)}: {', '.join(parts)} for the fewest rows")
     for pair in profile.contention:
         sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
         lines.append(f"both at once: {escaped(', '.join(sides))}")

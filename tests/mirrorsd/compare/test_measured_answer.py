@@ -21,7 +21,9 @@ PACES = [1.0, 1.5, 0.8, 1.2]
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(SearchSpace(), machine(), acceptance_record(num_prompts=4, num_tokens=24))
+    return make_plan(
+        SearchSpace(windows=(2, 3), uneven_roots=()), machine(), acceptance_record(num_prompts=4, num_tokens=24)
+    )
 
 
 def judged(plan, slower, num_prompts=4):

@@ -186,6 +186,6 @@ def test_a_damaged_result_is_refused(outcome, changes, complaint):
 
 def test_traces_of_other_schedules_are_refused(outcome):
     write_outcome(outcome, Path("out"), "result.json")
-    save_traces([outcome.judged.results[0].measured[0]], Path("out/traces.json.gz"))
+    save_traces([outcome.judged.results[0].measured], Path("out/traces.json.gz"))
     with pytest.raises(TraceError, match=r"traces\.json\.gz: not traces of \d+ schedules over prompts of"):
         read_report_data(Path("out/result.json"))

@@ -32,7 +32,7 @@ def looping(record, names):
 
 
 def judged(record):
-    plan = make_plan(SearchSpace(), machine(), record)
+    plan = make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), record)
     ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
     measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
     return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan)
@@ -64,21 +64,26 @@ def test_no_ratio_is_left_where_all_texts_do(record):
 
 def test_a_prediction_that_rests_on_them_says_so(record):
     names = {prompt.name for prompt in judging_part(record).prompts[:1]}
-    plan = make_plan(SearchSpace(), machine(), looping(record, names))
+    plan = make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), looping(record, names))
     said = predicted_on_repeating(plan)
     assert said is not None
     assert said in plan.verdict.warnings
     assert "without them drafting has " in said
-    assert predicted_on_repeating(make_plan(SearchSpace(), machine(), looping(record, set()))) is None
+    assert (
+        predicted_on_repeating(
+            make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), looping(record, set()))
+        )
+        is None
+    )
 
 
 def test_times_to_the_first_token_are_compared(record):
     runs = judged(record)
     assert ttft_entry(runs.results[0]) is None, "nobody measured what reading a prompt takes"
     result = runs.results[0]
-    traces = tuple(replace(trace, prefill_s=0.1) for trace in result.measured[0])
+    traces = tuple(replace(trace, prefill_s=0.1) for trace in result.measured)
     candidate = replace(result.candidate, prediction=replace(result.candidate.prediction, ttft_s=0.241))
-    entry = ttft_entry(replace(result, measured=(traces,), candidate=candidate))
+    entry = ttft_entry(replace(result, measured=traces, candidate=candidate))
     assert entry["predicted_s"] == 0.241
     assert entry["measured_s"] > 0.1
     assert entry["error"] == pytest.approx(0.241 / entry["measured_s"] - 1)

@@ -49,12 +49,6 @@ def test_streams_that_are_given_are_ranked_like_everything_else():
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in found.ranking)
 
 
-def test_streams_never_right_are_no_arms_gain():
-    arms = four_arms(plan_platform(question(given=Bernoulli(0.6, stream_rates=(0.0, 0.0)))))
-    assert arms[1].tpot_s >= arms[0].tpot_s
-    assert arms[3].tpot_s >= arms[2].tpot_s
-
-
 def test_the_page_names_the_arms_and_what_their_streams_stand_on(plan):
     page = render_page(plan)
     for arm in four_arms(plan):

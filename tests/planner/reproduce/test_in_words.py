@@ -38,11 +38,6 @@ def test_what_no_acceptance_gives_is_said(setup, machine):
     assert "lead over" not in text
 
 
-def test_another_order_of_the_arms_is_said(table, setup, machine):
-    rare = machine.datasheet() | {"exit_coverage": 0.3, "handover_s": 4e-4}
-    assert "not in the order" in words(predict_table(table, setup, rare))
-
-
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [

@@ -88,10 +88,6 @@ def test_best_is_the_minimum_of_its_kind(result, wanted):
     assert result.best(**wanted).tpot_s == min(fitting)
 
 
-def test_there_is_no_best_of_a_missing_kind(result):
-    assert result.best(method="mirror", placement="pooled") is None
-
-
 def test_ties_go_to_what_was_enumerated_first(profile, record):
     schedules = survey(SMALL.model_copy(update={"methods": ("autoregressive",)}), profile, record).schedules
     lanes = [candidate.schedule.target_lane for candidate in rank(schedules, profile, record).candidates]
@@ -155,8 +151,3 @@ def test_demo_schedules_are_filled_up_where_kinds_are_missing(profile, record):
     result = search(space, profile, record)
     picked = pick_demo_schedules(result)
     assert len(picked) == len({candidate.schedule for candidate in picked}) == min(8, len(result.candidates))
-
-
-def test_fewer_candidates_than_wanted_are_all_picked(profile, record):
-    result = search(SearchSpace(methods=("autoregressive",)), profile, record)
-    assert sorted(c.tpot_s for c in pick_demo_schedules(result)) == [c.tpot_s for c in result.candidates]
