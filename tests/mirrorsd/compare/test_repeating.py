@@ -16,6 +16,7 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="both")
 DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
 
@@ -32,7 +33,7 @@ def looping(record, names):
 
 
 def judged(record):
-    plan = make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), record)
+    plan = make_plan(SPACE, machine(), record)
     ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
     measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
     return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan)
@@ -64,17 +65,12 @@ def test_no_ratio_is_left_where_all_texts_do(record):
 
 def test_a_prediction_that_rests_on_them_says_so(record):
     names = {prompt.name for prompt in judging_part(record).prompts[:1]}
-    plan = make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), looping(record, names))
+    plan = make_plan(SPACE, machine(), looping(record, names))
     said = predicted_on_repeating(plan)
     assert said is not None
     assert said in plan.verdict.warnings
     assert "without them drafting has " in said
-    assert (
-        predicted_on_repeating(
-            make_plan(SearchSpace(windows=(2, 3), uneven_roots=()), machine(), looping(record, set()))
-        )
-        is None
-    )
+    assert predicted_on_repeating(make_plan(SPACE, machine(), looping(record, set()))) is None
 
 
 def test_times_to_the_first_token_are_compared(record):

@@ -1,3 +1,5 @@
+import pytest
+
 from calibrate.validate import Comparison, Divergence
 from decoding.trace import Round
 from mirrorsd.compare.rounds import is_unexplained, rounds_in_words
@@ -43,10 +45,12 @@ def test_what_is_far_apart_or_exact_is_not_explained_by_rounding():
         assert text.endswith(f"two best logits are {margin:.3f} apart there.")
 
 
-def test_the_targets_margin_is_not_blamed_where_the_draft_decided():
-    text = rounds_in_words([compared("b", divergence(by="draft", margin=None))], "bfloat16")
-    assert text.endswith(" It was decided by the draft.")
-    assert "logits" not in text
+@pytest.mark.parametrize("by", ["draft", "lost lane"])
+def test_the_targets_margin_is_not_blamed_where_another_decided(by):
+    chain = compared("b", divergence(by=by, margin=None))
+    text = rounds_in_words([chain], "bfloat16", is_row_invariant=by == "lost lane")
+    assert text.endswith(f" It was decided by the {by}.")
+    assert is_unexplained(chain) == (by == "draft")
 
 
 def test_a_chain_that_leaves_the_rounds_where_rows_are_invariant_is_an_alarm():
@@ -63,10 +67,3 @@ def test_trees_are_counted_apart_with_their_reason_and_are_no_alarm():
     assert text.endswith("apart there, which bfloat16 rounds otherwise among other rows.")
     assert ALARM not in text
     assert not is_unexplained(tree)
-
-
-def test_a_lost_lane_is_no_alarm():
-    chain = compared("b", divergence(by="lost lane", margin=None))
-    text = rounds_in_words([chain], "bfloat16", is_row_invariant=True)
-    assert text.endswith(" It was decided by the lost lane.")
-    assert not is_unexplained(chain)
