@@ -41,7 +41,6 @@ from planner.search.space import SearchSpace
 _TRACES: Final = "traces.json.gz"
 _RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
-_SAMPLE: Final = ("prompt", "answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +157,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,
-        "sample": None if outcome.sample is None else dict(zip(_SAMPLE, outcome.sample, strict=True)),
+        "sample": outcome.sample and {"prompt": outcome.sample[0], "answer": outcome.sample[1]},
         "command": data.command,
         "report": str(folder / REPORT),
         "title": outcome.title,

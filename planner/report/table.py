@@ -97,7 +97,7 @@ def used_parts(rows: list[TimeRow]) -> list[Key]:
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
     """Every measured part of every lane, its anchor first, cell by cell; times are those at the shortest context."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for lane in profile.lanes:
         if lane.anchor is not None:
             time, error = milliseconds(lane.anchor.seconds), f"±{percent(lane.anchor.relative_error)}"

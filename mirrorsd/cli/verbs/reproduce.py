@@ -56,12 +56,11 @@ def reproduce(
     from hwprofiles.platform import load_platform
     from planner.reproduce import stored_constants
     from planner.reproduce.fitted_table import fit as fit_to
-    from planner.reproduce.in_words import sentences
     from planner.reproduce.machine import Machine
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Setup
-    from planner.reproduce.table_page import write_page
+    from planner.reproduce.table_page import sentences, write_page
     from sim.derived.roofline import StoredModel
 
     if fit and constants is not None:
@@ -94,7 +93,7 @@ def reproduce(
 def _cells(found: Reproduction) -> Any:
     """Every cell with the four arms."""
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.in_words import signed
+    from planner.reproduce.table_page import signed
 
     title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
     numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
@@ -118,7 +117,7 @@ def _times(value: float | None) -> str:
 
 def _constants(found: Reproduction, origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.in_words import amount
+    from planner.reproduce.table_page import amount
 
     table = plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"))
     for one in found.setup.machine.unknowns():

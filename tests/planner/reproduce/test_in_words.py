@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reproduce.in_words import amount, at_bounds, sentences
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
+from planner.reproduce.table_page import amount, at_bounds, sentences
 
 
 def words(found):

@@ -55,12 +55,6 @@ def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
     assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
 
 
-def test_of_few_prompts_all_serve_for_all(profile):
-    result = search(SMALL, profile, acceptance_record(num_prompts=3))
-    assert result.halves is None
-    assert result.winner is result.candidates[0]
-
-
 def test_a_wider_space_never_finds_less(result, profile, record):
     wider = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "exit_top_k": (1, 2, 4)})
     assert search(wider, profile, record).candidates[0].tpot_s <= result.candidates[0].tpot_s
