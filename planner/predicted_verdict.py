@@ -148,13 +148,12 @@ def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[
 
 
 def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
-    within = found.low < found.high
     if sweep.quantity == "acceptance":
-        ends = f" ({percent(found.low)} to {percent(found.high)})" if within else ""
+        ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
         num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
         others = ", and all other drafted tokens by the same share" if num_drafters > 1 else ""
         return f"{percent(found.at)}{ends} of {whose_tokens(record)} were accepted, not {percent(sweep.now)}{others}"
     is_faster = found.at > 1
     at, *limits = (value if is_faster else 1 / value for value in (found.at, found.low, found.high))
-    ends = f" ({factor(min(limits))} to {factor(max(limits))})" if within else ""
+    ends = f" ({factor(min(limits))} to {factor(max(limits))})" if found.low < found.high else ""
     return f"drafting were {factor(at)}{ends} {'faster' if is_faster else 'slower'}"

@@ -1,6 +1,6 @@
 """A verdict: what a table of schedules tells, as data, and the few lines that are made from it.
 
-Five templates: `headline`, `fact`, `claims_by_outcome`, `would_tell` and `times`. They are filled from a verdict's
+Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. They are filled from a verdict's
 own fields, and it cannot hold an answer that its own ratio contradicts.
 """
 
@@ -25,11 +25,6 @@ _ANSWER: Final[Mapping[Pays, str]] = {
     "yes": "Yes, speculation pays here",
     "no": "No, speculation does not pay here",
     "cannot_tell": "Cannot tell whether speculation pays here",
-}
-_ORDERS: Final[Mapping[Outcome, str]] = {
-    "faster": "faster than",
-    "slower": "slower than",
-    "cannot tell": "not told apart from (and what would tell)",
 }
 
 
@@ -110,8 +105,8 @@ class SpeculationVerdict:
     @property
     def explained(self) -> tuple[str, ...]:
         """All that stands behind the three lines."""
-        of_rows = {f'"{self.recommended}" is {label}': items for label, items in claims_by_outcome(self.others).items()}
-        return tuple(line for label, items in (of_rows | dict(self.facts)).items() for line in fact(label, items))
+        facts = {f'Speed of "{self.recommended}" over that of': rivals(self.others)} | dict(self.facts)
+        return tuple(line for label, items in facts.items() for line in fact(label, items))
 
     @property
     def text(self) -> str:
@@ -134,13 +129,10 @@ def fact(label: str, items: Iterable[str]) -> Iterator[str]:
         yield f"{label}: {found}."
 
 
-def claims_by_outcome(claims: Sequence[Claim]) -> dict[str, list[str]]:
-    """Sort the rivals of one schedule by what is known of them, each with its ratio."""
-    found: dict[str, list[str]] = {order: [] for order in _ORDERS.values()}
-    for claim in claims:
-        doubt = f", {would_tell(claim.ratio)}" if claim.outcome == "cannot tell" else ""
-        found[_ORDERS[claim.outcome]].append(f'"{claim.other}" {times(claim.ratio)}{doubt}')
-    return found
+def rivals(claims: Sequence[Claim]) -> list[str]:
+    """Set each rival of one schedule beside it; where nothing tells which is faster, with what would."""
+    doubts = [f", {would_tell(one.ratio)} would tell" * (one.outcome == "cannot tell") for one in claims]
+    return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
 def would_tell(ratio: Ratio) -> str:

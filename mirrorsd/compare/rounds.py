@@ -17,10 +17,7 @@ ALARM: Final = "This should not happen: on this machine a row's result does not 
 def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_invariant: bool | None = None) -> str:
     """Count the sequences that left the simulated rounds, chains and trees apart, and show the first of either.
 
-    Args:
-        comparisons: of all schedules.
-        dtype: of the runs.
-        is_row_invariant: whether a row's result does not depend on others computed with it; None if not known.
+    `is_row_invariant` is whether a row's result does not depend on others computed with it; None if not known.
     """
     if all(one.same_rounds for one in comparisons):
         num_texts = sum(one.num_prompts for one in comparisons)

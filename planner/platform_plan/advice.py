@@ -125,13 +125,6 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             f"({times(plan.compared(best))} the speed of plain decoding): no such exits of {shapes[0].name} are known. "
             "--trained-exits takes them as there."
         )
-    yield from _other_formats(plan)
-    if is_taken_for_granted(*shapes):
-        yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
-
-
-def _other_formats(plan: PlatformPlan) -> Iterator[str]:
-    """Warn of lanes of the ranking whose sheets name the types of weights that they run, and not the model's."""
     question = plan.question
     used = dict.fromkeys(
         held
@@ -142,6 +135,8 @@ def _other_formats(plan: PlatformPlan) -> Iterator[str]:
         formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
         if formats and not {weights, _AS_WIDE.get(weights, weights)} & set(formats):
             yield f"By its sheet {lane} runs weights in {' or '.join(formats)}; it is predicted as if it ran {weights}."
+    if is_taken_for_granted(*shapes):
+        yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:
