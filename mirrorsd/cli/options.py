@@ -1,14 +1,13 @@
-"""Options that several verbs share, each written once."""
+"""Options that several verbs share, each written once, and what the shell completes; nothing here loads a model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-
-from mirrorsd.cli import completion
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
@@ -38,6 +37,37 @@ def optional(what: str, **settings: Any) -> Any:
     return typer.Option(help=what, show_default=False, **settings)
 
 
+def shape_names(incomplete: str) -> list[str]:
+    """Return the shipped model shapes that begin so."""
+    from hwprofiles.model_shape import shipped_models
+
+    return _beginning(incomplete, shipped_models())
+
+
+def platform_names(incomplete: str) -> list[str]:
+    """Return the shipped platforms that begin so."""
+    from hwprofiles.sheets import shipped_names
+
+    return _beginning(incomplete, shipped_names("platform"))
+
+
+def target_names(incomplete: str) -> list[str]:
+    """Return the embedded model, and the shipped shapes as models with random weights."""
+    return _beginning(incomplete, (DEFAULT_TARGET, *(f"shape:{name}" for name in shape_names(""))))
+
+
+def drafter_names(incomplete: str) -> list[str]:
+    """Return the draft models, heads and exit adapters that ship; after a comma the next one of a list."""
+    from runtime.drafters.shipped import shipped_names
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(last, (*shipped_names(), "none"))]
+
+
+def _beginning(incomplete: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def example(command: str) -> str:
     """The last line of a verb's help."""
     return f"Example: [bold]{command}[/]"
@@ -48,7 +78,7 @@ TargetOption = Annotated[
     typer.Option(
         help="Target model: the embedded model's name, a Hugging Face folder or hub id (owner/model), or shape:NAME "
         "for random weights, where NAME is a shipped shape or a config.json.",
-        autocompletion=completion.targets,
+        autocompletion=target_names,
     ),
 ]
 DrafterOption = Annotated[
@@ -56,14 +86,14 @@ DrafterOption = Annotated[
     optional(
         "Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
         "(folder or hub id), or none. Default: the one that ships for the target.",
-        autocompletion=completion.drafters,
+        autocompletion=drafter_names,
     ),
 ]
 ExitsOption = Annotated[
     str | None,
     optional(
         "Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
-        autocompletion=completion.drafters,
+        autocompletion=drafter_names,
     ),
 ]
 HeadsOption = Annotated[
@@ -71,7 +101,7 @@ HeadsOption = Annotated[
     optional(
         "Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
         "Default: all that ship for the target.",
-        autocompletion=completion.drafters,
+        autocompletion=drafter_names,
     ),
 ]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
@@ -108,16 +138,16 @@ ShapeOption = Annotated[
     str,
     typer.Option(
         help="Target model: a shipped shape, or a Hugging Face config.json or its folder.",
-        autocompletion=completion.shapes,
+        autocompletion=shape_names,
     ),
 ]
 DraftShapeOption = Annotated[
     str,
-    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=completion.shapes),
+    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
 ]
 PlatformOption = Annotated[
     str,
-    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=completion.platforms),
+    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=platform_names),
 ]
 ReplayedOption = Annotated[
     bool,

@@ -74,94 +74,67 @@ def judged(*schedules, **more):
     return verdict
 
 
-ODD = (1.9, 0.6, 1.6, 0.5, 0.8, 0.6)
+NOISE = {
+    "": QUIET,
+    "noisy": NOISY,
+    "otherwise noisy": NOISY[::-1],
+    "very noisy": (1.9, 0.6, 1.6, 0.5, 0.8, 0.6),
+    "once": (1.0,),
+    "cut short": QUIET[:5],
+}
+
+
+def ran_as(text):
+    """Schedules such as `plain 1.0, tree 0.8 predicted 0.5 noisy`."""
+    for part in text.split(", "):
+        name, time, predicted, noise = re.fullmatch(r"(\D+) ([\d.]+)(?: predicted ([\d.]+))? ?(.*)", part).groups()
+        yield ran(name, float(time), predicted_s=predicted and float(predicted), noise=NOISE[noise])
+
+
 CASES = {
-    "runs agree with the prediction": (
-        (ran("plain", 1.0), ran("tree", 0.75)),
+    "plain 1.0, tree 0.75": (
         ("yes", "tree"),
         r'6 prompts \("tree" next to "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest',
     ),
-    "prediction says yes and runs say no": (
-        (ran("plain", 1.0), ran("tree", 1.2, predicted_s=0.8)),
-        ("no", "plain"),
-        "predicted 1.25×, outside the measured interval",
-    ),
-    "runs cannot tell: of what cannot be told apart the simplest kind": (
-        (ran("plain", 1.0), ran("tree", 0.95, noise=NOISY)),
+    "plain 1.0, tree 1.2 predicted 0.8": (("no", "plain"), "predicted 1.25×, outside the measured interval"),
+    "plain 1.0, tree 0.95 noisy": (
         ("cannot_tell", "plain"),
         r'about \d+ prompts like these would tell; until then use "plain": of the simplest kind that nothing',
     ),
-    "one prompt": (
-        (ran("plain", 1.0, noise=(1.0,)), ran("tree", 0.5, noise=(1.0,))),
-        ("cannot_tell", "plain"),
-        "more than one prompt would tell; until then use ",
-    ),
-    "the one predicted fastest yields to one that was faster": (
-        (ran("plain", 1.0), ran("tree", 0.8, predicted_s=0.5), ran("synchronous", 0.7)),
-        ("yes", "synchronous"),
-        "here: 1.25× ",
-    ),
-    "a plain schedule is faster than all that draft": (
-        (ran("plain", 1.0, predicted_s=0.8), ran("plain split", 0.7), ran("tree", 0.75, predicted_s=0.6)),
+    "plain 1.0 once, tree 0.5 once": (("cannot_tell", "plain"), "more than one prompt would tell; until then use "),
+    "plain 1.0, tree 0.8 predicted 0.5, synchronous 0.7": (("yes", "synchronous"), "here: 1.25× "),
+    "plain 1.0 predicted 0.8, plain split 0.7, tree 0.75 predicted 0.6": (
         ("no", "plain split"),
         r'\("tree" next to "plain split"\)',
     ),
-    "faster than one plain schedule and not told from the other": (
-        (
-            ran("plain", 1.0, predicted_s=0.8),
-            ran("plain split", 0.76, predicted_s=0.9, noise=NOISY),
-            ran("tree", 0.75, predicted_s=0.6),
-        ),
+    "plain 1.0 predicted 0.8, plain split 0.76 predicted 0.9 noisy, tree 0.75 predicted 0.6": (
         ("cannot_tell", "plain split"),
         r'"tree" has only 1\.01× \(.*\) the speed of "plain split"',
     ),
-    "not told from a plain schedule that was slower": (
-        (
-            ran("plain", 1.0, predicted_s=0.8),
-            ran("plain split", 1.05, predicted_s=0.9, noise=ODD),
-            ran("tree", 0.9, predicted_s=0.6),
-        ),
+    "plain 1.0 predicted 0.8, plain split 1.05 predicted 0.9 very noisy, tree 0.9 predicted 0.6": (
         ("cannot_tell", "plain split"),
         r'"tree" has only 1\.\d\d× \(.*\) the speed of "plain split"',
     ),
-    "slower than plain but another one is not": (
-        (ran("plain", 1.0), ran("tree", 1.1, predicted_s=0.6), ran("synchronous", 0.9, predicted_s=0.8, noise=NOISY)),
+    "plain 1.0, tree 1.1 predicted 0.6, synchronous 0.9 predicted 0.8 noisy": (
         ("cannot_tell", "plain"),
         r'"synchronous" has only 1\.11× \(.*\) the speed of "plain"',
     ),
-    "a win of a schedule that only the runs picked out is recommended and no answer": (
-        (ran("plain", 1.0), ran("tree", 0.75, predicted_s=0.8), ran("wider", 1.0, predicted_s=0.6, noise=NOISY)),
+    "plain 1.0, tree 0.75 predicted 0.8, wider 1.0 predicted 0.6 noisy": (
         ("cannot_tell", "tree"),
         r'\("wider" next to "plain"\)\..*"tree" was measured faster than plain decoding, but these very runs',
     ),
-    "of the simplest kind the one measured fastest": (
-        (
-            ran("plain", 2.0),
-            ran("tree", 0.7, noise=NOISY),
-            ran("synchronous", 0.72),
-            ran("wider", 0.71, noise=NOISY[::-1]),
-        ),
+    "plain 2.0, tree 0.7 noisy, synchronous 0.72, wider 0.71 otherwise noisy": (
         ("yes", "wider"),
         r'Speed of "wider" over that of: .*"tree" [^;]* would tell; "synchronous" [^;]* would tell',
     ),
-    "nothing is recommended that may not beat plain decoding where something does": (
-        (ran("plain", 1.0), ran("synchronous", 0.9, noise=NOISY), ran("tree", 0.85)),
-        ("yes", "tree"),
-        "",
-    ),
-    "simpler, told to beat plain decoding, and only the runs picked it": (
-        (ran("plain", 1.0), ran("synchronous", 0.86), ran("tree", 0.85, noise=NOISY)),
+    "plain 1.0, synchronous 0.9 noisy, tree 0.85": (("yes", "tree"), ""),
+    "plain 1.0, synchronous 0.86, tree 0.85 noisy": (
         ("cannot_tell", "synchronous"),
-        "of the simplest kind that is faster than plain decoding",
+        "of the simplest kind that is faster than plain decoding.*but these very runs",
     ),
-    "no plain run": (
-        (ran("tree", 1.0), ran("synchronous", 1.2)),
-        ("cannot_tell", "tree"),
-        "no plain schedule finished",
-    ),
-    "plain runs only": ((ran("plain", 1.0),), ("cannot_tell", "plain"), "no drafting schedule finished the runs"),
-    "a schedule that lacks a prompt": (
-        (ran("plain", 1.0), ran("tree", 0.1, noise=QUIET[:5]), ran("synchronous", 0.8)),
+    "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
+    "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
+    "plain 1.0, tree 0.1 cut short, synchronous 0.8": (
         ("yes", "synchronous"),
         'Not judged, since a prompt is missing: "tree"',
     ),
@@ -170,11 +143,11 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_answer_the_choice_and_what_is_said(case):
-    schedules, expected, said = CASES[case]
-    verdict = judged(*schedules)
+    expected, said = CASES[case]
+    verdict = judged(*ran_as(case))
     assert (verdict.pays, verdict.recommended) == expected
     assert re.search(said, verdict.text, re.DOTALL)
-    assert bool(verdict.warnings) == ("only the runs picked" in case)
+    assert bool(verdict.warnings) == ("these very runs" in said)
 
 
 def test_badges_mark_what_is_best_at_what():
