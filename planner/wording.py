@@ -101,14 +101,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
-def listing(items: list[str], last: str = "and") -> str:
+def listing(items: list[str]) -> str:
     """Return `a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def counted(number: int, singular: str, plural: str | None = None) -> str:
+def counted(number: int, singular: str) -> str:
     """Return `1 round`, `3 rounds`."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+    return f"{number:,} {singular}{'s' * (number != 1)}"
 
 
 def capital(text: str) -> str:

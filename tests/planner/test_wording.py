@@ -96,10 +96,8 @@ def test_every_schedule_of_a_whole_search_has_its_own_name():
         (percent(0.0), "0 %"),
         (listing(["a"]), "a"),
         (listing(["a", "b", "c"]), "a, b and c"),
-        (listing(["a", "b"], "or"), "a or b"),
         (counted(1, "round"), "1 round"),
         (counted(1200, "round"), "1,200 rounds"),
-        (counted(2, "branch", "branches"), "2 branches"),
         (capital("mirror"), "Mirror"),
     ],
 )

@@ -60,7 +60,7 @@ def search(
     result = _result(found)
     if write_json(result, json):
         show(ranking(found.search.candidates, top))
-        show_verdict(result, explain=explain, more=(_prompts_in_words(found), *_left_out(found.search)))
+        show_verdict(result, explain=explain, more=tuple(_left_out(found.search)))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")
         if out is None:
@@ -117,21 +117,6 @@ def _break_evens(found: Plan) -> list[dict[str, Any]]:
         for sweep in found.sensitivity.sweeps
         for kind, one in sweep.break_evens.items()
     ]
-
-
-def _prompts_in_words(found: Plan) -> str:
-    """Say which prompts the table and the verdict are over."""
-    from planner.wording import counted, schedule_name
-
-    num_prompts, parts = len(found.record.prompts), found.search.halves
-    texts = counted(num_prompts, "prompt" if found.record.assumed is None else "drawn text")
-    if parts is None:
-        return f"Table: ranked by the time over all {texts}."
-    name = schedule_name(found.search.winner.schedule, found.search.winner.placement)
-    chosen, judged = len(parts.choosing), len(parts.judging)
-    return (
-        f'Table: ranked by the time over all {texts}; "{name}" was chosen on {chosen} and judged on the other {judged}.'
-    )
 
 
 def _left_out(found: SearchResult) -> Iterator[str]:

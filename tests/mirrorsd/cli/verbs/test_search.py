@@ -79,8 +79,6 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profil
     [plain] = [one for one in found["break_evens"] if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
     assert 0 < plain["low"] <= plain["at"] <= plain["high"] < plain["now"]
     shown = " ".join(mirrorsd(*words, "--explain").stdout.split())
-    assert "over all 8 prompts" in shown
-    assert "was chosen on 4 and judged on the other 4." in shown
     assert "predicted on 4 held-out prompts." in shown
 
 
@@ -110,7 +108,6 @@ def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     reasons = "\n".join(found["left_out"])
     for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
         assert missing in reasons
-    assert "over all 32 drawn texts" in mirrorsd(*words, "--explain").stdout.replace("\n", " ")
 
 
 def test_a_record_or_assumed_acceptance_is_needed_and_not_both(mirrorsd, profile_path, record_path):
