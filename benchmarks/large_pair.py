@@ -34,12 +34,12 @@ from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.calibrate_pair import calibration_task
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
-from mirrorsd.compare.runs_file import load_runs, save_runs
-from mirrorsd.compare.trace_file import load_traces, save_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.simulation import in_words, make_plan

@@ -30,8 +30,8 @@ from decoding.metrics import overlap_efficiency, tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.trace import Trace
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.compare.validate_pair import matching_prompts
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.prompt_tokens import encode

@@ -2,7 +2,7 @@
 
     python benchmarks/public_measurements.py
 
-Prints the table of docs/platforms.md, and how many are met. `planner.platform_plan.advice.TRACK_RECORD` says as much.
+Prints the table of docs/platforms.md, and how many are met.
 """
 
 from __future__ import annotations

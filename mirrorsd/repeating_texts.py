@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from planner.paired_ratio import Ratio, paired_ratio
 from planner.search.comparison import comparer
 from planner.search.halves import judging_part
 from planner.verdict import times
 from planner.wording import listing
 
 if TYPE_CHECKING:
-    from planner.paired_ratio import Ratio
+    from decoding.record import AcceptanceRecord
+    from mirrorsd.compare.measured_answer import JudgedRuns
     from planner.plan import Plan
 
 _MOST_NAMES: Final = 3
@@ -38,3 +40,22 @@ def predicted_on_repeating(plan: Plan) -> str | None:
         compare = comparer(plan.profile, replace(judged, prompts=others))
         ratio = compare(drafting.schedule, plain.schedule)
     return repeating_sentence(repeating, len(judged.prompts), ratio)
+
+
+def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple[list[str], Ratio | None]:
+    """Return the prompts that were run whose texts repeat themselves, and what drafting is worth on the others.
+
+    That is the speed of the drafting schedule predicted fastest over that of the plain one; None if one of them or all
+    other prompts are missing.
+    """
+    texts = record.prompts[: judged.measured.num_prompts]
+    others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
+    both = sorted(zip(judged.results, judged.comparisons, strict=True), key=lambda one: one[0].predicted_s)
+    plain, drafting = (
+        next((of for one, of in both if (one.candidate.schedule.traits.window == "none") == is_plain), None)
+        for is_plain in (True, False)
+    )
+    ratio = None
+    if others and plain is not None and drafting is not None:
+        ratio = paired_ratio(*([one.at_anchor_s[place] for place in others] for one in (drafting, plain)))
+    return [prompt.name for prompt in texts if prompt.repeats_itself], ratio

@@ -6,7 +6,6 @@ Acceptance may also be assumed (`sim.acceptance.assumed`). Results carry either 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +22,6 @@ from sim.acceptance.assumed import record_of
 from sim.acceptance.replay import Replay
 
 if TYPE_CHECKING:
-    from costs.cost_model import LaneCost
     from decoding.schedule import Schedule
     from decoding.trace import Trace
     from hwprofiles.profile import Profile
@@ -44,7 +42,6 @@ def predict(
     acceptance: Acceptance | AcceptanceRecord,
     *,
     max_new_tokens: int | None = None,
-    costs: Mapping[str, LaneCost] | None = None,
     replayed: bool = False,
 ) -> Prediction:
     """Predict what a schedule does on a machine, as array operations over all rounds; see `sim.evaluator.predict`.
@@ -54,7 +51,6 @@ def predict(
         profile: the machine. It must cover every context in which a round could start.
         acceptance: what the models say; a record is replayed.
         max_new_tokens: cut of every sequence.
-        costs: cost models in place of the profile's tables, by lane.
         replayed: whether the record may be of other models than the profile; `source` says so then.
 
     Raises:
@@ -63,7 +59,7 @@ def predict(
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
     label = require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
-    found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
+    found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens)
     return _labelled(found, label)
 
 
@@ -74,7 +70,6 @@ def simulate(
     *,
     max_new_tokens: int | None = None,
     trace: bool = True,
-    costs: Mapping[str, LaneCost] | None = None,
     replayed: bool = False,
 ) -> list[Trace]:
     """Play a schedule event by event; one trace per prompt, see `sim.world.simulate`.
@@ -82,7 +77,7 @@ def simulate(
     Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
     """
     require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
-    return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
+    return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 
 
 def search(

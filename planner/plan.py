@@ -67,7 +67,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
         search=found,
         judged=judged,
         sensitivity=sensitivity,
-        verdict=judge(judged, profile, to_judge, compare, sensitivity),
+        verdict=judge(judged, to_judge, compare, sensitivity),
     )
 
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isnan
 from typing import Final
 
 from decoding.record import AcceptanceRecord
-from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
-from planner.search.search import TARGET_PARTS, Candidate, SearchResult
-from planner.upper_bound import most_speedup
+from planner.search.search import Candidate, SearchResult
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
 from planner.what_if.break_even import BreakEven
 from planner.what_if.mixed_record import whose_tokens
 from planner.what_if.sensitivity import Sensitivity, Sweep
-from planner.wording import PART, counted, factor, milliseconds, percent, schedule_name, settings, tokens_per_second
+from planner.wording import PART, counted, factor, milliseconds, on_lanes, percent, schedule_name
 
 _SMALLEST_SHARE: Final = 0.02
 """Smallest share of a time that is named."""
 LENGTHS: Final = (16, 2000)
 """Tokens of a short and of a long answer."""
-_GROUPS: Final = {
-    "the target": TARGET_PARTS,
-    "waiting for the draft": ("draft", "fallback"),
-    "lanes slowing each other": ("contention",),
-    "messages and dispatch": ("channel", "overhead"),
-}
-"""Parts of a time, in groups that all kinds of decoding share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +41,13 @@ class Judged:
     @property
     def basis(self) -> str:
         """How the schedules were compared."""
-        prompts = counted(self.num_prompts, "prompt")
         if self.is_held_out:
-            return f"predicted on {self.num_prompts} held-out {prompts.partition(' ')[2]}"
+            return f"predicted on {counted(self.num_prompts, 'held-out prompt')}"
+        prompts = counted(self.num_prompts, "prompt")
         return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
 
 
-def judge(
-    judged: Judged, profile: Profile, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity
-) -> SpeculationVerdict:
+def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity) -> SpeculationVerdict:
     """Return the verdict on a search; `record` holds the prompts to judge on."""
     result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
@@ -68,13 +56,7 @@ def judge(
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
     winner = plain if pays == "no" and plain is not None else result.winner
     rivals = _rivals(result, winner)
-    others = tuple(_claim(winner, rival, compare) for rival in rivals)
-    slower = [
-        rival
-        for rival, claimed in zip(rivals, others, strict=True)
-        if claimed.outcome == "faster" and kind_of(rival.schedule) != kind_of(winner.schedule)
-    ]
-    of_sensitivity = (f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items())
+    use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
     return SpeculationVerdict(
         pays=pays,
         claim=claim,
@@ -82,20 +64,15 @@ def judge(
         recommended=_name(winner),
         schedule=winner.schedule,
         why=tuple(_why(judged, winner)),
-        next_step=tuple(_next(pays, claim, winner, profile)),
-        others=others,
-        facts=tuple(
-            (label, tuple(items))
-            for label, items in (
-                ("Predicted", _speeds((winner, *rivals))),
-                ("Drafts in time", _overlap(winner)),
-                *((f'"{_name(one)}" next to "{_name(winner)}", per token', _difference(winner, one)) for one in slower),
-                ("Fastest for short answers, reading the prompt included", short_answers(winner, slower)),
-                ("Fastest instead", break_evens(sensitivity, record)),
-                ("Tokens per second if one part were 10 % faster", of_sensitivity),
-                ("At most, with a perfect draft, times plain decoding", _ceilings(result, profile, record)),
-            )
-        ),
+        next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
+        others=tuple(_claim(winner, rival, compare) for rival in rivals),
+        facts={
+            "Faster for short answers, reading the prompt included": list(short_answers(winner, rivals)),
+            "Fastest instead": list(break_evens(sensitivity, record)),
+            "Tokens per second if one part were 10 % faster": [
+                f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items()
+            ],
+        },
     )
 
 
@@ -125,66 +102,33 @@ def _rivals(result: SearchResult, winner: Candidate) -> list[Candidate]:
 
 
 def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
-    if judged.result.best_drafting() is not None and not judged.is_ever_right:
-        yield "no drafted token was right on these prompts, so drafting only costs time"
+    """Say what the time goes into: of the winner, and of the best speculation where plain decoding wins."""
     drafting = judged.result.best_drafting()
-    if winner.schedule.traits.window == "none" and drafting is not None:
-        yield f'"{_name(drafting)}" spends {" and ".join(_difference(winner, drafting))} per token'
-    parts = sorted(winner.seconds_per_token.items(), key=lambda part: -part[1])
-    shares = [
-        f"{PART[name]} {percent(time_s / winner.tpot_s)}"
-        for name, time_s in parts
-        if time_s >= _SMALLEST_SHARE * winner.tpot_s
-    ]
-    yield f'of {milliseconds(winner.tpot_s)} per token with "{_name(winner)}", {", ".join(shares)}'
-
-
-def _next(pays: Pays, claim: Claim | None, winner: Candidate, profile: Profile) -> Iterator[str]:
-    if pays == "cannot_tell" and claim is not None:
-        yield f"{would_tell(claim.ratio)} would tell"
-    use = "until then use" if pays == "cannot_tell" else "use"
-    yield f'{use} "{_name(winner)}": {settings(winner.schedule, profile)}'
-
-
-def _speeds(candidates: Iterable[Candidate]) -> Iterator[str]:
-    for one in candidates:
-        yield f'"{_name(one)}" {tokens_per_second(one.tpot_s)}, {milliseconds(one.tpot_s)} per token'
-
-
-def _overlap(winner: Candidate) -> Iterator[str]:
-    prediction = winner.prediction
-    drafted_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    if winner.schedule.traits.overlaps and drafted_s and not isnan(prediction.reuse_rate):
-        yield f"{percent(prediction.reuse_rate)} of the rounds find their next draft ready"
-        yield f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is done while the target works"
-
-
-def _difference(winner: Candidate, rival: Candidate) -> Iterator[str]:
-    """Say what the rival spends more on and less, per token."""
-    ours, theirs = (
-        {group: sum(parts.get(name, 0.0) for name in names) for group, names in _GROUPS.items()}
-        for parts in (winner.seconds_per_token, rival.seconds_per_token)
-    )
-    changes = sorted(((group, theirs[group] - ours[group]) for group in ours), key=lambda change: -abs(change[1]))
-    large = [change for change in changes if abs(change[1]) >= _SMALLEST_SHARE * winner.tpot_s] or changes[:1]
-    for group, change_s in large:
-        yield f"{milliseconds(abs(change_s))} {'more' if change_s > 0 else 'less'} on {group}"
+    if drafting is not None and not judged.is_ever_right:
+        yield "no drafted token was right on these prompts, so drafting only costs time"
+    beaten = [] if drafting is None or winner.schedule.traits.window != "none" else [drafting]
+    for one in (*beaten, winner):
+        parts = sorted(one.seconds_per_token.items(), key=lambda part: -part[1])
+        shares = [
+            f"{PART[name]} {percent(time_s / one.tpot_s)}"
+            for name, time_s in parts
+            if time_s >= _SMALLEST_SHARE * one.tpot_s
+        ]
+        yield f'of {milliseconds(one.tpot_s)} per token with "{_name(one)}", {", ".join(shares)}'
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
-    """Say for which lengths of an answer a kind that decodes more slowly is done first.
+    """Say for which lengths of an answer a schedule that decodes more slowly is done first.
 
     Nothing where reading a prompt was not measured.
     """
-    if any(one.prediction.prefill_s is None for one in (*rivals, winner)):
-        return
     for rival in rivals:
-        others = [one for one in (*rivals, winner) if one is not rival]
+        if None in (rival.prediction.prefill_s, winner.prediction.prefill_s) or rival.tpot_s < winner.tpot_s:
+            continue
         lengths = [
             length
             for length in range(LENGTHS[0], LENGTHS[1] + 1)
-            if _e2e_s(rival, length) < min(_e2e_s(one, length) for one in others)
-            and _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(winner, length)
+            if _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(winner, length)
         ]
         if lengths:
             yield f"{rival.schedule.traits.title}, {lengths[0]:,} to {lengths[-1]:,} tokens"
@@ -196,15 +140,6 @@ def _e2e_s(candidate: Candidate, num_tokens: int) -> float:
     return time_s
 
 
-def _ceilings(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Iterator[str]:
-    """Bound the best drafting schedule and the best mirror schedule."""
-    plain = result.best(kind="plain")
-    asked = (result.best_drafting(), result.best(kind="mirror"))
-    for name, one in {_name(one): one for one in asked if one is not None and plain is not None}.items():
-        assert plain is not None
-        yield f'"{name}" {factor(most_speedup(one.schedule, profile, plain.tpot_s, float(record.contexts.start)))}'
-
-
 def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:
     """Say at which value of what another kind becomes the fastest."""
     for sweep in sensitivity.sweeps:
@@ -213,13 +148,12 @@ def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[
 
 
 def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
-    within = found.low < found.high
     if sweep.quantity == "acceptance":
-        ends = f" ({percent(found.low)} to {percent(found.high)})" if within else ""
+        ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
         num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
         others = ", and all other drafted tokens by the same share" if num_drafters > 1 else ""
         return f"{percent(found.at)}{ends} of {whose_tokens(record)} were accepted, not {percent(sweep.now)}{others}"
     is_faster = found.at > 1
     at, *limits = (value if is_faster else 1 / value for value in (found.at, found.low, found.high))
-    ends = f" ({factor(min(limits))} to {factor(max(limits))})" if within else ""
+    ends = f" ({factor(min(limits))} to {factor(max(limits))})" if found.low < found.high else ""
     return f"drafting were {factor(at)}{ends} {'faster' if is_faster else 'slower'}"

@@ -1,12 +1,12 @@
 """A verdict: what a table of schedules tells, as data, and the few lines that are made from it.
 
-Five templates: `headline`, `fact`, `claims_by_outcome`, `would_tell` and `times`. They are filled from a verdict's
+Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. They are filled from a verdict's
 own fields, and it cannot hold an answer that its own ratio contradicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Any, Final, Literal
@@ -25,11 +25,6 @@ _ANSWER: Final[Mapping[Pays, str]] = {
     "yes": "Yes, speculation pays here",
     "no": "No, speculation does not pay here",
     "cannot_tell": "Cannot tell whether speculation pays here",
-}
-_ORDERS: Final[Mapping[Outcome, str]] = {
-    "faster": "faster than",
-    "slower": "slower than",
-    "cannot tell": "not told apart from (and what would tell)",
 }
 
 
@@ -61,7 +56,7 @@ class SpeculationVerdict:
         why: what explains the answer.
         next_step: what to do now.
         others: the recommended schedule next to other rows of its table.
-        facts: (label, items) of all else, for whoever wants to know more.
+        facts: all else, for whoever wants to know more: items by label.
         warnings: sentences that the answer must not be read without.
         badges: what a schedule is best at, by its name in the table.
 
@@ -75,10 +70,10 @@ class SpeculationVerdict:
     world: Literal["measured", "predicted"] = "predicted"
     recommended: str | None = None
     schedule: Schedule | None = None
-    why: tuple[str, ...] = ()
-    next_step: tuple[str, ...] = ()
-    others: tuple[Claim, ...] = ()
-    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    why: Sequence[str] = ()
+    next_step: Sequence[str] = ()
+    others: Sequence[Claim] = ()
+    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
 
@@ -97,11 +92,6 @@ class SpeculationVerdict:
         return None if self.claim is None else self.claim.ratio
 
     @property
-    def claims(self) -> tuple[Claim, ...]:
-        """Everything that is said of the order of two rows."""
-        return (*([] if self.claim is None else [self.claim]), *self.others)
-
-    @property
     def headline(self) -> str:
         """The answer in a sentence."""
         found = "" if self.claim is None else f"{times(self.claim.ratio)} the speed of plain decoding, "
@@ -115,8 +105,8 @@ class SpeculationVerdict:
     @property
     def explained(self) -> tuple[str, ...]:
         """All that stands behind the three lines."""
-        of_rows = [(f'"{self.recommended}" is {label}', items) for label, items in claims_by_outcome(self.others)]
-        return tuple(line for label, items in (*of_rows, *self.facts) for line in fact(label, items))
+        facts = {f'Speed of "{self.recommended}" over that of': rivals(self.others)} | dict(self.facts)
+        return tuple(line for label, items in facts.items() for line in fact(label, items))
 
     @property
     def text(self) -> str:
@@ -133,19 +123,16 @@ class SpeculationVerdict:
         }
 
 
-def fact(label: str, items: Sequence[str]) -> Iterator[str]:
+def fact(label: str, items: Iterable[str]) -> Iterator[str]:
     """Return `Label: one; another.`, or nothing without items."""
-    if items:
-        yield f"{label}: {'; '.join(item.rstrip('.') for item in items)}."
+    if found := "; ".join(item.rstrip(".") for item in items):
+        yield f"{label}: {found}."
 
 
-def claims_by_outcome(claims: Sequence[Claim]) -> list[tuple[str, tuple[str, ...]]]:
-    """Sort the rivals of one schedule by what is known of them, each with its ratio."""
-    found: dict[Outcome, list[str]] = {outcome: [] for outcome in _ORDERS}
-    for claim in claims:
-        doubt = f", {would_tell(claim.ratio)}" if claim.outcome == "cannot tell" else ""
-        found[claim.outcome].append(f'"{claim.other}" {times(claim.ratio)}{doubt}')
-    return [(_ORDERS[outcome], tuple(items)) for outcome, items in found.items() if items]
+def rivals(claims: Sequence[Claim]) -> list[str]:
+    """Set each rival of one schedule beside it; where nothing tells which is faster, with what would."""
+    doubts = [f", {would_tell(one.ratio)} would tell" * (one.outcome == "cannot tell") for one in claims]
+    return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
 def would_tell(ratio: Ratio) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from decoding.schedule import Schedule
-from hwprofiles.profile import Profile
 
 PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's pass",
@@ -40,9 +39,11 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
     return f"{way} from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
 
 
-def settings(schedule: Schedule, profile: Profile) -> str:
-    """Say what a round does and where, such as `draft 2 tokens per round, on lane cpu0+1`."""
-    return f"{_round(schedule, profile)}, {_lanes(schedule)}"
+def on_lanes(schedule: Schedule) -> str:
+    """Say where a schedule runs, such as `target on cpu0, draft on cpu1`."""
+    if schedule.draft_lane is None or schedule.is_pooled:
+        return f"on {schedule.target_lane}"
+    return f"target on {schedule.target_lane}, draft on {schedule.draft_lane}"
 
 
 def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
@@ -59,7 +60,17 @@ def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]
 
 def milliseconds(time_s: float) -> str:
     """Write a time with three significant digits, at most two decimals: `27.1 ms`."""
-    return f"{_digits(time_s * 1e3)} ms"
+    return f"{in_ms(time_s)} ms"
+
+
+def in_ms(time_s: float) -> str:
+    """Write a time in milliseconds without its unit: `27.1`."""
+    return _digits(time_s * 1e3)
+
+
+def between(low_s: float, high_s: float) -> str:
+    """Write the ends of a time in milliseconds, `27.1 to 28.3`; where nothing is known from below, the upper one."""
+    return f"{in_ms(low_s)} to {in_ms(high_s)}" if low_s > 0 else f"up to {in_ms(high_s)}"
 
 
 def seconds(time_s: float) -> str:
@@ -90,14 +101,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
-def listing(items: list[str], last: str = "and") -> str:
+def listing(items: list[str]) -> str:
     """Return `a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def counted(number: int, singular: str, plural: str | None = None) -> str:
+def counted(number: int, singular: str) -> str:
     """Return `1 round`, `3 rounds`."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+    return f"{number:,} {singular}{'s' * (number != 1)}"
 
 
 def capital(text: str) -> str:
@@ -119,30 +130,6 @@ def _told_apart(names: list[str], details: list[str]) -> list[str]:
     for name, detail in zip(names, details, strict=True):
         held.setdefault(name, set()).add(detail)
     return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
-
-
-def _round(schedule: Schedule, profile: Profile) -> str:
-    drafted = counted(schedule.num_speculative_tokens, "token")
-    if schedule.traits.window == "none":
-        return "one target pass per token"
-    if schedule.is_tree:
-        by = "the target's own streams" if schedule.draft_lane is None else schedule.drafter
-        return f"{_tree(schedule)}, drafted by {by}"
-    if schedule.traits.finds_text:
-        return f"verify up to {drafted} that followed the last ones before"
-    features = ", reading the target's exit features" if schedule.exit_features else ""
-    if schedule.draft_streams:
-        features += f", guessing {counted(schedule.draft_streams, 'token')} ahead in every step but the first"
-    if not schedule.traits.overlaps:
-        return f"draft {drafted} per round{features}, then verify"
-    exit_taken = f", exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
-    return f"draft {drafted} per round while the target works{features}{exit_taken}, {_roots(schedule)}"
-
-
-def _lanes(schedule: Schedule) -> str:
-    if schedule.draft_lane is None or schedule.is_pooled:
-        return f"on {schedule.target_lane}"
-    return f"target on {schedule.target_lane}, draft on {schedule.draft_lane}"
 
 
 def _tree(schedule: Schedule) -> str:

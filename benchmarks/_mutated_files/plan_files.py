@@ -144,7 +144,7 @@ def _read_result(folder: Path) -> Iterable[float]:
     yield math.nan if any(words) else 0.0
     for result in data.results:
         yield result.candidate.tpot_s
-        yield from (trace.decode_s for traces in result.measured for trace in traces)
+        yield from (trace.decode_s for trace in result.measured)
 
 
 def _make_acceptance(folder: Path) -> list[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
-from mirrorsd.cli.extras import missing_package
-from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.options import example
+from mirrorsd.cli.outputs import with_default_destination
 from mirrorsd.cli.verbs import (
     calibrate,
     demo,
@@ -29,6 +28,23 @@ from mirrorsd.cli.verbs import (
 from mirrorsd.cli.verbs.models import models
 from mirrorsd.cli.verbs.profiles import profiles
 from mirrorsd.cli.verbs.train import train
+
+RUN: Final = frozenset(
+    {"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"},
+)
+"""Top-level modules of the extra `run`: all that loads models and decodes; pyproject.toml lists their packages."""
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Return the message for a missing package of an extra.
+
+    Raises:
+        ModuleNotFoundError: the module belongs to no extra, which is a defect.
+    """
+    name = (error.name or "").partition(".")[0]
+    if name not in RUN:
+        raise error
+    return f"{name} is not installed, and this verb needs it: pip install 'mirrorsd[run]'"
 
 
 class Verbs(TyperGroup):

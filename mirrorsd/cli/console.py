@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,9 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from decoding.record import AcceptanceRecord
+    from hwprofiles.profile import Profile
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
@@ -57,6 +60,15 @@ def show_paragraphs(*texts: object) -> None:
         show(f"\n{escaped(text)}")
 
 
+def show_verdict(entry: Mapping[str, Any], *, explain: bool, more: tuple[str, ...] = ()) -> None:
+    """Print what `SpeculationVerdict.entry` holds; `more` are further lines of the explanation."""
+    show(f"\n{escaped(entry['verdict'])}")
+    for warning in entry["warnings"]:
+        show(f"[yellow]{escaped(warning)}[/]")
+    for line in (*entry["explanation"], *more) if explain else ():
+        show(f"\n{escaped(line)}")
+
+
 def say_next(*words: object) -> None:
     """Print the command that comes next."""
     say_command("Next", shlex.join(["mirrorsd", *map(str, words)]))
@@ -65,6 +77,18 @@ def say_next(*words: object) -> None:
 def say_command(what_for: str, command: str) -> None:
     """Print a command; it stays on one line, to be copied."""
     messages().print(f"{what_for}: [bold]{escaped(command)}[/]", soft_wrap=True)
+
+
+def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> None:
+    """A line for each of them that is of another machine than this one; `runs` is whether anything runs here."""
+    from hwprofiles.host import differences
+
+    if profile is not None and (found := differences(profile.host)) is not None:
+        effect = ": what is predicted is of that machine, what is measured of this one" if runs else ""
+        say(f"[yellow]The profile is of another machine ({escaped(found)}){effect}.[/]")
+    if record is not None and record.host is not None and (found := differences(record.host)) is not None:
+        effect = ": texts may differ, and rounds with them" if runs else ""
+        say(f"[yellow]The record was made on another machine ({escaped(found)}){effect}.[/]")
 
 
 def escaped(text: object) -> str:

@@ -1,14 +1,13 @@
-"""Options that several verbs share, each written once."""
+"""Options that several verbs share, each written once, and what the shell completes; nothing here loads a model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-
-from mirrorsd.cli import completion
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
@@ -33,6 +32,42 @@ class Dtype(StrEnum):
     INT4 = "int4"
 
 
+def optional(what: str, **settings: Any) -> Any:
+    """An option whose default is told by its help, `what`; `settings` are Typer's."""
+    return typer.Option(help=what, show_default=False, **settings)
+
+
+def shape_names(incomplete: str) -> list[str]:
+    """Return the shipped model shapes that begin so."""
+    from hwprofiles.model_shape import shipped_models
+
+    return _beginning(incomplete, shipped_models())
+
+
+def platform_names(incomplete: str) -> list[str]:
+    """Return the shipped platforms that begin so."""
+    from hwprofiles.sheets import shipped_names
+
+    return _beginning(incomplete, shipped_names("platform"))
+
+
+def target_names(incomplete: str) -> list[str]:
+    """Return the embedded model, and the shipped shapes as models with random weights."""
+    return _beginning(incomplete, (DEFAULT_TARGET, *(f"shape:{name}" for name in shape_names(""))))
+
+
+def drafter_names(incomplete: str) -> list[str]:
+    """Return the draft models, heads and exit adapters that ship; after a comma the next one of a list."""
+    from runtime.drafters.shipped import shipped_names
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(last, (*shipped_names(), "none"))]
+
+
+def _beginning(incomplete: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def example(command: str) -> str:
     """The last line of a verb's help."""
     return f"Example: [bold]{command}[/]"
@@ -43,88 +78,76 @@ TargetOption = Annotated[
     typer.Option(
         help="Target model: the embedded model's name, a Hugging Face folder or hub id (owner/model), or shape:NAME "
         "for random weights, where NAME is a shipped shape or a config.json.",
-        autocompletion=completion.targets,
+        autocompletion=target_names,
     ),
 ]
 DrafterOption = Annotated[
     str | None,
-    typer.Option(
-        help="Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
+    optional(
+        "Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer "
         "(folder or hub id), or none. Default: the one that ships for the target.",
-        show_default=False,
-        autocompletion=completion.drafters,
+        autocompletion=drafter_names,
     ),
 ]
 ExitsOption = Annotated[
     str | None,
-    typer.Option(
-        help="Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
-        show_default=False,
-        autocompletion=completion.drafters,
+    optional(
+        "Exit adapters: a shipped name or a folder. Default: those that ship for the target.",
+        autocompletion=drafter_names,
     ),
 ]
 HeadsOption = Annotated[
     str | None,
-    typer.Option(
-        help="Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
+    optional(
+        "Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. "
         "Default: all that ship for the target.",
-        show_default=False,
-        autocompletion=completion.drafters,
+        autocompletion=drafter_names,
     ),
 ]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
 DeviceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Device that computes, as `mirrorsd devices` names it, such as openvino:NPU, or cpu for torch. Default: "
-        "openvino:CPU where it knows the models' architectures.",
-        show_default=False,
+    optional(
+        "Device that computes, as `mirrorsd devices` names it, such as openvino:NPU, or cpu for torch. Default: "
+        "openvino:CPU where it knows the models' architectures."
     ),
 ]
 PromptsOption = Annotated[
     Path | None,
-    typer.Option(
-        help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
-        "1,500 tokens. Default: the short ones that ship.",
-        show_default=False,
+    optional(
+        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
+        "1,500 tokens. Default: the short ones that ship."
     ),
 ]
-PerCategoryOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Take only so many prompts of every kind of task.", show_default=False),
-]
+PerCategoryOption = Annotated[int | None, optional("Take only so many prompts of every kind of task.", min=1)]
 MaxNewTokensOption = Annotated[int, typer.Option(min=1, max=1 << 20, help="Most new tokens per prompt.")]
 MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Longest draft, in tokens per round.")]
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
 RecordOrNoneOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Acceptance record that `mirrorsd record` wrote; --acceptance assumes rates instead.", show_default=False
-    ),
+    Path | None, optional("Acceptance record that `mirrorsd record` wrote; --acceptance assumes rates instead.")
 ]
 AcceptanceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Acceptance to assume instead of a record: one rate for every drafted token (0.8), rates by position "
-        "(0.8,0.7,0.6), or a YAML file that also covers branches, trees and streams.",
-        show_default=False,
+    optional(
+        "Acceptance to assume instead of a record: one rate for every drafted token (0.8), rates by position "
+        "(0.8,0.7,0.6), or a YAML file that also covers branches, trees and streams."
     ),
 ]
 ShapeOption = Annotated[
     str,
     typer.Option(
         help="Target model: a shipped shape, or a Hugging Face config.json or its folder.",
-        autocompletion=completion.shapes,
+        autocompletion=shape_names,
     ),
 ]
 DraftShapeOption = Annotated[
     str,
-    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=completion.shapes),
+    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
 ]
 PlatformOption = Annotated[
     str,
-    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=completion.platforms),
+    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=platform_names),
 ]
 ReplayedOption = Annotated[
     bool,
@@ -132,6 +155,9 @@ ReplayedOption = Annotated[
         "--replayed-acceptance",
         help="Accept a record of other models than the profile's, such as a smaller pair's; the result says so.",
     ),
+]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Also say how sure the answer is, what it rests on and what would change it.")
 ]
 ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
 

@@ -17,34 +17,29 @@ _LOOK_EVERY_S: Final = 5.0
 
 
 class OthersWatch:
-    """Looks now and then.
-
-    Attributes:
-        has_warned: whether it was said that others use the machine; it is said once.
-    """
+    """Looks now and then, and says once whether others use the machine."""
 
     def __init__(
         self, others: OtherUse, *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Watch `others`; `effect` is what they do to this work, None for less certain times."""
-        self.has_warned = False
+        self._has_warned = False
         self._effects = () if effect is None else (effect,)
         self._others, self._clock = others, clock
         self._looked_s = clock()
 
     def look(self) -> None:
         """Warn if others used the machine since the last look; no look within `_LOOK_EVERY_S` of one."""
-        from mirrorsd.demo.busy import busy_now
+        from mirrorsd.demo.busy import busy
 
-        if self.has_warned or self._clock() - self._looked_s < _LOOK_EVERY_S:
-            return
-        self._looked_s = self._clock()
-        self.warn(busy_now(self._others.lately(), *self._effects))
+        if not self._has_warned and self._clock() - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = self._clock()
+            self.warn(busy(self._others.lately(), *self._effects))
 
     def warn(self, note: str | None) -> None:
         """Say it, if there is anything to say."""
         if note is not None:
-            self.has_warned = True
+            self._has_warned = True
             say(f"[yellow]{escaped(note)}[/]")
 
     def on(self, report: ReportProgress) -> ReportProgress:
@@ -56,18 +51,14 @@ class OthersWatch:
 
         return report_and_look
 
-    def finish(self) -> None:
-        """Say what others used over all."""
-        from mirrorsd.demo.busy import busy_meanwhile
-
-        self.warn(busy_meanwhile(self._others.so_far(), *self._effects))
-
 
 @contextmanager
 def watching_others(*, effect: str | None = None) -> Iterator[OthersWatch]:
-    """Watch while the body runs, and sum up when it is done; arguments as of `OthersWatch`."""
+    """Watch while the body runs, and say what others used over all when it is done; `effect` as of `OthersWatch`."""
     from hwprofiles.other_use import OtherUse
+    from mirrorsd.demo.busy import busy
 
-    watch = OthersWatch(OtherUse(), effect=effect)
+    others = OtherUse()
+    watch = OthersWatch(others, effect=effect)
     yield watch
-    watch.finish()
+    watch.warn(busy(others.so_far(), *(() if effect is None else (effect,)), is_over=True))

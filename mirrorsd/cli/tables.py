@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from planner.search.search import Candidate
-from planner.wording import milliseconds, percent, schedule_names
+from planner.wording import between, in_ms, percent, schedule_names
 
 _WIDE_ENOUGH: Final = 145
 """Characters in which a schedule's name and all columns of an outcome find room."""
@@ -22,29 +22,19 @@ _NARROW: Final = {
     "rounds": "rounds",
 }
 """Columns of an outcome that a narrow terminal has room for, and what they are called there."""
-_SHORTER: Final = {
-    "synchronous": "sync",
-    "speculative ": "",
-    " roots per row": " roots",
-    " root per row": " root",
-    " from ": " ",
-}
-"""What names become there."""
 
 
 def ranking(candidates: Sequence[Candidate], top: int) -> Table:
     """The best `top` candidates, the fastest first."""
-    table = plain_table(f"Fastest of {len(candidates):,} schedules: predicted ms per token")
-    table.add_column("schedule")
-    for heading in ("ms", "interval", "tokens/round", "hits"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
+    table = plain_table(title, ("schedule",), ("ms", "interval", "tokens/round", "hits"))
     shown = candidates[:top]
     for name, one in zip(schedule_names([(one.schedule, one.placement) for one in shown]), shown, strict=True):
         prediction = one.prediction
         table.add_row(
             name,
-            _ms(prediction.tpot_s),
-            interval(prediction.tpot_s_low, prediction.tpot_s_high),
+            in_ms(prediction.tpot_s),
+            between(prediction.tpot_s_low, prediction.tpot_s_high),
             f"{prediction.mean_acceptance_length:.2f}",
             share(prediction.reuse_rate),
         )
@@ -54,32 +44,28 @@ def ranking(candidates: Sequence[Candidate], top: int) -> Table:
 def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     """Predicted and measured times, from the JSON object of `demo` or `validate`; the winner is bold.
 
-    In a `width` (characters) that is too small for everything, the columns that judge a prediction are left, and
-    names are shorter.
+    In a `width` (characters) that is too small for everything, the columns that judge a prediction are left.
     """
-    table = plain_table("Milliseconds per token; errors as calibrated, and corrected for machine speed")
-    table.add_column("schedule")
-    is_narrow = width < _WIDE_ENOUGH
     rows = [_outcome_row(entry) for entry in result["schedules"]]
-    if is_narrow:
-        rows = [{heading: row[heading] for heading in _NARROW} for row in rows]
-    for heading in rows[0]:
-        table.add_column(_NARROW.get(heading, heading) if is_narrow else heading, justify="right", no_wrap=True)
+    if width < _WIDE_ENOUGH:
+        rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
+    title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
+    table = plain_table(title, ("schedule",), tuple(rows[0]))
     for entry, row in zip(result["schedules"], rows, strict=True):
-        name = _short(entry["name"]) if is_narrow else entry["name"]
+        name = entry["name"]
         style = "bold" if entry["name"] == result.get("winner") else None
         table.add_row(escape(name) + " (a lane was lost)" * bool(entry["events"]), *row.values(), style=style)
     return table
 
 
-def interval(low_s: float, high_s: float) -> str:
-    """A time that lies between two, in milliseconds; where nothing is known from below, the upper one."""
-    return f"{_ms(low_s)}-{_ms(high_s)}" if low_s > 0 else f"up to {_ms(high_s)}"
-
-
-def plain_table(title: str) -> Table:
-    """A table without frames, which survives being copied."""
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
+def plain_table(title: str, left: Sequence[str] = (), right: Sequence[str] = ()) -> Table:
+    """A table without frames, which survives being copied; columns of text, then those of numbers."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def share(value: float) -> str:
@@ -91,9 +77,9 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
     """What is shown of a schedule, by heading."""
     predicted, measured = entry["predicted"], entry["measured"]
     return {
-        "predicted": _ms(predicted["tpot_s"]),
-        "interval": interval(predicted["tpot_s_low"], predicted["tpot_s_high"]),
-        "measured": _ms(measured["tpot_s"]),
+        "predicted": in_ms(predicted["tpot_s"]),
+        "interval": between(predicted["tpot_s_low"], predicted["tpot_s_high"]),
+        "measured": in_ms(measured["tpot_s"]),
         "error": f"{entry['tpot_error']:+.1%}",
         "corrected error": f"{entry['tpot_error_at_anchor']:+.1%}",
         "speed-up": _speedup(entry["speedup_measured"]),
@@ -115,7 +101,7 @@ def _speedup(entry: Mapping[str, Any] | None) -> str:
 
 def _first_token(entry: Mapping[str, float] | None) -> str:
     """When it came, and how far off the prediction is."""
-    return "-" if entry is None else f"{_ms(entry['measured_s'])} ({entry['error']:+.0%})"
+    return "-" if entry is None else f"{in_ms(entry['measured_s'])} ({entry['error']:+.0%})"
 
 
 def _rounds(entry: Mapping[str, Any]) -> str:
@@ -123,13 +109,3 @@ def _rounds(entry: Mapping[str, Any]) -> str:
     equal, of = entry["rounds_equal"]["equal"], entry["rounds_equal"]["of"]
     text = "same" if equal == of else f"{of - equal} of {of} differ"
     return f"[red]{text}[/]" if entry["rounds_alarm"] else text
-
-
-def _short(name: str) -> str:
-    for word, short in _SHORTER.items():
-        name = name.replace(word, short)
-    return name
-
-
-def _ms(time_s: float) -> str:
-    return milliseconds(time_s).removesuffix(" ms")

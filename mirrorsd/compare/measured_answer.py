@@ -1,23 +1,26 @@
-"""The seam between measured schedules and the planner's verdict on them."""
+"""The same schedules over the same prompts in both worlds: what was run is simulated, compared and judged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from calibrate.validate import Comparison
+from calibrate.validate import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
-from mirrorsd.compare.both_worlds import compare_all, put_together
-from mirrorsd.compare.runs import Measured
+from decoding.record import AcceptanceRecord
+from hwprofiles.profile import Profile
+from mirrorsd.compare.pace import pace
+from mirrorsd.compare.runs import Measured, Run
 from planner.measured_runs import MeasuredSchedule, PromptTime
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Ratio, paired_ratio
 from planner.plan import Plan
-from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ScheduleResult
 from planner.search.comparison import comparer
-from planner.search.search import Candidate
+from planner.search.search import Candidate, rank
 from planner.verdict import SpeculationVerdict
+from planner.wording import schedule_names
+from sim.world import simulate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +56,10 @@ class JudgedRuns:
 def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) -> JudgedRuns:
     """Compare runs with what is predicted of the same prompts, and judge them."""
     results = put_together(candidates, measured, plan.profile, plan.record)
-    names = ReportData(title="", created="", plan=plan, results=results).names
+    names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
     comparisons = compare_all(results, names, measured, plan.profile, plan.record)
     ratios = _over_plain(results, comparisons)
-    compare = comparer(plan.profile, plan.record)
+    predicted = comparer(plan.profile, plan.record)
     return JudgedRuns(
         measured=measured,
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
@@ -67,29 +70,56 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) 
                 _measured_schedule(result, comparison, [prompt.name for prompt in plan.record.prompts])
                 for result, comparison in zip(results, comparisons, strict=True)
             ],
-            predicted=lambda one, other: compare(one, other).outcome,
+            predicted=lambda one, other: predicted(one, other).outcome,
         ),
     )
 
 
-def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
-    """Return a ratio for scripts; ends of the interval that are not known become null."""
-    if ratio is None:
-        return None
-    is_known = ratio.num_pairs > 1
-    return {"value": ratio.value, "low": ratio.low if is_known else None, "high": ratio.high if is_known else None}
+def put_together(
+    candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
+) -> tuple[ScheduleResult, ...]:
+    """Join what was measured, on the first prompts of the record, with what is predicted for the very same prompts."""
+    common = replace(record, prompts=record.prompts[: measured.num_prompts])
+    predicted = {one.schedule: one for one in rank([one.schedule for one in candidates], profile, common).candidates}
+    return tuple(
+        ScheduleResult(
+            candidate=predicted[candidate.schedule],
+            simulated=tuple(simulate(candidate.schedule, profile, common)),
+            measured=tuple(traces),
+        )
+        for candidate, traces in zip(candidates, measured.traces, strict=True)
+    )
+
+
+def compare_all(
+    results: Sequence[ScheduleResult],
+    names: Sequence[str],
+    measured: Measured,
+    profile: Profile,
+    record: AcceptanceRecord,
+) -> list[Comparison]:
+    """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
+    margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
+    return [
+        compare(
+            name,
+            _pairs(result, runs, profile, record),
+            margins,
+            is_tree=result.candidate.schedule.is_tree,
+        )
+        for result, runs, name in zip(results, measured.runs, names, strict=True)
+    ]
 
 
 def _measured_schedule(result: ScheduleResult, comparison: Comparison, prompts: Sequence[str]) -> MeasuredSchedule:
     """Return the input of the verdict."""
-    (traces,) = result.measured
     return MeasuredSchedule(
         name=comparison.schedule,
         schedule=result.candidate.schedule,
         predicted_s=result.predicted_s,
         prompts={
             prompt: PromptTime(seconds, num_tokens([trace]))
-            for prompt, seconds, trace in zip(prompts, comparison.at_anchor_s, traces, strict=False)
+            for prompt, seconds, trace in zip(prompts, comparison.at_anchor_s, result.measured, strict=False)
         },
     )
 
@@ -110,3 +140,17 @@ def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio |
         measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
         speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
     )
+
+
+def _pairs(result: ScheduleResult, runs: Sequence[Run], profile: Profile, record: AcceptanceRecord) -> list[TracePair]:
+    candidate = result.candidate
+    return [
+        TracePair(
+            prompt=prompt.name,
+            simulated=simulated,
+            measured=run.trace,
+            pace=pace(run, candidate.schedule, candidate.prediction, profile),
+            texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
+        )
+        for prompt, simulated, run in zip(record.prompts, result.simulated, runs, strict=False)
+    ]

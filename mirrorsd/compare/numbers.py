@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from decoding import metrics
+from decoding.schedule import Schedule
 from decoding.trace import Trace
-from planner.search.search import Candidate
-from sim.prediction import Prediction
 
-_NAMES = (
-    "num_rounds",
-    "num_accepted_tokens",
-    "mean_acceptance_length",
-    "reuse_rate",
-    "num_tokens",
-    "decode_s",
-    "prefill_s",
-    "ttft_s",
-    "e2e_s",
+if TYPE_CHECKING:
+    from planner.paired_ratio import Ratio
+    from planner.search.search import Candidate
+    from sim.prediction import Prediction
+
+_NAMES: Final = (
+    "num_rounds num_accepted_tokens mean_acceptance_length reuse_rate num_tokens decode_s prefill_s ttft_s e2e_s"
 )
+
+
+def picked(one: object, names: str) -> dict[str, Any]:
+    """Return some attributes of an object by their names, which are separated by spaces."""
+    return {name: getattr(one, name) for name in names.split()}
+
+
+def schedule_entry(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as its file has it."""
+    return schedule.model_dump(mode="json", exclude_defaults=True)
+
+
+def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
+    """Return a ratio; ends of the interval that are not known become null."""
+    if ratio is None:
+        return None
+    return picked(ratio, "value low high") | ({"low": None, "high": None} if ratio.low <= 0 else {})
 
 
 def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
     """Return numbers of the traces of one schedule, one per prompt."""
-    return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES)}
+    return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES.split())}
 
 
 def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
     """Return the same numbers of a prediction, with the interval of the time per token."""
-    return {name: getattr(prediction, name) for name in ("tpot_s", "tpot_s_low", "tpot_s_high", *_NAMES)}
+    return picked(prediction, f"tpot_s tpot_s_low tpot_s_high {_NAMES}")
 
 
 def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
@@ -39,7 +52,7 @@ def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
         "name": name,
         "method": candidate.schedule.method,
         "placement": candidate.placement,
-        "schedule": candidate.schedule.model_dump(mode="json", exclude_defaults=True),
+        "schedule": schedule_entry(candidate.schedule),
         "predicted": predicted_numbers(candidate.prediction),
     }
 

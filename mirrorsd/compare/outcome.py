@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.validate import Divergence
 from decoding.metrics import ttft_s
+from hwprofiles.other_use import Use
 from hwprofiles.profile import Profile
-from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
-from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
+from mirrorsd.compare.measured_answer import JudgedRuns
+from mirrorsd.compare.numbers import candidate_numbers, measured_numbers, picked, ratio_entry
 from mirrorsd.compare.rounds import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
-from planner.verdict import fact
-from planner.wording import factor, milliseconds
+from planner.wording import factor
 
 _CHANGED: Final = 0.1
 """Relative change of what two lanes cost each other that is warned of."""
@@ -28,7 +27,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
         {
             **candidate_numbers(comparison.schedule, result.candidate),
             "measured": {
-                **measured_numbers(result.measured[0]),
+                **measured_numbers(result.measured),
                 "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor,
             },
             "ttft": ttft_entry(result),
@@ -38,7 +37,10 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
             "same_rounds": comparison.same_rounds,
             "rounds_equal": {"equal": comparison.num_equal, "of": comparison.num_prompts},
             "rounds_alarm": bool(is_row_invariant) and is_unexplained(comparison),
-            "divergences": [_divergence(found) for found in comparison.divergences],
+            "divergences": [
+                {"prompt_id": one.prompt, **picked(one, "round position by margin"), "text": divergence_in_words(one)}
+                for one in comparison.divergences
+            ],
             "events": [f"{event.lane}: {event.text}" for run in runs for event in run.events],
         }
         for result, comparison, runs, ratio in all_of_each
@@ -51,30 +53,27 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     return host | models | {"dtype": pair.dtype}
 
 
+def outcome_facts(
+    judged: JudgedRuns, profile: Profile, pair: ModelPair, *, max_new_tokens: int, used: Use | None
+) -> dict[str, Any]:
+    """Return the circumstances and the answer; `used` is what other programs used meanwhile, None if not known."""
+    return {
+        "platform": platform_entry(profile.host, pair),
+        "calibration_s": profile.calibration_s,
+        "num_prompts": judged.measured.num_prompts,
+        "max_new_tokens": max_new_tokens,
+        "busy": None if used is None else used.share,
+        "pays": judged.verdict.pays,
+        "speedup": ratio_entry(judged.verdict.speedup),
+    }
+
+
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
     """Mean time to the first token in both worlds, and predicted over measured less one; None if one has no prefill."""
-    predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured[0])
+    predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured)
     if predicted_s is None or measured_s is None:
         return None
     return {"predicted_s": predicted_s, "measured_s": measured_s, "error": predicted_s / measured_s - 1}
-
-
-def first_tokens(judged: JudgedRuns) -> Iterator[str]:
-    """Compare the times to the first token, predicted beside measured, if these are known."""
-    found = [
-        (entry, name) for one, name in zip(judged.results, judged.names, strict=True) if (entry := ttft_entry(one))
-    ]
-    if found:
-        predicted, measured = (
-            milliseconds(fmean(one[key] for one, _ in found)) for key in ("predicted_s", "measured_s")
-        )
-        worst, name = max(found, key=lambda one: abs(one[0]["error"]))
-        items = (
-            f"measured {measured} in the mean",
-            f"predicted {predicted}",
-            f'furthest off {worst["error"]:+.0%} ("{name}")',
-        )
-        yield from fact("Time to the first token", items)
 
 
 def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
@@ -108,14 +107,3 @@ def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
                 f"{factor(then[0])} and {factor(then[1])} in the calibration: times at the speed of the anchors are "
                 "those of the calibration."
             )
-
-
-def _divergence(found: Divergence) -> dict[str, Any]:
-    return {
-        "prompt_id": found.prompt,
-        "round": found.round,
-        "position": found.position,
-        "by": found.by,
-        "margin": found.margin,
-        "text": divergence_in_words(found),
-    }

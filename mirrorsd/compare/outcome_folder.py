@@ -22,14 +22,14 @@ from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import changed_slowdowns, first_tokens, lost_lanes, schedule_entries
-from mirrorsd.compare.repeating import Repeating
+from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, schedule_entries
 from mirrorsd.compare.rounds import rounds_in_words
-from mirrorsd.compare.runs_file import load_runs, save_runs
-from mirrorsd.compare.trace_file import load_traces, save_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
 from mirrorsd.json_text import json_text, path_from
 from mirrorsd.next_command import run_command
 from mirrorsd.numeric_form import as_recorded
+from mirrorsd.repeating_texts import measured_on_repeating, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.notes import results_heading
@@ -41,7 +41,6 @@ from planner.search.space import SearchSpace
 _TRACES: Final = "traces.json.gz"
 _RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
-_SAMPLE: Final = ("prompt", "answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,14 +120,15 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     save_traces(judged.measured.traces, folder / _TRACES)
     save_runs(judged.measured, folder / _RUNS)
     for place, (result, name_of_it) in enumerate(zip(judged.results, judged.names, strict=True), 1):
-        worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
+        worlds = {"simulated": result.simulated[0], "measured": result.measured[0]}
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    repeating, profile = Repeating.of(judged, outcome.plan.record), outcome.plan.profile
-    warnings = (*repeating.warnings(), *lost_lanes(judged), *changed_slowdowns(judged, profile))
-    remarks = (*first_tokens(judged), *outcome.notes)
-    notes = (*warnings, *remarks)
+    repeating, speedup_without = measured_on_repeating(judged, outcome.plan.record)
+    warnings = [*lost_lanes(judged), *changed_slowdowns(judged, outcome.plan.profile)]
+    if repeating:
+        warnings.insert(0, repeating_sentence(repeating, judged.measured.num_prompts, speedup_without))
+    notes = (*warnings, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
@@ -144,21 +144,20 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     words = {"verdict": f"{results_heading(data)}.", "warnings": [], "explanation": []}
-    if judged.answer is not None:
-        words = judged.answer.entry
+    words |= {} if judged.answer is None else judged.answer.entry
     predicted = (f"Before the runs: {line}" for line in outcome.plan.verdict.lines)
     entries = {
         **outcome.facts,
         "verdict": words["verdict"],
         "warnings": [*words["warnings"], *warnings],
-        "explanation": [*words["explanation"], *predicted, *remarks],
+        "explanation": [*words["explanation"], *predicted, *outcome.notes],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
-        "repeating": repeating.entry,
+        "repeating": {"prompts": repeating, "speedup_without": ratio_entry(speedup_without)},
         "accuracy": accuracy(judged.comparisons),
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,
-        "sample": None if outcome.sample is None else dict(zip(_SAMPLE, outcome.sample, strict=True)),
+        "sample": outcome.sample and {"prompt": outcome.sample[0], "answer": outcome.sample[1]},
         "command": data.command,
         "report": str(folder / REPORT),
         "title": outcome.title,

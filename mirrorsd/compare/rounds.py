@@ -17,10 +17,7 @@ ALARM: Final = "This should not happen: on this machine a row's result does not 
 def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_invariant: bool | None = None) -> str:
     """Count the sequences that left the simulated rounds, chains and trees apart, and show the first of either.
 
-    Args:
-        comparisons: of all schedules.
-        dtype: of the runs.
-        is_row_invariant: whether a row's result does not depend on others computed with it; None if not known.
+    `is_row_invariant` is whether a row's result does not depend on others computed with it; None if not known.
     """
     if all(one.same_rounds for one in comparisons):
         num_texts = sum(one.num_prompts for one in comparisons)
@@ -33,10 +30,9 @@ def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_inv
             continue
         parted = [(one, found) for one in of_kind for found in one.divergences]
         parts.append(f"{len(parted)} of {counted(num_texts, 'text')} with {name} left the simulated rounds.")
-        if parted:
-            one, found = parted[0]
+        for one, found in parted[:1]:
             where = f"First: {one.schedule}, prompt {found.prompt}, {divergence_in_words(found)}"
-            parts += [where, *_cause(found, dtype, is_tree=is_tree)]
+            parts += [where, *_cause(found, dtype)]
         if is_row_invariant and any(map(is_unexplained, of_kind)):
             parts.append(ALARM)
     return " ".join(parts)
@@ -55,18 +51,12 @@ def divergence_in_words(found: Divergence) -> str:
     )
 
 
-def _cause(found: Divergence, dtype: str, *, is_tree: bool) -> list[str]:
-    if found.by == "lost lane":
-        return ["The draft's lane was lost in that run."]
-    if found.by == "draft":
-        return ["The target chose the same tokens; the draft did not."]
-    if found.margin is None:
-        return []
-    margin = f"The target's two best logits are {found.margin:.3f} apart there"
-    if dtype != "bfloat16" or found.margin >= _DOUBTFUL_MARGIN:
-        return [f"{margin}."]
-    why = "keys of a tree lie elsewhere than those of a chain" if is_tree else "several rows round otherwise than one"
-    return [f"{margin}: {why}, and {dtype} decides by that."]
+def _cause(found: Divergence, dtype: str) -> list[str]:
+    if found.by != "target" or found.margin is None:
+        return [f"It was decided by the {found.by}."] if found.by != "unknown" else []
+    is_tie = dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN
+    tie = f", which {dtype} rounds otherwise among other rows" if is_tie else ""
+    return [f"The target's two best logits are {found.margin:.3f} apart there{tie}."]
 
 
 def _decided(entry: Round | None) -> str:

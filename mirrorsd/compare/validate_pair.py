@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import matching_prompts
-from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
-from mirrorsd.compare.outcome import platform_entry
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.demo.busy import busy_meanwhile
+from mirrorsd.demo.busy import busy
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import NO_DRAFTER, Dtype, find_pair
 from mirrorsd.numeric_form import as_recorded
@@ -30,7 +30,7 @@ from planner.search.search import rank
 from planner.search.space import SearchSpace
 
 if TYPE_CHECKING:
-    from calibrate.prompts import Prompt
+    from calibrate.prompts import EncodedPrompt, Prompt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +47,7 @@ class MeasuredBasis:
         """Read both; refuse them where they are of different models, or no greedy runs can be compared with them."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         if record.temperature or record.assumed is not None:
-            what = (
-                "assumed acceptance" if record.assumed is not None else f"texts of temperature {record.temperature:g}"
-            )
+            what = f"texts of temperature {record.temperature:g}" if record.assumed is None else "assumed acceptance"
             raise ConfigError(f"{record_path}: holds {what}; runs are greedy, and are compared with a greedy record")
         require_same_models(profile, record, sides=(profile_path, record_path))
         return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
@@ -105,18 +103,31 @@ def validate(
         plan=plan,
         judged=judged,
         files={"profile": evidence.profile_path, "record": evidence.record_path},
-        facts={
-            "platform": platform_entry(profile.host, pair),
-            "calibration_s": profile.calibration_s,
-            "num_prompts": measured.num_prompts,
-            "max_new_tokens": record.max_new_tokens,
-            "pays": judged.verdict.pays,
-            "speedup": ratio_entry(judged.verdict.speedup),
-            "busy": None if used is None else used.share,
-        },
+        facts=outcome_facts(judged, profile, pair, max_new_tokens=record.max_new_tokens, used=used),
         dtype=pair.dtype,
         notes=profile.notes,
-        warning=busy_meanwhile(used),
+        warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,
     )
+
+
+def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
+    """Return the prompts of the record, in its order.
+
+    Raises:
+        RecordError: one is not among `prompts`, or has other tokens now. Records from before they had hashes of their
+            prompts tell that by the length alone.
+    """
+    known = {prompt.name: prompt for prompt in prompts}
+    for entry in record.prompts:
+        if entry.name not in known:
+            raise RecordError(f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given")
+        ids = known[entry.name].ids
+        if len(ids) != entry.prompt_length:
+            was = f"was recorded with {entry.prompt_length}"
+            raise RecordError(f"prompt {entry.name!r} has {len(ids)} tokens, but {was}")
+        if entry.prompt_hash not in (None, hash_of_ids(ids)):
+            why = "its text, the chat template or the tokenizer has changed"
+            raise RecordError(f"prompt {entry.name!r} was recorded with other tokens: {why}")
+    return tuple(known[entry.name] for entry in record.prompts)

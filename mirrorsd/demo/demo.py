@@ -16,12 +16,12 @@ from decoding.schedule import save_schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
-from mirrorsd.compare.outcome import platform_entry
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.demo.busy import busy_now, weak_answer
+from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
     most_telling,
@@ -128,7 +128,7 @@ class Demo:
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
         self._encoded = encode(self._prompts, settings.pair.target_folder)
         time.sleep(max(0.0, _FIRST_LOOK_S - self._stages.elapsed_s))
-        self.busy_now = busy_now(self._others.so_far())
+        self.busy_now = busy(self._others.so_far())
         self._notes: tuple[str, ...] = ()
 
     def run(self) -> dict[str, Any]:
@@ -246,24 +246,12 @@ class Demo:
         pair, profile = self._settings.pair, plan.profile
         judged = judge_runs(candidates, measured, plan)
         self._save_schedules(judged)
+        named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {
-            "platform": platform_entry(profile.host, pair),
-            "calibration_s": profile.calibration_s,
-            "num_prompts": measured.num_prompts,
-            "max_new_tokens": self._settings.max_new_tokens,
+            **outcome_facts(judged, profile, pair, max_new_tokens=self._settings.max_new_tokens, used=used),
             "total_s": self._stages.elapsed_s,
-            "busy": None if used is None else used.share,
-            "pays": judged.verdict.pays,
-            "speedup": ratio_entry(judged.verdict.speedup),
             "winner": judged.verdict.recommended,
-            "predicted_winner": next(
-                (
-                    name
-                    for name, one in zip(judged.names, candidates, strict=True)
-                    if one.schedule == plan.search.winner.schedule
-                ),
-                None,
-            ),
+            "predicted_winner": named.get(plan.search.winner.schedule),
         }
         outcome = Outcome(
             title="mirrorsd demo",
@@ -273,7 +261,7 @@ class Demo:
             facts=facts,
             dtype=pair.dtype,
             notes=self._notes,
-            warning=weak_answer(used),
+            warning=busy(used, f"the answer is {LESS_CERTAIN}; run it again when nothing else runs", is_over=True),
             sample=self._sample(judged),
             run_options=self._settings.run_options,
         )

@@ -6,7 +6,7 @@ sequence. Batches are simulated only, see `sim.batch_prediction`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from math import ceil
@@ -48,6 +48,13 @@ class BatchChoice:
         return drafting if drafting and drafting.tokens_per_s > self.plain.tokens_per_s else self.plain
 
     @property
+    def name(self) -> str:
+        """Name of the speculation."""
+        if self.drafting is None or self.pair is None:
+            return "none"
+        return schedule_name(self.drafting.schedule, self.pair.placement)
+
+    @property
     def speedup(self) -> float | None:
         """Tokens per second of the speculation over those of plain decoding with as many sequences."""
         return None if self.drafting is None else self.drafting.tokens_per_s / self.plain.tokens_per_s
@@ -75,17 +82,15 @@ class BatchPlan:
         """The answer in two sentences."""
         if not self.choices:
             return f"Batches cannot be predicted here: {'; '.join(self.left_out)}."
-        windows = listing([f"{_window(choice)} at {size}" for size, choice in self.choices.items()])
-        largest, off = max(self.choices), self.switch_off_at
+        windows = {size: choice.best.schedule.num_speculative_tokens for size, choice in self.choices.items()}
+        listed = listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
+        off = self.switch_off_at
         end = (
-            f"Speculation still pays at {largest}, the largest batch asked about."
+            f"speculation still pays at {max(self.choices)}, the largest batch asked about"
             if off is None
-            else "At every batch size asked about nothing is faster than plain decoding."
-            if off == min(self.choices)
-            else f"From {off} sequences at once on, of the sizes asked about, nothing is faster than plain decoding: "
-            "speculation is to be switched off there."
+            else f"from {off} sequences at once on nothing is faster than plain decoding"
         )
-        return f"The best window by batch size: {windows}. {end} Batches are simulated only, and have no interval."
+        return f"The best window by batch size: {listed}; {end}. Batches are simulated only, and have no interval."
 
 
 def plan_batches(plan: PlatformPlan, sizes: Iterable[int] = BATCH_SIZES) -> BatchPlan:
@@ -111,16 +116,6 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int] = BATCH_SIZES) -> Batc
             continue
         choices[size] = BatchChoice(plain=plain[0], drafting=drafting and drafting[0], pair=drafting and drafting[1])
     return BatchPlan(choices=choices, left_out=tuple(left_out))
-
-
-def names_of(found: BatchPlan) -> list[str]:
-    """A name for the speculation of every batch size."""
-    return [
-        "none"
-        if choice.drafting is None or choice.pair is None
-        else schedule_name(choice.drafting.schedule, "in turn" if choice.pair.in_turn else "split")
-        for choice in found.choices.values()
-    ]
 
 
 def _best(
@@ -167,8 +162,7 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
 
 def _fits(plan: PlatformPlan, pair: LanePair, size: int, left_out: dict[str, None]) -> bool:
     """Whether the models and the caches of so many sequences fit into the memories of a placement."""
-    needs = needs_of(plan.question, pair, num_sequences=size)
-    misfits: Sequence[str] = [need.in_words for need in needs if not need.fits]
+    misfits = [need.in_words for need in needs_of(plan.question, pair, num_sequences=size) if not need.fits]
     left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
     return not misfits
 
@@ -177,8 +171,3 @@ def _full_batches(record: AcceptanceRecord, size: int) -> AcceptanceRecord:
     """All texts, and the first ones again until every batch is full."""
     count = max(1, size * ceil(len(record.prompts) / max(size, 1)))
     return replace(record, prompts=tuple(islice(cycle(record.prompts), count)))
-
-
-def _window(choice: BatchChoice) -> str:
-    schedule = choice.best.schedule
-    return f"{schedule.num_speculative_tokens}" if schedule.num_speculative_tokens else "none"

@@ -33,6 +33,11 @@ class LanePair(NamedTuple):
         """Whether they work at the same time on one device."""
         return self.draft == f"{self.target}{SECOND_STREAM}"
 
+    @property
+    def placement(self) -> str:
+        """How they share time: `in turn` or `split`."""
+        return "in turn" if self.in_turn else "split"
+
     def __str__(self) -> str:
         return f"both on {self.target}" if self.is_pooled else f"target on {self.target}, draft on {self.draft}"
 

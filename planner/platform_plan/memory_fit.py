@@ -64,7 +64,7 @@ class MemoryNeed:
     def in_words(self) -> str:
         """A sentence with the numbers."""
         parts = {"weights": self.weights_bytes, "keys and values": self.kv_bytes, "branches": self.branches_bytes}
-        named = " + ".join(f"{num_bytes / 1e9:.1f} GB {name}" for name, num_bytes in parts.items() if num_bytes)
+        named = " + ".join(f"{size / 1e9:.1f} GB {name}" for name, size in parts.items() if size)
         need = f"{self.place}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
         if self.capacity_bytes is None:
             return f"{need}; nobody says how much it holds."
@@ -110,7 +110,8 @@ def places_of(question: Question) -> Places:
         left_out.extend(misfits[:1])  # the members of a group need the same
         return not misfits
 
-    alone = [lane for lane in dict.fromkeys(pair.target for pair in candidates) if fits(plain_needs_of(question, lane))]
+    lanes = [LanePair(lane, lane, in_turn=True) for lane in dict.fromkeys(pair.target for pair in candidates)]
+    alone = [pair.target for pair in lanes if fits(needs_of(question, pair, alone=True))]
     if not alone:
         reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}")
@@ -118,22 +119,19 @@ def places_of(question: Question) -> Places:
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
 
 
-def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1) -> list[MemoryNeed]:
-    """What each memory of a placement has to hold for so many sequences at once, each with all branches it may have."""
+def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
+    """What each memory of a placement has to hold for so many sequences at once, each with all branches it may have.
+
+    With `alone` it is the target's only.
+    """
     return memory_needs(
         question.platform,
         pair,
         question.target,
-        question.draft,
+        None if alone else question.draft,
         num_tokens=num_sequences * question.num_tokens,
         num_branches=num_sequences * most_branch_tokens(),
     )
-
-
-def plain_needs_of(question: Question, lane: str) -> list[MemoryNeed]:
-    """Return what each memory of a lane has to hold for the target alone."""
-    pair = LanePair(lane, lane, in_turn=True)
-    return memory_needs(question.platform, pair, question.target, None, num_tokens=question.num_tokens, num_branches=0)
 
 
 def memory_needs(
@@ -164,10 +162,11 @@ def memory_needs(
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
+            token_bytes = model.shape.kv_bytes_per_token() / len(members)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
-            kv[memory] += num_tokens * model.shape.kv_bytes_per_token() / len(members)
+            kv[memory] += num_tokens * token_bytes
             if model is draft and not pair.in_turn:
-                branches[memory] += num_branches * model.shape.kv_bytes_per_token() / len(members)
+                branches[memory] += num_branches * token_bytes
     return [
         MemoryNeed(
             pair=pair,

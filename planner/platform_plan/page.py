@@ -1,22 +1,52 @@
-"""The page of a plan: one HTML file that opens offline and says what the answer rests on, number by number."""
+"""The page of a plan: one HTML file that opens offline and says what the answer rests on, number by number.
+
+On it are the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirror, without streams and with, played
+step by step. Where a draft's streams are neither recorded nor given, they are taken to be right as often as the paper's
+own come to; what is ranked stands on no such assumption.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.platform_plan.advice import UNTRAINED, advice, interval, schedule_names_of
-from planner.platform_plan.batches import BatchPlan, names_of
+from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
+from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
-from planner.platform_plan.four_arms import Arm, four_arms
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
-from planner.wording import factor, milliseconds, schedule_names
+from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.wording import between, factor, milliseconds, schedule_name
+from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
+
+
+_Timed = tuple[float, Schedule, LanePair]
+"""Predicted time per token, and of what."""
+
+
+class Arm(NamedTuple):
+    """The fastest of its kind.
+
+    Attributes:
+        name: as the paper calls it.
+        schedule, pair: None where nothing of the kind can be predicted on the platform.
+        label: name of the schedule.
+        tpot_s: predicted time per token.
+        speedup: over the fastest plain decoding.
+    """
+
+    name: str
+    schedule: Schedule | None = None
+    pair: LanePair | None = None
+    label: str = ""
+    tpot_s: float = 0.0
+    speedup: float = 0.0
 
 
 def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None) -> None:
@@ -26,35 +56,17 @@ def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None)
 
 def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
     """Return the page as text; of batches too, where that was asked."""
-    filters: dict[str, Callable[..., str]] = {
-        "milliseconds": milliseconds,
-        "factor": factor,
-        "interval": interval,
-    }
-    leaders = best_of_each(plan.ranking)[:_MOST_ROWS]
+    filters = {one.__name__: one for one in (between, factor, milliseconds)}
+    leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
         verdict=advice(plan),
         rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
         slowest_s=max(one.tpot_s_high for one in leaders),
-        arms=_arms(plan),
+        arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
         batches=batches,
-        batch_rows=[] if batches is None else list(zip(names_of(batches), batches.choices.items(), strict=True)),
     )
-
-
-def _arms(plan: PlatformPlan) -> list[tuple[Arm, str]]:
-    """Return the paper's arms and the names of their schedules; nothing where no arm can be predicted."""
-    arms = four_arms(plan)
-    asked = [(arm.schedule, arm.pair) for arm in arms if arm.schedule is not None and arm.pair is not None]
-    names = iter(schedule_names([(schedule, "in turn" if pair.in_turn else "split") for schedule, pair in asked]))
-    named = [(arm, "" if arm.schedule is None else next(names) + _mark(plan, arm.schedule)) for arm in arms]
-    return named if asked else []
-
-
-def _mark(plan: PlatformPlan, schedule: Schedule) -> str:
-    return UNTRAINED if schedule.exit_layer is not None and not plan.question.has_exits else ""
 
 
 def _streams(plan: PlatformPlan) -> str:
@@ -63,3 +75,42 @@ def _streams(plan: PlatformPlan) -> str:
     if question.record.num_streams:
         return "as often right as " + ("assumed below" if question.record.assumed else "recorded")
     return "not known: the record has none" if question.record_with_streams is None else STREAMS_SOURCE
+
+
+def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
+    """Return the arms in the order of the paper's ablations."""
+    found: list[Arm] = []
+    for name, method in (("SD", "speculative"), ("Mirror-SD", "mirror")):
+        ranked = [one for one in plan.ranking if one.schedule.method == method and not one.schedule.draft_streams]
+        found.append(_fastest(plan, name, ((one.tpot_s, one.schedule, one.pair) for one in ranked)))
+        found.append(_fastest(plan, f"{name} + streams", _with_streams(plan, ranked)))
+    return tuple(found)
+
+
+def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iterator[_Timed]:
+    """Yield the best that is ranked of every place, source of roots and window, with streams."""
+    streaming = plan.question.record_with_streams
+    if streaming is None:
+        return
+    evaluator, asked = Evaluator(plan.profile, streaming, costs=plan.costs), set[object]()
+    for one in ranked:
+        window = one.schedule.num_speculative_tokens
+        key = (one.pair, one.schedule.root_source, window)
+        # the first step guesses nothing and there is nothing to guess after the last token
+        num_streams = min(streaming.num_streams, window - 2)
+        if key in asked or num_streams < 1:
+            continue
+        asked.add(key)
+        schedule = one.schedule.model_copy(update={"draft_streams": num_streams})
+        if evaluator.missing(schedule) is None:
+            yield evaluator.predict(schedule).tpot_s, schedule, one.pair
+
+
+def _fastest(plan: PlatformPlan, name: str, found: Iterable[_Timed]) -> Arm:
+    best = min(found, key=lambda one: one[0], default=None)
+    if best is None:
+        return Arm(name)
+    tpot_s, schedule, pair = best
+    mark = UNTRAINED if schedule.exit_layer is not None and not plan.question.has_exits else ""
+    label = f"{schedule_name(schedule, pair.placement)}{mark}"
+    return Arm(name, schedule, pair, label, tpot_s, plan.plain.tpot_s / tpot_s)

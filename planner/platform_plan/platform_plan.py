@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import hypot
 from typing import Final
@@ -22,6 +22,9 @@ from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, derived_profile
 
+_MOST_LEADERS: Final = 4
+"""Methods and placements that are asked what acceptance they need."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformPlan:
@@ -32,7 +35,6 @@ class PlatformPlan:
         profile: what was worked out of the machine.
         costs: what parts cost on its lanes.
         ranking: all schedules, the fastest first.
-        comparison: the fastest speculation with the fastest plain decoding; None if nothing drafts.
         needed: what acceptance would have to be; None if nothing drafts.
         needs: what every memory of every placement has to hold.
         left_out: placements that were not asked about, and why.
@@ -44,7 +46,6 @@ class PlatformPlan:
     profile: Profile
     costs: Mapping[str, LaneCost]
     ranking: tuple[PlannedSchedule, ...]
-    comparison: Ratio | None
     needed: AcceptanceNeeded | None
     needs: tuple[MemoryNeed, ...]
     left_out: tuple[str, ...]
@@ -63,6 +64,11 @@ class PlatformPlan:
             for one in best_of_each(self.ranking)
         ]
         return html_table(repr(self).strip("<>"), ("method", "draft length", "place", "ms per token"), rows)
+
+    @property
+    def comparison(self) -> Ratio | None:
+        """The fastest speculation with the fastest plain decoding; None if nothing drafts."""
+        return None if self.drafting is None else self.compared(self.drafting)
 
     @property
     def pays(self) -> Pays:
@@ -128,12 +134,8 @@ def plan_platform(question: Question) -> PlatformPlan:
     """
     started = time.perf_counter()
     places = places_of(question)
-    demand = Demand(
-        target=question.target,
-        draft=question.draft,
-        lanes=places.lanes,
-        exits=question.record.exit_layers,
-    )
+    exits = question.record.exit_layers
+    demand = Demand(target=question.target, draft=question.draft, lanes=places.lanes, exits=exits)
     derived = derived_profile(question.platform, demand)
     ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
@@ -141,48 +143,32 @@ def plan_platform(question: Question) -> PlatformPlan:
         profile=derived.profile,
         costs=derived.costs,
         ranking=ranking,
-        comparison=None,
         needed=None,
         needs=places.needs,
         left_out=(*places.left_out, *left_out),
         assumptions=(question.acceptance, *question.assumptions, *derived.assumptions),
         seconds=0.0,
     )
-    return _judged(plan, started)
-
-
-def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
-    """Return the plan with its comparison and what acceptance would have to be."""
-    drafting, question = plan.drafting, plan.question
-    if drafting is None:
-        return replace(plan, seconds=time.perf_counter() - started)
-    plain = plan.plain.schedule
-    leaders = [one.schedule for one in best_of_each(plan.speculation)][:_MOST_LEADERS]
-    return replace(
-        plan,
-        comparison=plan.compared(drafting),
-        needed=acceptance_needed(
-            _shortlist(plan, leaders),
-            plain,
+    needed = None
+    if plan.drafting is not None:
+        needed = acceptance_needed(
+            _shortlist(plan),
+            plan.plain.schedule,
             plan.profile,
             question.record_at,
             now=question.acceptance.value,
             costs=plan.costs,
-        ),
-        seconds=time.perf_counter() - started,
-    )
+        )
+    return replace(plan, needed=needed, seconds=time.perf_counter() - started)
 
 
-_MOST_LEADERS: Final = 4
-
-
-def _shortlist(plan: PlatformPlan, leaders: Sequence[Schedule]) -> list[Schedule]:
+def _shortlist(plan: PlatformPlan) -> list[Schedule]:
     """Return every window of the leading methods and placements, with the best settings that they have today."""
+    leading = {_way(one.schedule) for one in best_of_each(plan.speculation)[:_MOST_LEADERS]}
     found: dict[object, Schedule] = {}
-    keys: Mapping[object, None] = dict.fromkeys(map(_way, leaders))
     for one in plan.speculation:
-        if _way(one.schedule) in keys:
-            found.setdefault((_way(one.schedule), one.schedule.num_speculative_tokens), one.schedule)
+        if (way := _way(one.schedule)) in leading:
+            found.setdefault((way, one.schedule.num_speculative_tokens), one.schedule)
     return list(found.values())
 
 

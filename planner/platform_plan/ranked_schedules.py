@@ -1,4 +1,4 @@
-"""What every schedule takes on every placement of a platform that it may win on, the fastest first."""
+"""What every schedule takes and costs on every placement of a platform that it may win on, the fastest first."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 
+from costs.cost_model import LaneCost, Part
+from costs.prices import Prices
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
+from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
-from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import schedules_on
-from planner.upper_bound import most_speedup
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile
 from sim.derived.roofline import growth_error
@@ -49,6 +51,11 @@ class PlannedSchedule:
     def place(self) -> str:
         """Where it runs, in words."""
         return str(self.pair) if self.schedule.num_speculative_tokens else f"target on {self.pair.target}"
+
+    @property
+    def placement(self) -> str:
+        """How the models share time: `alone`, `in turn` or `split`."""
+        return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
 
     @property
     def tpot_s(self) -> float:
@@ -161,3 +168,85 @@ def _priced(
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,
     )
+
+
+def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
+    """Power times the time that devices compute, and idle power (where it is known) for the rest.
+
+    Devices of one package draw its power together, as long as any of them computes. None where a sheet gives no power.
+    """
+    target_s = prediction.target_busy_s
+    draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
+    busy: dict[str, float] = dict.fromkeys(platform.members(pair.target), target_s)
+    for member in platform.members(pair.draft):
+        # what one device does for both at once is power of one device
+        busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s
+    joules, packages = 0.0, dict[str, tuple[float, float]]()
+    for member, busy_s in busy.items():
+        sheet = platform.device(member)
+        if sheet.power_w is None:
+            return None
+        if sheet.power_of == "package":
+            memory, _ = platform.pool_of(member)
+            watts, _ = packages.get(memory, (0.0, 0.0))
+            packages[memory] = max(watts, sheet.power_w.value), target_s + prediction.exposed_draft_s
+            continue
+        idle_w = 0.0 if sheet.idle_power_w is None else sheet.idle_power_w.value
+        joules += sheet.power_w.value * busy_s + idle_w * max(0.0, prediction.decode_s - busy_s)
+    joules += sum(watts * min(busy_s, prediction.decode_s) for watts, busy_s in packages.values())
+    return joules / prediction.num_tokens
+
+
+def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
+    """Rent, or the purchase over its write-off, of the whole machine or of the devices that are used; power is extra.
+
+    None where nobody says what it costs.
+    """
+    members = {*platform.members(pair.target), *platform.members(pair.draft)}
+    prices = [platform.device(member).usd_per_hour for member in members]
+    if platform.usd_per_hour is not None:
+        prices = [platform.usd_per_hour]
+    known = [price for price in prices if price is not None]
+    return sum(known) / 3600 * prediction.tpot_s * 1e6 if len(known) == len(prices) else None
+
+
+def most_speedup(
+    schedule: Schedule,
+    profile: Profile,
+    plain_tpot_s: float,
+    context: float,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> float:
+    """Return an upper bound of the speed-up over plain decoding.
+
+    A round commits at most one token more than are drafted. In turn it takes a verification and the drafting; at the
+    same time it takes the longer of both, each slowed by what the lanes cost each other only while both work: a bound
+    leaves that out. A step of a draft whose streams are always right costs what one without does, at least; drafting
+    without a draft model counts as free.
+
+    `costs` replaces the measured cost of the lanes that it names.
+
+    Raises:
+        ProfileError: the profile lacks what the schedule uses.
+    """
+    prices = Prices(profile, costs)
+    window = schedule.num_speculative_tokens
+    layers = {LAYER: profile.num_layers, LM_HEAD: 1}
+    rows = schedule.tree_size + 1 if schedule.is_tree else window + 1
+    verify_s = _operations_s(prices, schedule.target_lane, layers, rows, context)
+    if not schedule.traits.has_draft_model:
+        return (window + 1) * plain_tpot_s / verify_s
+    step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
+    steps = schedule.fewest_draft_steps
+    # in turn all steps are one operation, next to the target each may be the last
+    count = steps if schedule.traits.overlaps else 1
+    drafting_s = _operations_s(prices, str(schedule.draft_lane), {step: steps}, 1, context, count=count)
+    round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
+    return (window + 1) * plain_tpot_s / round_s
+
+
+def _operations_s(
+    prices: Prices, lane: str, calls: Mapping[Part, int], rows: int, context: float, *, count: int = 1
+) -> float:
+    """Return the seconds of so many operations on a lane that make some calls together, dispatch and all."""
+    return count * prices.profile.lane(lane).dispatch_s + prices.calls_s(lane, calls, rows, context)

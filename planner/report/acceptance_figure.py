@@ -68,9 +68,8 @@ def _lines(result: ScheduleResult) -> Iterator[dict[str, Any]]:
     ring = {"symbol": "circle-open", "size": 13, "line": {"width": 2}}
     line = {"color": colour, "width": 2}
     yield _points("lines+markers", "simulated", _rates(result, result.simulated), line=line, marker=ring)
-    real = [trace for repeat in result.measured for trace in repeat]
-    if real:
-        yield _points("markers", "measured", _rates(result, real), marker={"size": 6, "color": colour})
+    if result.measured:
+        yield _points("markers", "measured", _rates(result, result.measured), marker={"size": 6, "color": colour})
 
 
 def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:

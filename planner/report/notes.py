@@ -18,19 +18,7 @@ from planner.wording import (
     seconds,
 )
 
-HOST: Final = {
-    "cpu_model": "processor",
-    "instruction_sets": "instruction sets",
-    "cores": "processor cores",
-    "memory_gb": "memory",
-    "system": "operating system",
-    "python": "Python",
-    "torch": "PyTorch",
-    "openvino": "OpenVINO",
-    "fingerprint": "machine and libraries, as a checksum",
-}
-"""What a profile's host entries are called on the page; others go by their key."""
-ROW_INVARIANT: Final = {
+_ROW_INVARIANT: Final = {
     True: "tested: a result does not depend on the rows computed with it",
     False: "tested: a result depends on the rows computed with it, so close calls may fall otherwise than in plain "
     "decoding",
@@ -42,25 +30,23 @@ def results_heading(data: ReportData) -> str:
     """Return the finding of the table."""
     if not data.errors:
         return "What is predicted"
-    sizes = sorted(abs(error) for error in data.errors)
-    if len(sizes) == 1:
-        return f"The prediction is off by {error_percent(sizes[0])}"
-    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(sizes[-1])} at most"
+    sizes = [abs(error) for error in data.errors]
+    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
 
 
 def facts(data: ReportData) -> list[tuple[str, str]]:
     """Return what was calibrated and recorded, on what."""
     profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
-    known = [(HOST.get(str(name), str(name)), _plainly(str(name), value)) for name, value in profile.host.items()]
-    known += [(f"lane {lane.name}", _lane(lane)) for lane in profile.lanes]
-    known += [("both lanes at once", _together(pair)) for pair in profile.contention]
-    known.append(
-        ("acceptance record", f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text")
-    )
-    known.append(("rows checked together", ROW_INVARIANT[profile.is_row_invariant]))
-    known.append(("time to calibrate", seconds(profile.calibration_s)))
-    return known
+    texts = f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text"
+    return [
+        *((name.replace("_", " "), _plainly(value)) for name, value in profile.host.items()),
+        *((f"lane {lane.name}", _lane(lane)) for lane in profile.lanes),
+        *(("both lanes at once", _together(pair)) for pair in profile.contention),
+        ("acceptance record", texts),
+        ("rows checked together", _ROW_INVARIANT[profile.is_row_invariant]),
+        ("time to calibrate", seconds(profile.calibration_s)),
+    ]
 
 
 def notes(data: ReportData) -> Iterator[str]:
@@ -72,10 +58,6 @@ def notes(data: ReportData) -> Iterator[str]:
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
         f"{record.dtype}."
     )
-    num_repeats = sorted({len(result.measured) for result in data.results if result.measured})
-    if num_repeats and num_repeats[-1] > 1:
-        runs = " to ".join(dict.fromkeys(map(str, (num_repeats[0], num_repeats[-1]))))
-        yield f"Each schedule was run {runs} times; the measured value is the median, the range is from best to worst."
     not_run = sum(not result.measured for result in data.results)
     if not_run:
         yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
@@ -85,28 +67,16 @@ def notes(data: ReportData) -> Iterator[str]:
 
 
 def _lane(lane: LaneProfile) -> str:
-    parts = [f"{lane.device}{_cores(lane.cores)}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
-    if lane.anchor is not None:
-        context = counted(lane.anchor.context, "token")
-        parts.append(
-            f"anchor {milliseconds(lane.anchor.seconds)} ±{percent(lane.anchor.relative_error)} after {context}"
-        )
+    cores = f" on cores {listing(list(map(str, lane.cores)))}" if lane.cores else ""
+    parts = [f"{lane.device}{cores}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
     parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
     return "; ".join(parts)
 
 
-def _plainly(name: str, value: Any) -> str:
-    if name == "memory_gb":
-        return f"{value} GB"
-    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
+def _plainly(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _together(pair: Contention) -> str:
     slower = [f"{lane} takes {factor(slowdown)}" for lane, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
     return f"{listing(slower)} its time alone while both work"
-
-
-def _cores(cores: tuple[int, ...]) -> str:
-    if not cores:
-        return ""
-    return f" on core{'' if len(cores) == 1 else 's'} {listing([str(core) for core in cores])}"

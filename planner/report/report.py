@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -18,18 +20,14 @@ from planner.page_template import page_template
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
 from planner.report.break_even_figure import break_even_figure
 from planner.report.figure import Figure, Key
-from planner.report.glossary import GLOSSARY, Explainer
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.table import calibration_rows, result_rows, scale_end_s, time_range, time_rows, used_parts
-from planner.report.tiles import recommended_name, tiles
+from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
-from planner.wording import capital, factor, milliseconds, percent
+from planner.wording import between, capital, counted, error_percent, factor, milliseconds, percent, tokens_per_second
 
 NO_BREAK_SPACE = "\u00a0"
-TWO_ERRORS = "Errors are given as calibrated, and at the speed of the anchors."
-"""Not in the template, which works out its constants, and so explains their words, before all that stands above."""
 SWEEP_TITLE = {
     "acceptance": "If the draft were right more or less often",
     "draft_speed": "If the draft were faster or slower",
@@ -43,9 +41,8 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """Return the page as text. `data` has at least one result."""
-    shown = (figure_json, milliseconds, signed_percent, factor, interval, time_range, unbroken, Explainer().explained)
-    # What is folded away must explain its words anew: whoever does not open it meets them further down.
-    filters = {filter_.__name__: filter_ for filter_ in shown} | {"explained_apart": Explainer().explained}
+    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken)
+    filters = {filter_.__name__: filter_ for filter_ in shown}
     return page_template(Path(__file__).with_name("template.html"), filters).render(
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
@@ -53,16 +50,38 @@ def render_report(data: ReportData) -> str:
         facts=facts(data),
         has_measured=bool(data.errors),
         has_anchors=bool(data.errors_at_anchor),
-        two_errors=TWO_ERRORS,
         has_speedups=any(result.speedup for result in data.results),
-        has_repeats=any(len(result.measured) > 1 for result in data.results),
         num_candidates=f"{len(data.plan.search.candidates):,}",
-        glossary=GLOSSARY,
         profile_error=percent(data.plan.profile.relative_error),
         **_answer(data),
         **_tables(data),
         **_figures(data),
     )
+
+
+def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield the large numbers on top, each with what it is: the answer, the speed that goes with it, and its error."""
+    verdict = data.verdict
+    if verdict.pays == "cannot_tell":
+        yield "Cannot tell", f"whether speculation is faster than plain decoding, by what was {verdict.world}"
+    elif verdict.speedup is not None:
+        yield factor(verdict.speedup.value), f"the speed of plain decoding, {verdict.world}"
+    found = next((one for one in data.results if one.candidate.schedule == verdict.schedule), None)
+    speed_s = None if found is None else found.measured_s if verdict.world == "measured" else found.predicted_s
+    if speed_s is not None:
+        yield tokens_per_second(speed_s), f"{verdict.world}, with what is recommended"
+    if not data.errors:
+        expected = percent(data.plan.profile.relative_error)
+        yield f"±{expected}", "expected of all predicted times together; nothing was run yet"
+        return
+    label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
+    if data.errors_at_anchor:
+        label += f", as calibrated; {_median(data.errors_at_anchor)} at the speed of the anchors"
+    yield _median(data.errors), label
+
+
+def _median(errors: tuple[float, ...]) -> str:
+    return error_percent(median(map(abs, errors)))
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
@@ -71,7 +90,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
     if verdict.schedule is not None:
         settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
         use = {
-            "name": capital(recommended_name(data, verdict.schedule)),
+            "name": capital(str(verdict.recommended)),
             "command": data.command,
             "yaml": yaml.safe_dump(settings, sort_keys=False),
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from decoding.metrics import tpot_s
 from decoding.trace import Trace
@@ -21,14 +20,14 @@ class ScheduleResult:
     Attributes:
         candidate: the schedule and what the search predicted for it.
         simulated: its simulated traces, one per prompt.
-        measured: its real traces, for each repeat one per prompt in the same order; empty if it was not run.
+        measured: its real traces, one per prompt in the same order; empty if it was not run.
         measured_at_anchor_s: measured time per token, had the machine kept the speed of calibration; None if unknown.
         speedup: measured speed over that of plain decoding, and the ends of its interval; None if unknown.
     """
 
     candidate: Candidate
     simulated: tuple[Trace, ...]
-    measured: tuple[tuple[Trace, ...], ...] = ()
+    measured: tuple[Trace, ...] = ()
     measured_at_anchor_s: float | None = None
     speedup: tuple[float, float, float] | None = None
 
@@ -43,14 +42,9 @@ class ScheduleResult:
         return self.candidate.prediction.tpot_s
 
     @property
-    def repeats_s(self) -> tuple[float, ...]:
-        """Measured time per token of every repeat, ascending."""
-        return tuple(sorted(tpot_s(repeat) for repeat in self.measured))
-
-    @property
     def measured_s(self) -> float | None:
-        """Median of the repeats; None if the schedule was not run."""
-        return median(self.repeats_s) if self.measured else None
+        """Measured time per token; None if the schedule was not run."""
+        return tpot_s(self.measured) if self.measured else None
 
     @property
     def error(self) -> float | None:

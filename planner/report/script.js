@@ -1,4 +1,4 @@
-/* Draws every figure with the theme's colours, and again when the theme changes; explains words; copies commands. */
+/* Draws every figure with the theme's colours, and again when the theme changes; copies commands. */
 (() => {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const resolve = (value, style) =>
@@ -21,13 +21,6 @@
     for (const kind of ['touchstart', 'touchmove']) {
       place.addEventListener(kind, leaveToPage, { capture: true, passive: true });
     }
-  }
-  for (const term of document.querySelectorAll('.term')) {
-    term.addEventListener('click', () => {
-      const meaning = term.nextElementSibling;
-      meaning.hidden = !meaning.hidden;
-      term.setAttribute('aria-expanded', String(!meaning.hidden));
-    });
   }
   for (const button of document.querySelectorAll('.copy')) {
     button.addEventListener('click', async () => {

@@ -69,7 +69,7 @@ def result_rows(data: ReportData) -> list[ResultRow]:
 
 def scale_end_s(data: ReportData) -> float:
     """Return where the scale of the rows' marks ends; it starts at zero."""
-    return 1.04 * max(max(row.candidate.prediction.tpot_s_high, *row.repeats_s, 0.0) for row in data.results)
+    return 1.04 * max(max(row.candidate.prediction.tpot_s_high, row.measured_s or 0.0) for row in data.results)
 
 
 def time_rows(data: ReportData) -> list[TimeRow]:
@@ -97,34 +97,20 @@ def used_parts(rows: list[TimeRow]) -> list[Key]:
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
     """Every measured part of every lane, its anchor first, cell by cell; times are those at the shortest context."""
-    return [row for lane in profile.lanes for row in (*_anchor_row(lane), *_part_rows(lane))]
-
-
-def _anchor_row(lane: LaneProfile) -> Iterator[tuple[str, ...]]:
-    if lane.anchor is not None:
-        time = milliseconds(lane.anchor.seconds)
-        yield lane.name, "anchor: a check of one token", "1", time, time, f"±{percent(lane.anchor.relative_error)}"
-
-
-def _part_rows(lane: LaneProfile) -> Iterator[tuple[str, ...]]:
-    for part, table in _tables(lane):
-        yield (
-            lane.name,
-            part,
-            f"{table.rows[0]} to {table.rows[-1]}",
-            milliseconds(table.seconds[0][0]),
-            milliseconds(table.seconds[-1][0]),
-            f"±{percent(table.relative_error)}",
-        )
-
-
-def time_range(low_s: float, high_s: float) -> str:
-    """`27.1 to 28.3`, in milliseconds."""
-    return f"{milliseconds(low_s).removesuffix(' ms')} to {milliseconds(high_s).removesuffix(' ms')}"
+    rows: list[tuple[str, ...]] = []
+    for lane in profile.lanes:
+        if lane.anchor is not None:
+            time, error = milliseconds(lane.anchor.seconds), f"±{percent(lane.anchor.relative_error)}"
+            rows.append((lane.name, "anchor: a check of one token", "1", time, time, error))
+        for part, table in named_tables(lane):
+            times = milliseconds(table.seconds[0][0]), milliseconds(table.seconds[-1][0])
+            count = f"{table.rows[0]} to {table.rows[-1]}"
+            rows.append((lane.name, part, count, *times, f"±{percent(table.relative_error)}"))
+    return rows
 
 
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
-    prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
+    prediction, measured_s = result.candidate.prediction, result.measured_s
     is_recommended = result.candidate.schedule == data.verdict.schedule
     badges = ("recommended",) * is_recommended if data.measured is None else data.measured.badges.get(name, ())
     return ResultRow(
@@ -134,7 +120,7 @@ def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: floa
         is_recommended=is_recommended,
         result=result,
         predicted_mark=_mark(prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high, end_s),
-        measured_mark=None if measured_s is None else _mark(measured_s, repeats_s[0], repeats_s[-1], end_s),
+        measured_mark=None if measured_s is None else _mark(measured_s, measured_s, measured_s, end_s),
     )
 
 
@@ -146,7 +132,8 @@ def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
     return [(name, parts[name]) for name in PART if parts.get(name, 0.0) > 0]
 
 
-def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
+def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
+    """Yield what was measured on a lane, part by part, as people call it."""
     named = {
         "one target layer": lane.layer,
         "output head": lane.lm_head,

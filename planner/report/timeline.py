@@ -52,9 +52,9 @@ def common_end_s(results: Sequence[ScheduleResult]) -> float:
 
 
 def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
-    """Return the first prompt of `result` (and of its first repeat), from the start of decoding to `end_s`."""
+    """Return the first prompt of `result`, from the start of decoding to `end_s`."""
     schedule = result.candidate.schedule
-    worlds = [("Simulated", result.simulated[0]), *(("Measured", repeat[0]) for repeat in result.measured[:1])]
+    worlds = [("Simulated", result.simulated[0]), *(("Measured", trace) for trace in result.measured[:1])]
     lanes = lanes_of(schedule)
     block = ABOVE_LANES + len(lanes) + BELOW_LANES
     height = block * len(worlds)

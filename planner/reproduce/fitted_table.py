@@ -13,7 +13,7 @@ sheets' values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import exp, log
 from typing import Final
@@ -22,7 +22,6 @@ import numpy as np
 
 from costs.cost_model import Floats
 from planner.reproduce.machine import ConstantName, Constants, Unknown
-from planner.reproduce.nelder_mead import minimize
 from planner.reproduce.published_table import PublishedTable
 from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table, require_mirror
 from planner.reproduce.setup import Setup
@@ -79,3 +78,46 @@ def _misfit(cells: Sequence[PredictedCell]) -> float:
     return sum(error**2 for error in errors) / len(errors) / _TOLERANCE**2 + (
         sum(one**2 for one in disorder) / len(cells) / _TOLERANCE**2
     )
+
+
+def minimize(
+    function: Callable[[Floats], float], start: Floats, *, step: float, tolerance: float, max_calls: int
+) -> Floats:
+    """Return where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.
+
+    The search of Nelder and Mead (1965), which takes no derivatives. It ends where the values of all corners lie within
+    `tolerance`, or soon after `max_calls`.
+    """
+    corners = np.vstack([start, start + step * np.eye(len(start))])
+    values = np.array([function(corner) for corner in corners])
+    num_calls = len(values)
+    while num_calls < max_calls and values.max() - values.min() > tolerance:
+        order = np.argsort(values, kind="stable")
+        corners, values = corners[order], values[order]
+        middle = corners[:-1].mean(axis=0)
+        num_calls += _moved(function, corners, values, middle)
+    best: Floats = corners[int(np.argmin(values))]
+    return best
+
+
+def _moved(function: Callable[[Floats], float], corners: Floats, values: Floats, middle: Floats) -> int:
+    """Replace the worst corner, the last one, or draw all to the best; returns the number of calls."""
+
+    def at(share: float) -> tuple[Floats, float]:
+        corner = middle + share * (middle - corners[-1])
+        return corner, function(corner)
+
+    reflected = at(1.0)
+    if values[0] <= reflected[1] < values[-2]:
+        corners[-1], values[-1] = reflected
+        return 1
+    if reflected[1] < values[0]:
+        corners[-1], values[-1] = min(reflected, at(2.0), key=lambda found: found[1])
+        return 2
+    contracted = at(0.5 if reflected[1] < values[-1] else -0.5)
+    if contracted[1] < min(reflected[1], values[-1]):
+        corners[-1], values[-1] = contracted
+        return 2
+    corners[1:] = corners[0] + 0.5 * (corners[1:] - corners[0])
+    values[1:] = [function(corner) for corner in corners[1:]]
+    return 1 + len(corners)

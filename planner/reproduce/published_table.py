@@ -24,7 +24,7 @@ _KEYS: Final = ("temperature", "task")
 VANILLA: Final = "vanillasd"
 MIRROR: Final = "mirrorsd"
 EAGLE: Final = "eagle3"
-_TITLES: Final[Mapping[str, str]] = {VANILLA: "Vanilla SD", MIRROR: "Mirror-SD", EAGLE: "EAGLE-3"}
+_NEEDED: Final = "temperature, task, Vanilla SD"
 _ALIASES: Final[Mapping[str, str]] = {
     "vanilla": VANILLA,
     "vanillaspeculativedecoding": VANILLA,
@@ -82,113 +82,81 @@ def load_table(name: str | Path) -> PublishedTable:
 
 def parse_table(text: str, *, source: str) -> PublishedTable:
     """`load_table` of a text; `source` names it in messages."""
-    rows = _Rows(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"), source)
+    rows = _fields(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"), source)
+    line, names = next(rows, (1, []))
+    if not names:
+        raise ConfigError(f"{source}: is empty; its first line names the columns: {_NEEDED}, ...")
+    keys = _keys(f"{source}:{line}", names)
     cells: dict[tuple[float, str], PublishedCell] = {}
-    for cell in rows.cells():
+    for line, fields in rows:
+        where = f"{source}:{line}"
+        if len(fields) != len(names):
+            raise ConfigError(f"{where}: has {len(fields)} fields, the columns are {len(names)}")
+        cell = _cell(where, line, dict(zip(keys, zip(names, fields, strict=True), strict=True)))
         first = cells.setdefault((cell.temperature, cell.task.casefold()), cell)
         if first is not cell:
             what = f"temperature {cell.temperature:g} and task {shown(cell.task)}"
-            raise ConfigError(f"{source}:{cell.line}: {what} stand on line {first.line} already")
+            raise ConfigError(f"{where}: {what} stand on line {first.line} already")
     if not cells:
         raise ConfigError(f"{source}: has no rows under its line of column names")
     return PublishedTable(source=source, cells=tuple(cells.values()))
 
 
-class _Rows:
-    """The rows of a text, field by field."""
-
-    def __init__(self, text: str, source: str) -> None:
-        self._source = source
-        self._lines = self._fields(text)
-        line, names = next(self._lines, (1, []))
-        if not names:
-            raise ConfigError(f"{source}: is empty; its first line names the columns: {', '.join(_needed())}, ...")
-        self._names = names
-        self._columns = self._found(line, names)
-
-    def cells(self) -> Iterator[PublishedCell]:
-        """Yield one after the other."""
-        for line, fields in self._lines:
-            if len(fields) != len(self._names):
-                msg = f"{self._source}:{line}: has {len(fields)} fields, the columns are {len(self._names)}"
-                raise ConfigError(msg)
-            yield self._cell(line, fields)
-
-    def _cell(self, line: int, fields: Sequence[str]) -> PublishedCell:
-        task = fields[self._columns["task"]]
-        if not task:
-            raise ConfigError(f"{self._source}:{line}: column 'task' is empty; it names what was decoded")
-        for index, name in enumerate(self._names):
-            if index not in (self._columns["temperature"], self._columns["task"]):
-                self._speedup(line, fields, index, name)
-        vanilla = self._named(line, fields, VANILLA)
-        if vanilla is None:
-            where = f"{self._source}:{line}: column {self._names[self._columns[VANILLA]]!r}"
-            raise ConfigError(f"{where} is empty; it is all that tells how often the text is accepted")
-        return PublishedCell(
-            line=line,
-            temperature=self._temperature(line, fields),
-            task=task,
-            vanilla=vanilla,
-            mirror=self._named(line, fields, MIRROR),
-            eagle=self._named(line, fields, EAGLE),
-        )
-
-    def _named(self, line: int, fields: Sequence[str], method: str) -> float | None:
-        index = self._columns.get(method)
-        return None if index is None else self._speedup(line, fields, index, self._names[index])
-
-    def _speedup(self, line: int, fields: Sequence[str], index: int, name: str) -> float | None:
-        if not fields[index]:
-            return None
-        value = _number(fields[index])
-        if value is None or not 0 < value <= _MOST_SPEEDUP:
-            where = f"{self._source}:{line}: column {name!r}"
-            raise ConfigError(f"{where}: a speed-up is a number above 0, such as 2.34, found {shown(fields[index])}")
-        return value
-
-    def _temperature(self, line: int, fields: Sequence[str]) -> float:
-        found = fields[self._columns["temperature"]]
-        value = _number(found)
-        if value is None or value < 0:
-            raise ConfigError(f"{self._source}:{line}: column 'temperature': 0 or more, found {shown(found)}")
-        return value
-
-    def _fields(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(text.splitlines(keepends=True), strict=True)
-        try:
-            for fields in reader:
-                stripped = [field.strip() for field in fields]
-                if any(stripped) and not stripped[0].startswith("#"):
-                    yield reader.line_num, stripped
-        except csv.Error as error:
-            raise ConfigError(f"{self._source}:{reader.line_num}: not valid CSV: {error}") from error
-
-    def _found(self, line: int, names: Sequence[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for index, name in enumerate(names):
-            key = _key(name)
-            if key in found or not key:
-                what = f"column {shown(name)} stands there twice" if key else f"column {index + 1} has no name"
-                raise ConfigError(f"{self._source}:{line}: {what}")
-            found[key] = index
-        for key in (*_KEYS, VANILLA):
-            if key not in found:
-                msg = (
-                    f"{self._source}:{line}: column {_TITLES.get(key, key)!r} is missing; needed are "
-                    f"{', '.join(_needed())}; found are {', '.join(names)}"
-                )
-                raise ConfigError(msg)
-        return found
+def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of every line that is not empty and no comment, with its number."""
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    try:
+        for fields in reader:
+            stripped = [field.strip() for field in fields]
+            if any(stripped) and not stripped[0].startswith("#"):
+                yield reader.line_num, stripped
+    except csv.Error as error:
+        raise ConfigError(f"{source}:{reader.line_num}: not valid CSV: {error}") from error
 
 
-def _needed() -> tuple[str, ...]:
-    return (*_KEYS, _TITLES[VANILLA])
+def _keys(where: str, names: Sequence[str]) -> list[str]:
+    """Return what each column is known by."""
+    found: list[str] = []
+    for index, name in enumerate(names):
+        plain = "".join(character for character in name.casefold() if character.isalnum())
+        key = _ALIASES.get(plain, plain)
+        if key in found or not key:
+            what = f"column {shown(name)} stands there twice" if key else f"column {index + 1} has no name"
+            raise ConfigError(f"{where}: {what}")
+        found.append(key)
+    for key in (*_KEYS, VANILLA):
+        if key not in found:
+            title = "Vanilla SD" if key == VANILLA else key
+            msg = f"column {title!r} is missing; needed are {_NEEDED}; found are {', '.join(names)}"
+            raise ConfigError(f"{where}: {msg}")
+    return found
 
 
-def _key(name: str) -> str:
-    key = "".join(character for character in name.casefold() if character.isalnum())
-    return _ALIASES.get(key, key)
+def _cell(where: str, line: int, row: Mapping[str, tuple[str, str]]) -> PublishedCell:
+    """Return a row, whose fields are (name of the column, text) by the column's key."""
+    task, temperature = row["task"][1], _number(row["temperature"][1])
+    if not task:
+        raise ConfigError(f"{where}: column 'task' is empty; it names what was decoded")
+    speedups = {
+        key: _speedup(f"{where}: column {name!r}", text) for key, (name, text) in row.items() if key not in _KEYS
+    }
+    if temperature is None or temperature < 0:
+        raise ConfigError(f"{where}: column 'temperature': 0 or more, found {shown(row['temperature'][1])}")
+    vanilla = speedups[VANILLA]
+    if vanilla is None:
+        column = f"{where}: column {row[VANILLA][0]!r}"
+        raise ConfigError(f"{column} is empty; it is all that tells how often the text is accepted")
+    mirror, eagle = speedups.get(MIRROR), speedups.get(EAGLE)
+    return PublishedCell(line=line, temperature=temperature, task=task, vanilla=vanilla, mirror=mirror, eagle=eagle)
+
+
+def _speedup(column: str, text: str) -> float | None:
+    if not text:
+        return None
+    value = _number(text)
+    if value is None or not 0 < value <= _MOST_SPEEDUP:
+        raise ConfigError(f"{column}: a speed-up is a number above 0, such as 2.34, found {shown(text)}")
+    return value
 
 
 def _number(text: str) -> float | None:

@@ -22,7 +22,6 @@ WINDOW: Final = 7
 EXIT_TOP_K: Final = 8
 PROMPT_TOKENS: Final = 512
 ROUNDS: Final = 4
-MOST_TOKENS: Final = PROMPT_TOKENS + (ROUNDS + 1) * (WINDOW + 1)
 _ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
 """Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
 _GUESSES: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])

@@ -1,26 +1,40 @@
-"""The page of a reproduction: one HTML file that opens offline, with published against predicted as a picture."""
+"""The page of a reproduction, one HTML file that opens offline; and its facts in words.
+
+These are how far it is off, what its constants mean, and what it is no proof of. On the page published against
+predicted is a picture too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import isclose
 from pathlib import Path
-from typing import Final, NamedTuple
+from statistics import fmean
+from typing import Final
 
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.reproduce.in_words import ARM_NAMES, amount, sentences, signed
+from planner.reproduce.machine import ConstantName, Unknown
+from planner.reproduce.own_steps import own_steps
 from planner.reproduce.reproduction import Reproduction
-from planner.wording import factor
+from planner.reproduce.setup import WINDOW
+from planner.reproduce.streaming_draft import TOKENS_PER_HIDDEN_STEP
+from planner.verdict import fact
+from planner.wording import counted, error_percent, factor, milliseconds
+
+_FEWEST_MS_S: Final = 1e-5
+"""Two decimals of a millisecond tell nothing below."""
+ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
+ASSUMED: Final = (
+    "plain decoding's time per token is published nowhere",
+    f"streams are a closed form with {WINDOW} tokens in {WINDOW / TOKENS_PER_HIDDEN_STEP:g} hidden steps, as published",
+    "their rows are those of Speculative Streaming",
+    "vanilla SD has the same draft on the same devices",
+)
+
 
 _SIDE: Final = 400.0
 """Of the picture, in its own units."""
-
-
-class Dot(NamedTuple):
-    """A cell in the picture: how far to the right (published) and up (predicted), and what it is."""
-
-    x: float
-    y: float
-    label: str
 
 
 def write_page(found: Reproduction, origin: str, path: Path) -> None:
@@ -30,7 +44,7 @@ def write_page(found: Reproduction, origin: str, path: Path) -> None:
 
 def render_page(found: Reproduction, origin: str) -> str:
     """Return the page as text."""
-    top = _top(found)
+    top = int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1
     template = page_template(Path(__file__).with_name("page.html"), {"factor": factor, "signed": signed})
     return template.render(
         found=found,
@@ -42,24 +56,77 @@ def render_page(found: Reproduction, origin: str) -> str:
         unknowns=found.setup.machine.unknowns(),
         amount=amount,
         side=_SIDE,
-        dots=list(_dots(found, top)),
-        ticks=[(_SIDE * tick / top, tick) for tick in range(int(top) + 1)],
+        top=top,
+        ticks=[(_SIDE * tick / top, tick) for tick in range(top + 1)],
     )
 
 
-def _top(found: Reproduction) -> float:
-    """Return the end of both axes: a whole number."""
-    return float(int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1)
+def sentences(found: Reproduction, origin: str = "") -> Iterator[str]:
+    """Yield the lines of a reproduction, the answer first; `origin` says where the constants are from."""
+    own, means = own_steps(found), list(found.mean_arms)
+    arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
+    facts = {
+        "Mean |error| of predicted Mirror-SD": _errors(found),
+        "Mean speed-up over plain decoding": [
+            *arms,
+            f"{'in' if means == sorted(means) else 'not in'} the order of the paper's ablations",
+        ],
+        "Fit": _cautions(found, origin),
+        f"Plain decoding takes {milliseconds(found.arms.plain_s)} per token by these constants. Assumed": ASSUMED,
+        f"Step by step as this product's drafts do, guesses right at a rate of {own.rate:.2f}": [
+            f"{ARM_NAMES[1]} {factor(own.in_turn)}",
+            f"{ARM_NAMES[3]} {factor(own.mirror)}",
+        ],
+    }
+    for label, items in facts.items():
+        yield from fact(label, items)
 
 
-def _dots(found: Reproduction, top: float) -> list[Dot]:
+def signed(error: float | None) -> str:
+    """Write an error with its sign, `+3.5 %`; a dash where nothing was published."""
+    return "-" if error is None else f"{error * 100:+.1f} %"
+
+
+def amount(name: ConstantName, value: float) -> str:
+    """Write a constant with its unit."""
+    if not name.endswith("_s"):
+        return f"{value:.2f}"
+    return milliseconds(value) if value >= _FEWEST_MS_S else f"{value * 1e6:.1f} µs"
+
+
+def at_bounds(found: Reproduction) -> list[Unknown]:
+    """Return the constants that a fit drove to the end of what is physical."""
     return [
-        Dot(
-            _SIDE * cell.published.mirror / top,
-            _SIDE * (1 - cell.mirror_streaming / top),
-            f"{cell.published.task}, T = {cell.published.temperature:g}: published {factor(cell.published.mirror)}, "
-            f"predicted {factor(cell.mirror_streaming)}",
-        )
-        for cell in found.cells
-        if cell.published.mirror is not None
+        one
+        for one in found.setup.machine.unknowns()
+        if one.name in found.fitted
+        and any(isclose(found.constants[one.name], end, rel_tol=1e-3) for end in (one.low, one.high))
     ]
+
+
+def _errors(found: Reproduction) -> Iterator[str]:
+    compared = [cell for cell in found.cells if cell.error is not None]
+    if found.mean_abs_error is None:
+        yield "no Mirror-SD is published in this table"
+        return
+    worst = max(compared, key=lambda cell: abs(cell.error or 0.0))
+    yield f"{error_percent(found.mean_abs_error)} over {counted(len(compared), 'cell')}"
+    yield f"at most {signed(worst.error)}, {worst.published.task} at T = {worst.published.temperature:g}"
+    leads = [(one.lead, one.published_lead) for one in found.cells if one.lead and one.published_lead]
+    if leads:
+        predicted, published = map(fmean, zip(*leads, strict=True))
+        yield f"mean lead over the published EAGLE-3 {factor(predicted)} predicted, {factor(published)} published"
+
+
+def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
+    if found.fitted:
+        yield (
+            f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
+            "explain this table, --no-fit how well they predict another one"
+        )
+    elif origin.startswith(f"fitted to {found.table.source},"):
+        yield "the constants were fitted to this very table before, so the error is that of a fit"
+    if ends := at_bounds(found):
+        yield f"stopped at the end of what is physical: {', '.join(one.name for one in ends)}"
+    if missed := sum(not cell.is_reached for cell in found.cells):
+        yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"

@@ -13,7 +13,7 @@ import yaml
 
 import mirrorsd
 from mirrorsd.cli.app import app
-from mirrorsd.cli.json_option import with_default_destination
+from mirrorsd.cli.outputs import with_default_destination
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -90,14 +90,8 @@ def test_the_site_builds(tmp_path):
     assert (tmp_path / "site" / "index.html").is_file()
 
 
-def test_the_readme_fits_on_a_few_screens():
+def test_the_readme_is_short_and_every_name_on_the_python_page_public():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
-
-
-def python_blocks():
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
-
-
-def test_every_name_on_the_python_page_is_public():
-    used = set(re.findall(r"mirrorsd\.(\w+)", "".join(python_blocks())))
-    assert used <= set(dir(mirrorsd))
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert set(re.findall(r"mirrorsd\.(\w+)", "".join(blocks))) <= set(dir(mirrorsd))

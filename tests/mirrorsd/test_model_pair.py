@@ -9,9 +9,10 @@ from decoding.schedule import Schedule
 from mirrorsd.model_pair import NO_DRAFTER, find_pair, find_scheduled_pair
 
 
-def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, monkeypatch):
+def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, head_folders, monkeypatch):
     monkeypatch.chdir(tiny_folders.target.parent)
-    pair = find_pair("target", drafter="drafter", exits="exits", dtype="float32")
+    pair = find_pair("target", drafter="drafter", exits="exits", dtype="float32", heads=["streams", "medusa"])
+    assert [head.name for head in pair.heads] == [str(head_folders["streams"]), str(head_folders["medusa"])]
     assert (pair.target, pair.dtype) == ("target", "float32")
     assert (pair.drafter.name, pair.exits.name) == (str(tiny_folders.drafter), str(tiny_folders.exits))
     assert pair.drafter.folder.samefile(tiny_folders.drafter)
@@ -36,12 +37,6 @@ def test_any_model_may_be_the_draft(tiny_folders, monkeypatch):
     assert find_pair("target", drafter="smollm2-135m-instruct").drafter.name == "smollm2-135m-instruct"
 
 
-def test_a_pair_may_be_asked_to_have_no_draft_model(tiny_folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("runtime.drafters.shipped.SHIPPED_FOLDER", tmp_path)
-    ship(tmp_path, "one-draft", tiny_folders.drafter, tiny_folders.target.name)
-    assert find_pair(tiny_folders.target, drafter="none").drafter is None
-
-
 def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):
     monkeypatch.setattr("runtime.drafters.shipped.SHIPPED_FOLDER", tmp_path)
     ship(tmp_path, "one-draft", tiny_folders.drafter, tiny_folders.target.name)
@@ -49,6 +44,7 @@ def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_
     pair = find_pair(str(tiny_folders.target))
     assert pair.drafter == ("one-draft", tmp_path / "one-draft")
     assert pair.exits == ("one-exits", tmp_path / "one-exits")
+    assert find_pair(tiny_folders.target, drafter="none").drafter is None
 
 
 def ship(root, name, source, target):
@@ -79,31 +75,20 @@ def test_all_heads_that_ship_for_a_target_are_taken(tiny_folders, head_folders, 
     assert [head.name for head in find_pair(str(tiny_folders.target), heads=["of-medusa"]).heads] == ["of-medusa"]
 
 
-def test_heads_that_are_named_as_folders_become_lasting(tiny_folders, head_folders, monkeypatch):
-    monkeypatch.chdir(tiny_folders.target.parent)
-    pair = find_pair("target", heads=["streams", "medusa"])
-    assert [head.name for head in pair.heads] == [str(head_folders["streams"]), str(head_folders["medusa"])]
-
-
-def test_a_draft_language_model_is_no_head(tiny_folders):
-    with pytest.raises(ModelFormatError, match="is not a head: .*mirrorsd_draft.*, expected mirrorsd_medusa"):
-        find_pair(str(tiny_folders.target), heads=[str(tiny_folders.drafter)])
-
-
-def test_a_drafter_is_not_taken_for_exits(tiny_folders):
-    with pytest.raises(ModelFormatError, match="is not exit adapters: .*mirrorsd_draft"):
-        find_pair(str(tiny_folders.target), exits=str(tiny_folders.drafter))
-
-
-def test_a_drafter_that_is_nowhere_lists_what_ships(tiny_folders):
-    with pytest.raises(ModelError, match="'nowhere' is not a shipped drafter"):
-        find_pair(str(tiny_folders.target), drafter="nowhere")
-
-
-def test_a_damaged_configuration_is_named(tiny_folders, tmp_path):
+@pytest.mark.parametrize(
+    ("role", "which", "error", "message"),
+    [
+        ("heads", "drafter", ModelFormatError, "is not a head: .*mirrorsd_draft.*, expected mirrorsd_medusa"),
+        ("exits", "drafter", ModelFormatError, "is not exit adapters: .*mirrorsd_draft"),
+        ("drafter", "nowhere", ModelError, "'nowhere' is not a shipped drafter"),
+        ("drafter", "damaged", ModelFormatError, r"config\.json: cannot be read as JSON"),
+    ],
+)
+def test_what_has_another_role_or_is_nowhere_is_refused(tiny_folders, tmp_path, role, which, error, message):
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
-        find_pair(str(tiny_folders.target), drafter=str(tmp_path))
+    name = {"drafter": str(tiny_folders.drafter), "damaged": str(tmp_path)}.get(which, which)
+    with pytest.raises(error, match=message):
+        find_pair(str(tiny_folders.target), **{role: [name] if role == "heads" else name})
 
 
 def schedule_of(method, drafter=None):

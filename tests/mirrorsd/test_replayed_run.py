@@ -101,13 +101,6 @@ def test_rounds_are_those_of_the_record(engine, name, window) -> None:
         assert {True, False} <= set(hits), "a record with hits and misses"
 
 
-def test_plain_decoding_writes_the_recorded_text(engine) -> None:
-    asked = Schedule(method="autoregressive", target_lane="target")
-    found = list(replay(engine, asked, RECORD, 12))
-    assert [list(one.tokens) for one in found] == [prompt.text[:12].tolist() for prompt in RECORD.prompts]
-    assert all(len(one.trace.rounds) == 12 for one in found)
-
-
 @given(
     rate=st.floats(0, 1),
     hit_rate=st.floats(0, 1),
@@ -135,6 +128,8 @@ def test_a_run_is_labelled_everywhere(engine) -> None:
         assert found.label == found.trace.label == "random weights, replayed acceptance"
     plain = Schedule(method="autoregressive", target_lane="big")
     assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).label == "random weights"
+    for found, prompt in zip(replay(engine, plain, RECORD, 12), RECORD.prompts, strict=True):
+        assert (list(found.tokens), len(found.trace.rounds)) == (prompt.text[:12].tolist(), 12)
 
 
 def test_ids_that_the_vocabulary_lacks_become_others_and_acceptance_stays() -> None:

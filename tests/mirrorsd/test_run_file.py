@@ -12,35 +12,18 @@ ANSWER = {"token_ids": [1, 2], "num_rounds": 1, "prefill_s": 0.1, "decode_s": 0.
 SETTINGS = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 
 
-def test_rows_carry_the_settings_that_made_them(tmp_path):
-    path = tmp_path / "deep" / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
-        rows.append({"prompt_id": "b"} | ANSWER)
-    written = [json.loads(line) for line in path.read_text().splitlines()]
-    assert written == [
-        {"prompt_id": "a", "settings": SETTINGS} | ANSWER,
-        {"prompt_id": "b", "settings": SETTINGS} | ANSWER,
-    ]
-
-
 def test_a_second_run_knows_what_is_done_and_adds_behind_it(tmp_path):
-    path = tmp_path / "rows.jsonl"
+    """Rows carry the settings that made them; what ends a line elsewhere does not end a row."""
+    path, answer = tmp_path / "deep" / "rows.jsonl", {"text": "one\u2028two\x85three\nfour"} | ANSWER
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
+        rows.append({"prompt_id": "a"} | answer)
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     with RunFile(path, SETTINGS) as rows:
-        assert list(rows.rows) == ["a"]
-        rows.append({"prompt_id": "b"} | ANSWER)
-        assert rows.rows == {name: {"prompt_id": name} | ANSWER for name in "ab"}
-    assert [json.loads(line)["prompt_id"] for line in path.read_text().splitlines()] == ["a", "b"]
-
-
-def test_line_separators_inside_a_text_do_not_end_its_row(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a", "text": "one\u2028two\x85three\nfour"} | ANSWER)
-    with RunFile(path, SETTINGS) as rows:
-        assert list(rows.rows) == ["a"]
+        assert list(rows.rows) == ["a"], "a row that lacks nothing but its end is kept"
+        rows.append({"prompt_id": "b"} | answer)
+        assert rows.rows == {name: {"prompt_id": name} | answer for name in "ab"}
+    written = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+    assert written == [{"prompt_id": name, "settings": SETTINGS} | answer for name in "ab"]
 
 
 @pytest.mark.parametrize("half", [b"{", b'{"prompt_id": "b', b'{"prompt_id": "b", "token_i'])
@@ -86,17 +69,6 @@ def test_a_file_of_other_settings_is_refused_with_the_difference(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_row_that_lacks_nothing_but_its_end_is_kept(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
-    whole = path.read_bytes()
-    path.write_bytes(whole.removesuffix(b"\n"))
-    with RunFile(path, SETTINGS) as rows:
-        assert list(rows.rows) == ["a"]
-    assert path.read_bytes() == whole
-
-
 @pytest.mark.parametrize("end", ["\n", ""])
 @pytest.mark.parametrize("line", ["not json", "[1]", '{"prompt_id": "a"}', '{"precious": 1}', '{"prompt": "half of'])
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, line, end):
@@ -130,10 +102,8 @@ def test_rows_are_not_written_where_they_cannot_be_read(tmp_path):
         ({"decode_s": 1e9}, "decode_s: "),
         ({"token_ids": []}, "token_ids: "),
         ({"token_ids": [1, "two"]}, r"token_ids\.1: "),
-        ({"num_rounds": 0}, "num_rounds: "),
         ({"decode_s": float("nan")}, "NaN is no number of JSON"),
         ({"num_rounds": 10**400}, "num_rounds: "),
-        ({"decode_s": -1}, "decode_s: "),
         ({"decode_s": "0.2"}, "decode_s: "),
         ({"prompt_id": ["a"]}, "prompt_id: "),
         ({"settings": 3}, "settings: "),

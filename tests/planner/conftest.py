@@ -15,14 +15,14 @@ SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven
 
 @pytest.fixture(scope="session")
 def data() -> ReportData:
-    """A whole report of the made-up machine, each schedule run three times."""
+    """A whole report of the made-up machine, each schedule run."""
     return report_data(space=SMALL)
 
 
 @pytest.fixture(scope="session")
 def tree_data() -> ReportData:
     """The same with heads and streams; streams are the fastest, heads are close."""
-    return report_data(record=acceptance_record(trees=TREES), space=SMALL, num_repeats=1)
+    return report_data(record=acceptance_record(trees=TREES), space=SMALL)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
@@ -182,13 +184,14 @@ def acceptance_record(
     *,
     num_prompts: int = 4,
     num_tokens: int = 60,
-    acceptance: float = 0.6,
-    with_features: bool = True,
     num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
     chains: tuple[RecordedChain, ...] = (),
+    **settings: Any,
 ) -> AcceptanceRecord:
-    """Some prompts of `prompt_record`; streams, if there are any, are always right."""
+    """Some prompts of `prompt_record`, which takes `settings`; streams, if there are any, are always right."""
+    facts = {"num_streams": num_streams, "trees": trees, "chains": chains}
+    prompts = (prompt_record(seed, num_tokens=num_tokens, **facts, **settings) for seed in range(num_prompts))
     return AcceptanceRecord(
         target="SmolLM2-135M-Instruct",
         drafter="four-layer",
@@ -196,19 +199,6 @@ def acceptance_record(
         max_window=8,
         max_new_tokens=num_tokens,
         exit_layers=EXIT_LAYERS,
-        prompts=tuple(
-            prompt_record(
-                seed,
-                num_tokens=num_tokens,
-                acceptance=acceptance,
-                with_features=with_features,
-                num_streams=num_streams,
-                trees=trees,
-                chains=chains,
-            )
-            for seed in range(num_prompts)
-        ),
-        trees=trees,
-        chains=chains,
-        num_streams=num_streams,
+        prompts=tuple(prompts),
+        **facts,
     )

@@ -74,20 +74,15 @@ def test_a_lane_that_both_models_share_says_so():
     made = chrome_trace({"pooled": Trace(world="measured", spans=spans, decode_s=0.03)})["traceEvents"]
     names = {event["args"]["name"] for event in of(made, "M") if event["name"] == "thread_name"}
     assert names == {"rounds", "cpu0 · target and draft"}
+    plain = Trace(world="simulated", spans=[Span("cpu0", Work.VERIFY, 0.0, 0.02, 0, 1)], decode_s=0.02)
+    made = chrome_trace({"simulated": plain})["traceEvents"]
+    assert not {"s", "f"} & {event["ph"] for event in made}
+    assert [event["args"]["name"] for event in made if event["name"] == "process_name"] == ["simulated"]
 
 
 def test_worlds_are_processes(events):
     names = [event["args"]["name"] for event in of(events, "M") if event["name"] == "process_name"]
     assert names == ["mirror (simulated)", "run (measured)"]
-
-
-def test_a_trace_named_after_its_world_is_named_once():
-    (process,) = (
-        event
-        for event in chrome_trace({"simulated": Trace(world="simulated")})["traceEvents"]
-        if event["name"] == "process_name"
-    )
-    assert process["args"]["name"] == "simulated"
 
 
 def test_rounds_say_what_came_of_them(events):
@@ -114,11 +109,6 @@ def test_arrow_ends_lie_on_slices_of_their_track(events):
 
 def test_what_befell_a_lane_is_marked(events):
     assert [event["name"] for event in of(events, "i") if event["pid"] == 1] == ["cpu1: did not answer"]
-
-
-def test_plain_decoding_has_no_arrows():
-    trace = Trace(world="simulated", spans=[Span("cpu0", Work.VERIFY, 0.0, 0.02, 0, 1)], decode_s=0.02)
-    assert not {"s", "f"} & {event["ph"] for event in chrome_trace({"plain": trace})["traceEvents"]}
 
 
 @pytest.mark.parametrize("name", ["trace.json", "deep/trace.json.gz"])

@@ -23,21 +23,11 @@ def share_held(num_pairs, noise, *, unequal, truth=1.1, num_trials=2000):
     return np.mean([ratio.low <= truth <= ratio.high for ratio in ratios])
 
 
-@pytest.mark.parametrize("unequal", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("noise", [0.05, 0.15])
-@pytest.mark.parametrize("num_pairs", [4, 7, 12])
+@pytest.mark.parametrize(
+    ("num_pairs", "noise", "unequal"), [(4, 0.15, 0.8), (7, 0.05, 0.4), (7, 0.15, 0.0), (12, 0.15, 0.8)]
+)
 def test_nine_of_ten_intervals_hold_the_truth(num_pairs, noise, unequal):
     assert 0.87 <= share_held(num_pairs, noise, unequal=unequal) <= 0.935
-
-
-def test_it_is_the_ratio_of_the_total_times():
-    assert paired_ratio([1.0, 3.0], [2.0, 4.0]).value == 6.0 / 4.0
-
-
-def test_prompts_that_agree_leave_no_doubt():
-    ratio = paired_ratio([1.0, 2.0, 3.0], [1.1, 2.2, 3.3])
-    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.1, 1.1, 1.1))
-    assert ratio.outcome == "faster"
 
 
 def test_two_prompts_by_hand():
@@ -55,6 +45,9 @@ def test_one_prompt_tells_nothing():
     assert (ratio.value, ratio.low, ratio.high) == (5.0, 0.0, inf)
     assert ratio.outcome == "cannot tell"
     assert pairs_needed(ratio) is None
+    assert pairs_needed(Ratio(value=1.0, num_pairs=6, prompts_error=0.1)) is None, "equal ones are never told apart"
+    assert paired_ratio([1.0, 2.0, 3.0], [1.1, 2.2, 3.3]).low == pytest.approx(1.1), "prompts that agree leave no doubt"
+    assert paired_ratio([1.0, 3.0], [2.0, 4.0]).value == 6.0 / 4.0
 
 
 @given(TIMES)
@@ -66,13 +59,6 @@ def test_the_other_way_round_is_the_inverse(times):
     assert back.outcome == opposite[there.outcome]
 
 
-@given(TIMES)
-def test_the_interval_is_around_the_value(times):
-    ratio = paired_ratio(*zip(*times, strict=True))
-    assert ratio.low <= ratio.value * (1 + 1e-12)
-    assert ratio.value <= ratio.high * (1 + 1e-12)
-
-
 @given(TIMES, st.floats(0.1, 10))
 def test_a_faster_machine_changes_nothing(times, speed):
     one, other = zip(*times, strict=True)
@@ -81,16 +67,13 @@ def test_a_faster_machine_changes_nothing(times, speed):
     assert (scaled.value, scaled.low, scaled.high) == pytest.approx((ratio.value, ratio.low, ratio.high))
 
 
-@pytest.mark.parametrize(("one", "other"), [([], []), ([1.0], [1.0, 2.0])])
-def test_times_need_partners(one, other):
-    with pytest.raises(ValueError, match="in pairs"):
-        paired_ratio(one, other)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
-def test_times_must_be_positive(bad):
-    with pytest.raises(ValueError, match="positive"):
-        paired_ratio([1.0, 2.0], [1.0, bad])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [([], "in pairs"), ([1.0], "in pairs"), *(([1.0, bad], "positive") for bad in (0.0, -1.0, float("nan")))],
+)
+def test_times_need_partners_and_are_positive(other, message):
+    with pytest.raises(ValueError, match=message):
+        paired_ratio([1.0, 2.0], other)
 
 
 def test_as_many_prompts_as_are_needed_would_tell():
@@ -111,10 +94,6 @@ def test_more_prompts_do_not_help_where_the_machine_is_not_known_so_well():
     assert pairs_needed(replace(unsure, machine_error=0.05)) is None, "log(1.05) is less"
     known = replace(unsure, machine_error=0.0)
     assert pairs_needed(unsure) > pairs_needed(known) > 6
-
-
-def test_two_that_are_equal_are_never_told_apart():
-    assert pairs_needed(Ratio(value=1.0, num_pairs=6, prompts_error=0.1)) is None
 
 
 @given(st.floats(0.1, 10), st.floats(0, 2), st.floats(0, 2))

@@ -9,9 +9,8 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -31,12 +30,11 @@ def calibrate(
     ] = False,
     minutes: Annotated[
         float | None,
-        typer.Option(
+        options.optional(
+            "Leave out repeats that do not fit in so many; everything is measured once in any case. "
+            "Without it 100 seconds with --quick, else no limit.",
             min=0.1,
             max=options.MOST_MINUTES,
-            help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
-            "Without it 100 seconds with --quick, else no limit.",
-            show_default=False,
         ),
     ] = None,
     prompts: options.PromptsOption = None,
@@ -51,10 +49,9 @@ def calibrate(
     device: options.DeviceOption = None,
     lanes: Annotated[
         str | None,
-        typer.Option(
-            help="Lanes to measure in place of all of one device's, separated by commas, such as "
-            "openvino:CPU@0,openvino:CPU@1.",
-            show_default=False,
+        options.optional(
+            "Lanes to measure in place of all of one device's, separated by commas, such as "
+            "openvino:CPU@0,openvino:CPU@1."
         ),
     ] = None,
     json: JsonOption = None,
@@ -102,6 +99,7 @@ def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
 
 
 def _in_words(profile: Profile, out: Path) -> str:
+    from planner.report.table import named_tables
     from planner.wording import milliseconds, percent, seconds
 
     lines = [
@@ -110,14 +108,8 @@ def _in_words(profile: Profile, out: Path) -> str:
     ]
     for lane in profile.lanes:
         context = lane.layer.contexts[0] if lane.layer is not None else 0
-        parts = [("layer", lane.layer), ("output head", lane.lm_head), ("draft step", lane.draft_step)]
-        parts.append(("streams of the draft", lane.draft_streams))
-        parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
-        parts += [(f"streams of {name}", table) for name, table in lane.streams.items()]
-        parts_ms = [
-            f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in parts if table is not None
-        ]
-        lines.append(f"{escaped(lane.name)}: {', '.join(parts_ms)} for one row")
+        parts = [f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in named_tables(lane)]
+        lines.append(f"{escaped(lane.name)}: {', '.join(parts)} for the fewest rows")
     for pair in profile.contention:
         sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
         lines.append(f"both at once: {escaped(', '.join(sides))}")

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, results, say_command, show, show_paragraphs, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.console import (
+    escaped,
+    results,
+    say_command,
+    show,
+    show_paragraphs,
+    show_verdict,
+    telling_what_was_saved,
+)
 from mirrorsd.cli.other_programs import OthersWatch
-from mirrorsd.cli.outputs import folder_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, folder_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import stages, task
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
@@ -48,7 +54,7 @@ def demo(
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""

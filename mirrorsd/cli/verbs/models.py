@@ -8,7 +8,7 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import JsonOption, write_json
 from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
+from mirrorsd.cli.console import say, show, show_paragraphs, show_verdict
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -41,20 +39,18 @@ def plan(
     platform: options.PlatformOption,
     acceptance: Annotated[
         str | None,
-        typer.Option(
-            help="How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
-            "or a record (.npz). Without it public measurements of another pair are assumed.",
-            show_default=False,
+        options.optional(
+            "How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
+            "or a record (.npz). Without it public measurements of another pair are assumed."
         ),
     ] = None,
     context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
     new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
     weights: Annotated[
-        Weights | None,
-        typer.Option(help="Weights of the target; int4 where devices share one memory, else bf16.", show_default=False),
+        Weights | None, options.optional("Weights of the target; int4 where devices share one memory, else bf16.")
     ] = None,
     draft_weights: Annotated[
-        Weights | None, typer.Option(help="Weights of the draft; without it as the target's.", show_default=False)
+        Weights | None, options.optional("Weights of the draft; without it as the target's.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -76,10 +72,7 @@ def plan(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
-    ] = None,
+    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     trained_exits: Annotated[
         bool,
         typer.Option("--trained-exits", help="Recommend early exits too: take them as trained for this target."),
@@ -88,7 +81,7 @@ def plan(
         bool,
         typer.Option("--replayed-acceptance", help="Replay a record of other models than these; the result says so."),
     ] = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
@@ -171,49 +164,42 @@ def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None
 def _ranking(found: PlatformPlan, top: int) -> Any:
     """The best of every method on every placement."""
     from mirrorsd.cli.tables import plain_table
-    from planner.platform_plan.advice import interval, schedule_names_of
+    from planner.platform_plan.advice import schedule_names_of
     from planner.platform_plan.platform_plan import best_of_each
-    from planner.wording import factor, milliseconds
+    from planner.wording import between, factor, in_ms
 
     leaders = best_of_each(found.ranking)[:top]
-    table = plain_table(f"Best of every method and place, of {len(found.ranking):,} schedules: predicted ms per token")
-    table.add_column("schedule")
-    table.add_column("place")
-    for heading in ("ms", "interval", "times plain", "at most"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(
+        f"Best of every method and place, of {len(found.ranking):,} schedules: predicted ms per token",
+        ("schedule", "place"),
+        ("ms", "interval", "times plain", "at most"),
+    )
     for name, one in zip(schedule_names_of(leaders), leaders, strict=True):
-        time = milliseconds(one.tpot_s).removesuffix(" ms")
-        table.add_row(name, one.place, time, interval(one), factor(one.speedup), factor(one.bound))
+        interval = between(one.tpot_s_low, one.tpot_s_high)
+        table.add_row(name, one.place, in_ms(one.tpot_s), interval, factor(one.speedup), factor(one.bound))
     return table
 
 
 def _batch_table(found: BatchPlan) -> Any:
     """The best speculation next to plain decoding, by batch size."""
     from mirrorsd.cli.tables import plain_table
-    from planner.platform_plan.batches import names_of
     from planner.wording import factor
 
-    table = plain_table("Several sequences at once: predicted tokens per second of all together")
-    for heading in ("at once", "best speculation", "place"):
-        table.add_column(heading, justify="right" if heading == "at once" else "left")
-    for heading in ("tokens/s", "plain", "times plain"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for (size, choice), name in zip(found.choices.items(), names_of(found), strict=True):
-        drafting, speedup = choice.drafting, choice.speedup
-        own = "\u2013" if drafting is None else f"{drafting.tokens_per_s:.1f}"
-        times = "\u2013" if speedup is None else factor(speedup)
-        table.add_row(str(size), name, str(choice.pair or "\u2013"), own, f"{choice.plain.tokens_per_s:.1f}", times)
+    title = "Several sequences at once: predicted tokens per second of all together"
+    table = plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"))
+    for size, choice in found.choices.items():
+        own = "\u2013" if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}"
+        times = "\u2013" if choice.speedup is None else factor(choice.speedup)
+        place = str(choice.pair or "\u2013")
+        table.add_row(str(size), choice.name, place, own, f"{choice.plain.tokens_per_s:.1f}", times)
     return table
 
 
 def _batches(found: BatchPlan) -> dict[str, Any]:
-    from planner.platform_plan.batches import names_of
+    from mirrorsd.compare.numbers import picked, schedule_entry
 
     def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
-        if one is None:
-            return None
-        schedule = one.schedule.model_dump(mode="json", exclude_defaults=True)
-        return {"schedule": schedule, "tokens_per_s": one.tokens_per_s, "tpot_s": one.tpot_s}
+        return None if one is None else {"schedule": schedule_entry(one.schedule), **picked(one, "tokens_per_s tpot_s")}
 
     return {
         "verdict": found.in_words,
@@ -222,77 +208,51 @@ def _batches(found: BatchPlan) -> dict[str, Any]:
             {
                 "batch_size": size,
                 "best_window": choice.best.schedule.num_speculative_tokens,
-                "name": name,
-                "placement": None
-                if choice.pair is None
-                else {"target": choice.pair.target, "draft": choice.pair.draft},
+                "name": choice.name,
+                "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
                 "drafting": rates(choice.drafting),
                 "plain": rates(choice.plain),
                 "speedup": choice.speedup,
             }
-            for (size, choice), name in zip(found.choices.items(), names_of(found), strict=True)
+            for size, choice in found.choices.items()
         ],
         "left_out": list(found.left_out),
     }
 
 
 def _result(found: PlatformPlan) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from mirrorsd.compare.numbers import picked, ratio_entry
     from planner.platform_plan.advice import advice, schedule_names_of
 
-    needed, comparison = found.needed, found.comparison
+    needed, names = found.needed, schedule_names_of(found.ranking)
     return {
-        "ranking": [_row(name, one) for name, one in zip(schedule_names_of(found.ranking), found.ranking, strict=True)],
+        "ranking": [_row(name, one) for name, one in zip(names, found.ranking, strict=True)],
         **advice(found).entry,
         "pays": found.pays,
-        "speedup": None
-        if comparison is None
-        else {"value": comparison.value, "low": comparison.low, "high": comparison.high},
-        "break_even": None
-        if needed is None
-        else {"acceptance": needed.at, "low": needed.low, "high": needed.high, "now": needed.now},
+        "speedup": ratio_entry(found.comparison),
+        "break_even": None if needed is None else {"acceptance": needed.at, **picked(needed, "low high now")},
         "search": {
             "num_schedules": len(found.ranking),
             "num_prompts": len(found.question.record.prompts),
             "seconds": found.seconds,
         },
-        "memory": [
-            {
-                "place": need.place,
-                "memory": need.memory,
-                "needed_bytes": need.needed_bytes,
-                "capacity_bytes": need.capacity_bytes,
-                "fits": need.fits,
-            }
-            for need in found.needs
-        ],
+        "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in found.needs],
         "left_out": list(found.left_out),
-        "assumptions": [
-            {
-                "field": one.field,
-                "value": one.value,
-                "low": one.low,
-                "high": one.high,
-                "status": one.status,
-                "source": one.source,
-            }
-            for one in found.assumptions
-        ],
+        "assumptions": [asdict(one) for one in found.assumptions],
     }
 
 
 def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import picked, schedule_entry
+
+    figures = "tpot_s tpot_s_low tpot_s_high speedup energy_j_per_token usd_per_million_tokens bound needs_training"
     return {
         "name": name,
-        "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
+        "schedule": schedule_entry(one.schedule),
         "method": one.schedule.method,
-        "placement": {"target": one.pair.target, "draft": one.pair.draft},
-        "tpot_s": one.tpot_s,
-        "tpot_s_low": one.tpot_s_low,
-        "tpot_s_high": one.tpot_s_high,
+        "placement": picked(one.pair, "target draft"),
         "ttft_s": one.prediction.ttft_s,
-        "speedup": one.speedup,
-        "energy_j_per_token": one.energy_j_per_token,
-        "usd_per_million_tokens": one.usd_per_million_tokens,
-        "bound": one.bound,
-        "needs_training": one.needs_training,
+        **picked(one, figures),
     }

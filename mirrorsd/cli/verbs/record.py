@@ -11,13 +11,12 @@ import typer
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from decoding.record import AcceptanceRecord
 
@@ -51,7 +50,7 @@ def record(
     temperature: Annotated[float, typer.Option(min=0, help="Sample the target's texts at it; 0 is greedy.")] = 0.0,
     texts: Annotated[int, typer.Option(min=1, help="Sampled texts of every prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first sampled text; the others have the next ones.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
+    threads: Annotated[int | None, options.optional("Threads to compute with.", min=1)] = None,
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
@@ -96,73 +95,51 @@ def _in_words(result: dict[str, Any]) -> str:
 
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
     words = [f"Wrote {escaped(result['record'])}: {size}."]
-    if (acceptance := result["token_acceptance"]) is not None:
-        meaning = "that often the first token of a window is accepted" if acceptance else "nothing of it is accepted"
-        words.append(f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.")
+    if result["token_acceptance"] is not None:
+        words.append(f"The draft guesses {percent(result['token_acceptance'])} of the target's tokens.")
     if repeating := result["repeating"]:
         words.append(repeating_sentence(repeating, result["num_prompts"]))
-    return "\n".join(
-        (
-            *words,
-            *map(escaped, result["left_out"]),
-            *(
-                f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the longest window."
-                for one in result["chains"]
-            ),
-            *(
-                f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree."
-                for one in result["trees"]
-            ),
-        )
-    )
+    words += map(escaped, result["left_out"])
+    for one in (*result["chains"], *result["trees"]):
+        words.append(f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round at most.")
+    return "\n".join(words)
 
 
 def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
+    from decoding.schedule import MAX_TREE
+    from mirrorsd.compare.numbers import picked
     from planner.what_if.mixed_record import token_acceptance
 
+    chains = [
+        {"name": chain.drafter, "method": chain.method, **_accepted(one.chain_lengths(place) for one in made.prompts)}
+        for place, chain in enumerate(made.chains)
+    ]
+    trees = [
+        {
+            "name": f"{tree.drafter} ({tree.method}, {tree.depth} deep{f' top {tree.top_k}' if tree.top_k else ''})",
+            **picked(tree, "drafter method depth top_k"),
+            **_accepted(one.tree_lengths(place, MAX_TREE) for one in made.prompts),
+        }
+        for place, tree in enumerate(made.trees)
+    ]
     return {
         "record": str(out),
-        "target": made.target,
-        "drafter": made.drafter,
-        "dtype": made.dtype,
-        "backend": made.backend,
+        **picked(made, "target drafter dtype backend max_window"),
         "num_prompts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
         "token_acceptance": None if made.drafter is None else token_acceptance(made),
         "repeating": [prompt.name for prompt in made.prompts if prompt.repeats_itself],
         "exit_layers": list(made.exit_layers),
-        "max_window": made.max_window,
-        "chains": list(_chains(made)),
-        "trees": list(_trees(made)),
+        "chains": chains,
+        "trees": trees,
     }
 
 
-def _chains(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
-    """What drafters without a model would get accepted at most, over all positions of the texts."""
+def _accepted(lengths: Iterable[Any]) -> dict[str, float]:
+    """What would get accepted at most, over all positions of the texts; an array of `lengths` for each."""
     from statistics import fmean
 
-    for place, chain in enumerate(made.chains):
-        lengths = [length for prompt in made.prompts for length in prompt.chain_lengths(place).tolist()]
-        yield {"name": chain.drafter, "method": chain.method, "mean_acceptance_length": 1 + fmean(lengths)}
-
-
-def _trees(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
-    """What every kind of tree would get accepted at most, over all positions of the texts."""
-    from statistics import fmean
-
-    from decoding.schedule import MAX_TREE
-
-    for place, tree in enumerate(made.trees):
-        lengths = [length for prompt in made.prompts for length in prompt.tree_lengths(place, MAX_TREE).tolist()]
-        expanded = f" top {tree.top_k}" if tree.top_k else ""
-        yield {
-            "name": f"{tree.drafter} ({tree.method}, {tree.depth} deep{expanded})",
-            "drafter": tree.drafter,
-            "method": tree.method,
-            "depth": tree.depth,
-            "top_k": tree.top_k,
-            "mean_acceptance_length": 1 + fmean(lengths),
-        }
+    return {"mean_acceptance_length": 1 + fmean(length for one in lengths for length in one.tolist())}
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -172,6 +149,5 @@ def _shape(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,3})x(\d{1,3})", text)
     depth, top_k = map(int, found.groups()) if found else (0, 0)
     if not (1 <= depth <= MAX_WINDOW and 1 <= top_k <= MAX_TREE):
-        msg = f"--tree {text}: expected depth x top-k, such as 5x8"
-        raise ConfigError(msg)
+        raise ConfigError(f"--tree {text}: expected depth x top-k, such as 5x8")
     return depth, top_k

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from mirrorsd.cli.console import escaped, show
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
 
 EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 

@@ -9,8 +9,7 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 from mirrorsd.cli.verbs.plan import Weights
 
 if TYPE_CHECKING:
@@ -40,28 +39,15 @@ def reproduce(
     ] = True,
     constants: Annotated[
         str | None,
-        typer.Option(
-            help="With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
-            "fitted to this platform before, if any.",
-            show_default=False,
+        options.optional(
+            "With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
+            "fitted to this platform before, if any."
         ),
     ] = None,
-    save_constants: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the fitted constants in this YAML.", show_default=False, callback=file_that_can_be_written
-        ),
-    ] = None,
-    target_lane: Annotated[
-        str | None, typer.Option(help="Lane of the target; without it the GPUs.", show_default=False)
-    ] = None,
-    draft_lane: Annotated[
-        str | None, typer.Option(help="Lane of the draft; without it the NPUs.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
-    ] = None,
+    save_constants: Annotated[Path | None, output("Keep the fitted constants in this YAML.")] = None,
+    target_lane: Annotated[str | None, options.optional("Lane of the target; without it the GPUs.")] = None,
+    draft_lane: Annotated[str | None, options.optional("Lane of the draft; without it the NPUs.")] = None,
+    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
@@ -70,12 +56,11 @@ def reproduce(
     from hwprofiles.platform import load_platform
     from planner.reproduce import stored_constants
     from planner.reproduce.fitted_table import fit as fit_to
-    from planner.reproduce.in_words import sentences
     from planner.reproduce.machine import Machine
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Setup
-    from planner.reproduce.table_page import write_page
+    from planner.reproduce.table_page import sentences, write_page
     from sim.derived.roofline import StoredModel
 
     if fit and constants is not None:
@@ -108,13 +93,11 @@ def reproduce(
 def _cells(found: Reproduction) -> Any:
     """Every cell with the four arms."""
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.in_words import signed
+    from planner.reproduce.table_page import signed
 
-    table = plain_table("Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3")
-    for heading in ("T", "task"):
-        table.add_column(heading)
-    for heading in ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ."):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
+    numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
+    table = plain_table(title, ("T", "task"), numbers)
     for cell in found.cells:
         table.add_row(
             f"{cell.published.temperature:g}",
@@ -134,11 +117,9 @@ def _times(value: float | None) -> str:
 
 def _constants(found: Reproduction, origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.in_words import amount
+    from planner.reproduce.table_page import amount
 
-    table = plain_table(f"Constants, {origin}")
-    for heading in ("constant", "value", "bounds", "data sheet", "status"):
-        table.add_column(heading, no_wrap=True)
+    table = plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"))
     for one in found.setup.machine.unknowns():
         bounds = f"{amount(one.name, one.low)} to {amount(one.name, one.high)}"
         status = "fitted" if one.name in found.fitted else "given"
@@ -148,16 +129,11 @@ def _constants(found: Reproduction, origin: str) -> Any:
 
 
 def _result(found: Reproduction, origin: str) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import picked
     from planner.reproduce.own_steps import own_steps
 
     constants = {
-        one.name: {
-            "value": found.constants[one.name],
-            "low": one.low,
-            "high": one.high,
-            "datasheet": one.datasheet,
-            "source": one.source,
-        }
+        one.name: {"value": found.constants[one.name], **picked(one, "low high datasheet source")}
         for one in found.setup.machine.unknowns()
     }
     return {

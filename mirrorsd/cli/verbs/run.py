@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, harmless, results, say, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
+from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import STDOUT, file_that_can_be_written
+from mirrorsd.cli.outputs import STDOUT, JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,34 +29,30 @@ EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 def run(
     schedule: options.ScheduleOption,
-    prompt: Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)] = None,
+    prompt: Annotated[str | None, options.optional("One prompt, as text.")] = None,
     prompts: Annotated[
-        Path | None,
-        typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+        Path | None, options.optional('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(
-            help="In place of prompts an acceptance record, of any pair: all work is done, but what is accepted is "
-            "replayed. Made for models with random weights (shape:PATH); results are labelled.",
-            show_default=False,
+        options.optional(
+            "In place of prompts an acceptance record, of any pair: all work is done, but what is accepted is "
+            "replayed. Made for models with random weights (shape:PATH); results are labelled."
         ),
     ] = None,
     rates: Annotated[
         str | None,
-        typer.Option(
-            help="Like --replay, with rates: how often a drafted token is accepted, and an outcome prepared for, such "
-            "as 0.8,0.6.",
-            show_default=False,
+        options.optional(
+            "Like --replay, with rates: how often a drafted token is accepted, and an outcome prepared for, such "
+            "as 0.8,0.6."
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: Annotated[
         str | None,
-        typer.Option(
-            help="In place of the schedule's drafter, by shipped name or folder: a draft, a head, streams or prompt "
-            "lookup, as its method asks; without either the one shipped for the target.",
-            show_default=False,
+        options.optional(
+            "In place of the schedule's drafter, by shipped name or folder: a draft, a head, streams or prompt "
+            "lookup, as its method asks; without either the one shipped for the target."
         ),
     ] = None,
     exits: options.ExitsOption = None,
@@ -66,17 +60,9 @@ def run(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Append a row per prompt to this JSON Lines file; goes on with it.",
-            show_default=False,
-            callback=file_that_can_be_written,
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file; goes on with it.")] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
+        Path | None, options.optional("Take the lanes from this profile instead of this machine's.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
     json: JsonOption = None,
@@ -84,6 +70,7 @@ def run(
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.compare.numbers import schedule_entry
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
@@ -95,9 +82,9 @@ def run(
     say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-    schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
+    entry = schedule_entry(wanted)
     settings = {
-        "schedule": schedule_entry,
+        "schedule": entry,
         "target": pair.target,
         "exits": name_of(pair.exits) if wanted.uses_exit else None,
         "dtype": pair.dtype,
@@ -110,11 +97,10 @@ def run(
         source.engine(pair, lanes, wanted, decoding) as engine,
         watching_others() as others,
     ):
-        asked = source.asked(engine)
         answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
-        rows = answers.to(asked) if out is None else answers.into(out, asked, settings, saved)
+        rows = answers.to(source.asked(engine), out, settings, saved)
     summary = _summary(rows)
-    write_json({"schedule": schedule_entry, **summary, "prompts": rows}, json)
+    write_json({"schedule": entry, **summary, "prompts": rows}, json)
     say(_in_words(summary))
 
 
@@ -152,18 +138,17 @@ class _Source(NamedTuple):
         from mirrorsd.text_engine import TextEngine
         from runtime.storage.shape_folder import has_random_weights
 
-        if self.replay is None and self.rates is None:
-            if has_random_weights(pair.target_folder):
-                raise ConfigError(
-                    f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
-                )
-            return TextEngine(pair, lanes)
         count = decoding.max_new_tokens
         if self.rates is not None:
             return ReplayEngine(pair, lanes, schedule, drawn(self.rates, num_tokens=count))
-        record = AcceptanceRecord.load(self.replay or "")
-        count = min(count, record.max_new_tokens)
-        return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=count)
+        if self.replay is not None:
+            record = AcceptanceRecord.load(self.replay)
+            return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=min(count, record.max_new_tokens))
+        if has_random_weights(pair.target_folder):
+            raise ConfigError(
+                f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
+            )
+        return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine) -> tuple[Prompt, ...]:
         """The questions."""
@@ -189,26 +174,28 @@ class _Answers:
         *,
         streams: bool,
     ) -> None:
-        self._engine, self._schedule, self._decoding, self._streams = engine, schedule, decoding, streams
-        self._others = others
+        self._engine, self._schedule, self._decoding = engine, schedule, decoding
+        self._others, self._streams = others, streams
 
-    def to(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
-        """Answer all; the rows."""
-        return [self._row(prompt, f"{number}/{len(prompts)}") for number, prompt in enumerate(prompts, 1)]
-
-    def into(
-        self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any], saved: list[str]
+    def to(
+        self, prompts: Sequence[Prompt], out: Path | None, settings: Mapping[str, Any], saved: list[str]
     ) -> list[dict[str, Any]]:
-        """Answer those that the file lacks; all rows asked for. `saved` gets a sentence on what is in the file."""
+        """The rows of all prompts; those that the file `out` has are not answered again, and the others go there.
+
+        `saved` gets a sentence on what is in the file.
+        """
         from mirrorsd.run_file import RunFile
 
-        with RunFile(path, settings) as file:
+        places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
+        if out is None:
+            return [self._row(prompt, places[prompt.prompt_id]) for prompt in prompts]
+        with RunFile(out, settings) as file:
             if file.rows:
-                say(f"{escaped(path)} has {len(file.rows)} rows already; the others follow.")
-            saved.append(f"{path} holds the rows of the prompts finished; the same command goes on after them.")
-            for number, prompt in enumerate(prompts, 1):
+                say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
+            saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
+            for prompt in prompts:
                 if prompt.prompt_id not in file.rows:
-                    file.append(self._row(prompt, f"{number}/{len(prompts)}"))
+                    file.append(self._row(prompt, places[prompt.prompt_id]))
             return [file.rows[prompt.prompt_id] for prompt in prompts]
 
     def _row(self, prompt: Prompt, place: str) -> dict[str, Any]:

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, show
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.paired_ratio import Ratio
     from planner.plan import Plan
     from planner.search.search import SearchResult
 
 _MOST_REASONS = 5
 """Reasons for leaving schedules out that are printed."""
+
+_RATIO = "value low high outcome"
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -31,22 +29,14 @@ def search(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the fastest schedule here, as YAML.", show_default=False, callback=file_that_can_be_written
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("Write the fastest schedule here, as YAML.")] = None,
     space: Annotated[
         Path | None,
-        typer.Option(
-            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
-            show_default=False,
-        ),
+        options.optional("YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     replayed_acceptance: options.ReplayedOption = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
@@ -70,7 +60,7 @@ def search(
     result = _result(found)
     if write_json(result, json):
         show(ranking(found.search.candidates, top))
-        show_verdict(result, explain=explain, more=(_prompts_in_words(found), *_left_out(found.search)))
+        show_verdict(result, explain=explain, more=tuple(_left_out(found.search)))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")
         if out is None:
@@ -83,7 +73,7 @@ def search(
 
 
 def _result(found: Plan) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import candidate_numbers
+    from mirrorsd.compare.numbers import candidate_numbers, picked
     from planner.wording import schedule_names
 
     ranked, verdict = found.search.candidates, found.verdict
@@ -94,17 +84,13 @@ def _result(found: Plan) -> dict[str, Any]:
         "winner": candidates[ranked.index(found.search.winner)],
         **verdict.entry,
         "pays": verdict.pays,
-        "speedup": None if verdict.speedup is None else _ratio(verdict.speedup),
-        "lead": None if lead is None else {"over": lead.other, **_ratio(lead.ratio)},
+        "speedup": None if verdict.speedup is None else picked(verdict.speedup, _RATIO),
+        "lead": None if lead is None else {"over": lead.other, **picked(lead.ratio, _RATIO)},
         "prompts": _prompts(found),
         "break_evens": _break_evens(found),
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
     }
-
-
-def _ratio(ratio: Ratio) -> dict[str, Any]:
-    return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "outcome": ratio.outcome}
 
 
 def _prompts(found: Plan) -> dict[str, list[str]]:
@@ -118,36 +104,19 @@ def _prompts(found: Plan) -> dict[str, list[str]]:
 
 
 def _break_evens(found: Plan) -> list[dict[str, Any]]:
+    from mirrorsd.compare.numbers import picked
     from planner.what_if.mixed_record import whose_tokens
 
     return [
         {
             "kind": kind,
-            "quantity": sweep.quantity,
             "of": whose_tokens(found.record) if sweep.quantity == "acceptance" else "drafting",
-            "now": sweep.now,
-            "at": one.at,
-            "low": one.low,
-            "high": one.high,
+            **picked(sweep, "quantity now"),
+            **picked(one, "at low high"),
         }
         for sweep in found.sensitivity.sweeps
         for kind, one in sweep.break_evens.items()
     ]
-
-
-def _prompts_in_words(found: Plan) -> str:
-    """Say which prompts the table and the verdict are over."""
-    from planner.wording import counted, schedule_name
-
-    num_prompts, parts = len(found.record.prompts), found.search.halves
-    texts = counted(num_prompts, "prompt" if found.record.assumed is None else "drawn text")
-    if parts is None:
-        return f"Table: ranked by the time over all {texts}."
-    name = schedule_name(found.search.winner.schedule, found.search.winner.placement)
-    chosen, judged = len(parts.choosing), len(parts.judging)
-    return (
-        f'Table: ranked by the time over all {texts}; "{name}" was chosen on {chosen} and judged on the other {judged}.'
-    )
 
 
 def _left_out(found: SearchResult) -> Iterator[str]:

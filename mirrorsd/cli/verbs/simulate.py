@@ -6,14 +6,9 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, show
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
-from mirrorsd.cli.outputs import file_that_can_be_written
-from mirrorsd.cli.verdict_text import ExplainOption
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -28,25 +23,18 @@ def simulate(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a Chrome trace for Perfetto here; .gz compresses it.",
-            show_default=False,
-            callback=file_that_can_be_written,
-        ),
-    ] = None,
+    trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+        int | None, options.optional("Cut every text there; without it, as recorded.", min=1)
     ] = None,
     replayed_acceptance: options.ReplayedOption = False,
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.compare.numbers import predicted_numbers
+    from mirrorsd.compare.numbers import predicted_numbers, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
@@ -65,7 +53,7 @@ def simulate(
         save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
         say(f"Wrote {escaped(trace)}")
     result = {
-        "schedule": wanted.model_dump(mode="json", exclude_defaults=True),
+        "schedule": schedule_entry(wanted),
         **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
@@ -102,11 +90,10 @@ def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, 
 
 
 def _in_words(prediction: Prediction, label: str | None, *, explain: bool) -> str:
-    from mirrorsd.cli.tables import interval
     from planner.verdict import fact
-    from planner.wording import PART, counted, milliseconds, percent, tokens_per_second
+    from planner.wording import PART, between, counted, milliseconds, percent, tokens_per_second
 
-    within = interval(prediction.tpot_s_low, prediction.tpot_s_high)
+    within = between(prediction.tpot_s_low, prediction.tpot_s_high)
     speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({within})"
     tokens = f"{counted(prediction.num_tokens, 'token')} in {counted(prediction.num_rounds, 'round')}"
     lines = [

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
-from mirrorsd.cli.outputs import file_that_can_be_written, folder_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, folder_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from training.judging.card import Card
-    from training.recipe import TrainingRecipe
     from training.run import RunProgress
 
 _MOST_COLUMNS = 6
@@ -153,14 +150,18 @@ def _train(
     device: str,
     json: str | None,
 ) -> None:
-    wanted = _recipe(recipe, kind)
+    from decoding.errors import ConfigError
+    from training.recipe import load_recipe
+
+    wanted = load_recipe(_recipe_path(recipe))
+    if kind not in (None, wanted.kind):
+        raise ConfigError(f"{recipe}: is a recipe of kind {wanted.kind!r}, not {kind!r}")
     say("Loading torch and the target ...")
     from runtime.models.model_folder import resolve_model
     from training.judging.card import read_card
     from training.run import run_recipe
 
     saved = [f"What was finished is in {out}; the same command goes on from there."]
-    overall = _Overall()
     with telling_what_was_saved(saved), task("Training") as report:
         folder = run_recipe(
             wanted,
@@ -169,24 +170,13 @@ def _train(
             out,
             state_folder=states,
             device=device,
-            progress=lambda now: report(*overall(now)),
+            progress=lambda now: report(*_share(now)),
         )
     card = read_card(folder)
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
         _show_card(card, folder)
         show(f"Trained weights: {escaped(folder)}")
         show(f"Use them: [bold]{escaped(_next_command(card.kind, target, folder))}[/]")
-
-
-def _recipe(name: str, kind: str | None) -> TrainingRecipe:
-    from decoding.errors import ConfigError
-    from training.recipe import load_recipe
-
-    recipe = load_recipe(_recipe_path(name))
-    if kind not in (None, recipe.kind):
-        msg = f"{name}: is a recipe of kind {recipe.kind!r}, not {kind!r}"
-        raise ConfigError(msg)
-    return recipe
 
 
 def _recipe_path(name: str) -> Path:
@@ -196,8 +186,7 @@ def _recipe_path(name: str) -> Path:
 
     shipped = shipped_recipes()
     if name not in shipped and not Path(name).is_file():
-        msg = f"{name}: there is no such file, and no shipped recipe of that name ({', '.join(shipped)})"
-        raise ConfigError(msg)
+        raise ConfigError(f"{name}: there is no such file, and no shipped recipe of that name ({', '.join(shipped)})")
     return shipped.get(name, Path(name))
 
 
@@ -210,10 +199,8 @@ def _show_card(card: Card, folder: Path) -> None:
     sections = list(card.sections())
     shown = [section for section in sections if len(section.header) <= _MOST_COLUMNS]
     for section in shown:
-        table = plain_table(escaped(section.title))
+        table = plain_table(escaped(section.title), tuple(map(escaped, section.header)))
         table.show_header = any(section.header)
-        for heading in section.header:
-            table.add_column(escaped(heading))
         for row in section.rows:
             table.add_row(*map(escaped, row))
         show("")
@@ -232,27 +219,8 @@ def _unless_default(target: str) -> list[str]:
     return [] if target == DEFAULT_TARGET else ["--target", target]
 
 
-class _Overall:
-    """A run's progress as one share that never falls, and how long the stage under way still takes."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._began_s = self._began_at = 0.0
-
-    def __call__(self, now: RunProgress) -> tuple[str, float]:
-        """What is under way, and the share of the whole run that is done."""
-        done = min(now.done / max(now.total, 1), 1.0)
-        if now.stage != self._stage:
-            self._stage, self._began_s, self._began_at = now.stage, time.monotonic(), done
-        name, start, stop = _STAGES[now.stage]
-        loss = f", loss {now.report.loss:.3f}" if now.report is not None else ""
-        return f"{name}{loss}{self._left(done)}", start + done * (stop - start)
-
-    def _left(self, done: float) -> str:
-        """At the pace of this stage since it began."""
-        from planner.wording import seconds
-
-        if done <= self._began_at:
-            return ""
-        left_s = (time.monotonic() - self._began_s) * (1 - done) / (done - self._began_at)
-        return f", {seconds(left_s)} left"
+def _share(now: RunProgress) -> tuple[str, float]:
+    """What is under way, and the share of the whole run that is done."""
+    name, start, stop = _STAGES[now.stage]
+    loss = f", loss {now.report.loss:.3f}" if now.report is not None else ""
+    return f"{name}{loss}", start + min(now.done / max(now.total, 1), 1.0) * (stop - start)

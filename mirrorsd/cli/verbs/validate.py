@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import results, say_command, show, show_paragraphs, telling_what_was_saved
-from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.other_machines import say_whose
+from mirrorsd.cli.console import (
+    results,
+    say_command,
+    say_whose,
+    show,
+    show_paragraphs,
+    show_verdict,
+    telling_what_was_saved,
+)
 from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import folder_that_can_be_written
+from mirrorsd.cli.outputs import JsonOption, folder_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
-from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
@@ -28,7 +33,7 @@ def validate(
     out: Annotated[
         Path, typer.Option(help="Folder for result, traces and report.", callback=folder_that_can_be_written)
     ] = Path("out/validate"),
-    explain: ExplainOption = False,
+    explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.backends.backend import Backend
-from runtime.drafters.causal_lm.folder import as_draft
 from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.folder import as_draft
 from runtime.drafters.parallel_track.model import NUM_SEGMENTS, ParallelTracks, TrackConfig, randomise
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary

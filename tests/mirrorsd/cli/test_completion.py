@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from mirrorsd.cli import completion
+from mirrorsd.cli import options
 from mirrorsd.cli.app import app
 from mirrorsd.cli.verbs.plan import EXAMPLE
 
@@ -11,13 +11,13 @@ from mirrorsd.cli.verbs.plan import EXAMPLE
 @pytest.mark.parametrize(
     ("complete", "incomplete", "found"),
     [
-        (completion.shapes, "qwen3-14", ["qwen3-14b"]),
-        (completion.platforms, "lunar", ["lunar-lake"]),
-        (completion.targets, "smol", ["smollm2-135m-instruct"]),
-        (completion.targets, "shape:qwen3-14", ["shape:qwen3-14b"]),
-        (completion.drafters, "no", ["none"]),
-        (completion.drafters, "none,smollm2-135m-m", ["none,smollm2-135m-medusa"]),
-        (completion.platforms, "nowhere", []),
+        (options.shape_names, "qwen3-14", ["qwen3-14b"]),
+        (options.platform_names, "lunar", ["lunar-lake"]),
+        (options.target_names, "smol", ["smollm2-135m-instruct"]),
+        (options.target_names, "shape:qwen3-14", ["shape:qwen3-14b"]),
+        (options.drafter_names, "no", ["none"]),
+        (options.drafter_names, "none,smollm2-135m-m", ["none,smollm2-135m-medusa"]),
+        (options.platform_names, "nowhere", []),
     ],
 )  # fmt: skip
 def test_names_that_begin_so_are_found(complete, incomplete, found):

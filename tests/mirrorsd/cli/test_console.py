@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from mirrorsd.cli import console, progress_bar
-from mirrorsd.cli.tables import interval, outcome_table, plain_table
+from mirrorsd.cli.tables import outcome_table, plain_table
 from mirrorsd.demo.stages import StageReport
 
 WORDS = "Synchronous speculation is within the interval of plain decoding, which is simpler and so the better choice. "
@@ -34,16 +34,13 @@ def terminal(fresh_consoles, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_terminal_gets_lines_that_break_between_words(terminal, capsys):
+@pytest.mark.parametrize("where", ["terminal", "fresh_consoles"])
+def test_a_terminal_gets_lines_that_break_between_words_and_a_pipe_whole_ones(where, request, capsys):
+    request.getfixturevalue(where)
     console.show(WORDS * 5)
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 80 if where == "terminal" else len(lines) == 1
     assert " ".join(line.strip() for line in lines) == (WORDS * 5).strip()
-
-
-def test_a_pipe_gets_lines_as_they_are(fresh_consoles, capsys):
-    console.show(WORDS * 5)
-    assert capsys.readouterr().out == WORDS * 5 + "\n"
 
 
 def test_the_next_command_stays_on_one_line_and_can_be_pasted(terminal, capsys):
@@ -97,7 +94,7 @@ def page_of(result, width, **how):
     return page.file.getvalue()
 
 
-@pytest.mark.parametrize(("width", "lines_a_row"), [(80, 2), (200, 1)])
+@pytest.mark.parametrize(("width", "lines_a_row"), [(80, 3), (200, 1)])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schedules_name_has_room_in_the_table(name, width, lines_a_row):
     _, heading, *rows = page_of({"schedules": [entry(name)], "winner": name}, width).splitlines()
@@ -107,13 +104,7 @@ def test_a_schedules_name_has_room_in_the_table(name, width, lines_a_row):
     assert ("1.31 (1.20-1.43)" in rows[0]) == (width == 200)
     assert "..." not in "".join(rows)
     assert "\u2026" not in "".join(rows)
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_both_errors_are_named(width):
-    text = page_of({"schedules": [entry("plain, split")]}, width)
-    assert " ".join(text.split()).startswith("Milliseconds per token; errors as calibrated, and corrected ")
-    assert re.search(r"error +corr", text)
+    assert re.search(r"error +corr", heading)
 
 
 def test_rounds_that_should_not_differ_are_red_and_a_lost_lane_is_marked():
@@ -127,18 +118,10 @@ def test_rounds_that_should_not_differ_are_red_and_a_lost_lane_is_marked():
     (row,) = page_of({"schedules": [same]}, 200).splitlines()[2:]
     assert "plain, split (a lane was lost)" in row
     assert row.endswith("same")
-
-
-def test_a_ratio_that_has_no_interval_is_shown_alone():
     single = entry("plain", speedup_measured={"value": 1.31, "low": None, "high": None})
     text = page_of({"schedules": [single, entry("other", speedup_measured=None)]}, 200)
     assert " 1.31 " in text
-    assert "(" not in text
-
-
-def test_an_interval_that_begins_at_nothing_names_its_end_only():
-    assert interval(0.0, 0.455) == "up to 455"
-    assert interval(0.0141, 0.0165) == "14.1-16.5"
+    assert "(" not in text, "a ratio without an interval is shown alone"
 
 
 def test_a_narrow_terminal_cuts_words_and_no_numbers(terminal, capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorsd.cli.extras import RUN, missing_package
+from mirrorsd.cli.app import RUN, missing_package
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "benchmarks" / "results" / "demos" / "1"
@@ -47,7 +47,6 @@ def call(tmp_path_factory):
         ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--platform", "lunar-lake", "--out", "plan.html"),
         ("simulate", "--schedule", "best.yaml", "MACHINE", "--trace", "trace.json.gz"),
         ("report", str(DEMO / "demo.json"), "--out", "report.html"),
-        ("profiles", "list"),
         ("models", "list"),
     ],
     ids=lambda words: words[0],
@@ -67,7 +66,6 @@ def test_devices_says_what_is_missing(call):
     [
         ("run", "--schedule", "best.yaml", "--prompt", "hello"),
         ("demo",),
-        ("calibrate", "--quick", "--out", "profile.yaml"),
         ("record", "--out", "record.npz"),
         ("validate", "--schedule", "best.yaml", "MACHINE"),
         ("train", "draft", "--data", "none.jsonl", "--out", "draft"),

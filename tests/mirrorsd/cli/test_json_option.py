@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError
-from mirrorsd.cli.json_option import with_default_destination, write_json
+from mirrorsd.cli.outputs import with_default_destination, write_json
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,25 @@
 """A profile or a record of another machine is named before anything rests on it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import computing_host, describe_host
 from hwprofiles.profile import save_profile
 from tests.planner.synthetic import acceptance_record, machine
 
 VERBS = {
-    "search": ("--json",),
+    "search": ("--space", "space.yaml", "--json"),
     "simulate": ("--schedule", "best.yaml", "--json"),
     "validate": ("--schedule", "best.yaml"),
 }
 
 
 @pytest.fixture
-def evidence(tmp_path, monkeypatch, mirrorsd):
+def evidence(tmp_path, monkeypatch):
     """Writes profile and record of machines that differ from this one so; returns the options that name them."""
     monkeypatch.chdir(tmp_path)
 
@@ -26,7 +28,8 @@ def evidence(tmp_path, monkeypatch, mirrorsd):
         record = acceptance_record(num_prompts=3, num_tokens=40)
         replace(record, host=computing_host("cpu") | of_record).save("record.npz")
         options = ("--profile", "profile.yaml", "--record", "record.npz")
-        assert mirrorsd("search", *options, "--out", "best.yaml").exit_code == 0
+        save_schedule(Schedule(method="autoregressive", target_lane="both"), Path("best.yaml"))
+        Path("space.yaml").write_text("methods: [autoregressive]\n")
         return options
 
     return write

@@ -2,7 +2,7 @@ import pytest
 
 from hwprofiles.other_use import Use
 from mirrorsd.cli import console
-from mirrorsd.cli.other_programs import OthersWatch
+from mirrorsd.cli.other_programs import OthersWatch, watching_others
 
 BUSY, QUIET = Use(programs=0.8, host=0.0, num_cores=2), Use(programs=0.0, host=0.0, num_cores=2)
 
@@ -45,18 +45,11 @@ def test_it_is_looked_now_and_then_and_said_once(said):
     assert others.looks == [BUSY], "a look at 6 and at 12 s, and none after it was said"
 
 
-def test_progress_is_still_reported():
-    heard = []
-    OthersWatch(Others()).on(lambda *step: heard.append(step))("working", 0.5)
-    assert heard == [("working", 0.5)]
-
-
 @pytest.mark.parametrize(("use", "is_said"), [(BUSY, True), (QUIET, False), (None, False)])
-def test_it_is_summed_up_in_the_end(said, use, is_said):
-    OthersWatch(Others(so_far=use)).finish()
-    assert said().startswith("Other programs used 0.8 of the 2 cores meanwhile") == is_said
-
-
-def test_what_others_do_to_the_work_can_be_told(said):
-    OthersWatch(Others(so_far=BUSY), effect="it takes longer").finish()
-    assert said() == "Other programs used 0.8 of the 2 cores meanwhile: it takes longer.\n"
+def test_it_is_summed_up_in_the_end_with_what_others_do_to_the_work(said, monkeypatch, use, is_said):
+    monkeypatch.setattr("hwprofiles.other_use.OtherUse", lambda: Others(so_far=use))
+    heard = []
+    with watching_others(effect="it takes longer") as watch:
+        watch.on(lambda *step: heard.append(step))("working", 0.5)
+    assert heard == [("working", 0.5)]
+    assert said() == "Other programs used 0.8 of the 2 cores meanwhile: it takes longer.\n" * is_said

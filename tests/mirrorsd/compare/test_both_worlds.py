@@ -6,8 +6,9 @@ from calibrate.prompts import EncodedPrompt
 from decoding.errors import RecordError
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
-from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together
+from mirrorsd.compare.measured_answer import compare_all, put_together
 from mirrorsd.compare.runs import Measured
+from mirrorsd.compare.validate_pair import matching_prompts
 from planner.search.search import rank
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine

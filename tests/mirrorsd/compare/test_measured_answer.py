@@ -3,7 +3,8 @@ import json
 import pytest
 
 from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.runs import Measured
 from mirrorsd.json_text import json_text
 from planner.plan import make_plan
@@ -12,6 +13,7 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="both")
 SLOW_PLAIN = Schedule(method="autoregressive", target_lane="target")
 DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
@@ -20,7 +22,7 @@ PACES = [1.0, 1.5, 0.8, 1.2]
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(SearchSpace(), machine(), acceptance_record(num_prompts=4, num_tokens=24))
+    return make_plan(SPACE, machine(), acceptance_record(num_prompts=4, num_tokens=24))
 
 
 def judged(plan, slower, num_prompts=4):

@@ -16,6 +16,7 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="target")
 
 
@@ -24,7 +25,7 @@ def sentences(then, *now):
     record = acceptance_record(num_prompts=max(1, len(now)), num_tokens=20)
     entry = Contention(lanes=("target", "draft"), slowdown=(1.0, 1.0), anchor_slowdown=then, source="a test")
     profile = machine().model_copy(update={"contention": (entry,)})
-    plan = make_plan(SearchSpace(), profile, record)
+    plan = make_plan(SPACE, profile, record)
     candidates = rank([PLAIN, DRAFT_MIRROR], profile, record).candidates
     plain, mirror = made_up_runs([PLAIN, DRAFT_MIRROR], profile, record).runs
     taken = [RunAnchors({"target": (2.0,), "draft": (3.0,)}, ((2.0 * one, 3.0 * other),)) for one, other in now]

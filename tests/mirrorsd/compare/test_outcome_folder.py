@@ -10,11 +10,11 @@ import pytest
 from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import save_profile
-from mirrorsd.cli.json_option import write_json
+from mirrorsd.cli.outputs import write_json
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, write_outcome
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.trace_file import save_traces
+from mirrorsd.compare.runs_file import save_traces
 from planner.plan import make_plan
 from planner.search.search import pick_demo_schedules
 from planner.search.space import SearchSpace
@@ -27,7 +27,7 @@ USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why i
 @pytest.fixture(scope="module")
 def plan():
     record = acceptance_record(num_prompts=2, num_tokens=40)
-    return make_plan(SearchSpace(), machine(pooled_speed=1.15), record)
+    return make_plan(SearchSpace(windows=(1, 2, 3), uneven_roots=()), machine(pooled_speed=1.15), record)
 
 
 @pytest.fixture(scope="module")
@@ -92,30 +92,32 @@ def test_no_path_of_the_machine_is_written_down(outcome):
     assert told["folder"] == "out"
 
 
-def test_the_report_is_made_again_after_the_folder_was_moved(outcome, tmp_path):
-    write_outcome(outcome, Path("out"), "result.json")
-    shutil.move("out", tmp_path / "elsewhere")
-    assert traces_of(read_report_data(tmp_path / "elsewhere" / "result.json").results) == traces_of(
-        outcome.judged.results
-    )
-
-
-def test_the_report_is_made_again_from_a_copy_in_another_folder(outcome, tmp_path, monkeypatch):
-    write_json(write_outcome(outcome, Path("out"), "result.json"), "results/copy.json", relative=["folder"])
-    monkeypatch.chdir(tmp_path)
-    assert traces_of(read_report_data(Path("here/results/copy.json")).results) == traces_of(outcome.judged.results)
-
-
-def test_what_lies_outside_of_the_folder_is_told_from_there(outcome):
+def test_the_report_is_made_again_from_a_copy_elsewhere_and_after_a_move(outcome, tmp_path, monkeypatch):
+    """The profile lies outside of the folder."""
     Path("out/profile.yaml").rename("profile.yaml")
     outcome.files["profile"] = Path("profile.yaml")
-    write_outcome(outcome, Path("out"), "result.json")
+    write_json(write_outcome(outcome, Path("out"), "result.json"), "results/copy.json", relative=["folder"])
     assert json.loads(Path("out/result.json").read_text())["files"]["profile"] == "../profile.yaml"
-    assert traces_of(read_report_data(Path("out/result.json")).results) == traces_of(outcome.judged.results)
+    monkeypatch.chdir(tmp_path)
+    assert traces_of(read_report_data(Path("here/results/copy.json")).results) == traces_of(outcome.judged.results)
+    shutil.move("here", "elsewhere")
+    found = read_report_data(Path("elsewhere/out/result.json"))
+    assert traces_of(found.results) == traces_of(outcome.judged.results)
+    assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, USE)
+    assert found.measured == outcome.judged.verdict
+    assert [one.measured_at_anchor_s for one in found.results] == [
+        one.measured_tpot_s_at_anchor for one in outcome.judged.comparisons
+    ]
+    assert found.footnotes[1:] == tuple(json.loads(Path("elsewhere/out/result.json").read_text())["notes"])
 
 
-def test_another_profile_or_record_than_that_of_the_runs_is_refused(outcome):
+def test_another_profile_or_other_traces_than_those_of_the_runs_are_refused(outcome):
     write_outcome(outcome, Path("out"), "result.json")
+    traces = Path("out/traces.json.gz").read_bytes()
+    save_traces([outcome.judged.results[0].measured], Path("out/traces.json.gz"))
+    with pytest.raises(TraceError, match=r"traces\.json\.gz: not traces of \d+ schedules over prompts of"):
+        read_report_data(Path("out/result.json"))
+    Path("out/traces.json.gz").write_bytes(traces)
     save_profile(machine(pooled_speed=1.3), Path("out/profile.yaml"))
     with pytest.raises(ConfigError, match=r"out/profile\.yaml: not the profile that out/result\.json was made with"):
         read_report_data(Path("out/result.json"))
@@ -130,19 +132,11 @@ def test_a_file_that_is_gone_is_named(outcome):
         write_outcome(outcome, Path("out"), "result.json")
 
 
-def test_all_that_a_page_shows_is_read_back(outcome):
-    write_outcome(outcome, Path("out"), "result.json")
-    found = read_report_data(Path("out/result.json"))
-    assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, USE)
-    assert found.measured == outcome.judged.verdict
-    assert [one.measured_at_anchor_s for one in found.results] == [
-        one.measured_tpot_s_at_anchor for one in outcome.judged.comparisons
-    ]
-    assert found.footnotes[1:] == tuple(json.loads(Path("out/result.json").read_text())["notes"])
-
-
 def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
-    entries = write_outcome(outcome, Path("out"), "result.json")["schedules"]
+    result = write_outcome(outcome, Path("out"), "result.json")
+    lost = f"The run of {outcome.judged.names[1]} on text 1 of 2 lost lane draft (it hung); the run was made again."
+    assert result["notes"] == [lost]
+    entries = result["schedules"]
     for entry in entries:
         at_anchor = entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s_at_anchor"] - 1
         assert entry["tpot_error_at_anchor"] == pytest.approx(at_anchor, abs=1e-9)
@@ -160,12 +154,6 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
         assert entry["speedup_measured"]["value"] == pytest.approx(ratio)
 
 
-def test_a_run_that_was_made_again_is_named_in_the_notes(outcome):
-    (note,) = write_outcome(outcome, Path("out"), "result.json")["notes"]
-    name = outcome.judged.names[1]
-    assert note == f"The run of {name} on text 1 of 2 lost lane draft (it hung); the run was made again."
-
-
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -181,11 +169,4 @@ def test_a_damaged_result_is_refused(outcome, changes, complaint):
     written = json.loads(Path("out/result.json").read_text()) | changes
     Path("out/result.json").write_text(json.dumps(written))
     with pytest.raises(ConfigError, match=rf"out/result\.json: not a result .*{complaint}"):
-        read_report_data(Path("out/result.json"))
-
-
-def test_traces_of_other_schedules_are_refused(outcome):
-    write_outcome(outcome, Path("out"), "result.json")
-    save_traces([outcome.judged.results[0].measured[0]], Path("out/traces.json.gz"))
-    with pytest.raises(TraceError, match=r"traces\.json\.gz: not traces of \d+ schedules over prompts of"):
         read_report_data(Path("out/result.json"))

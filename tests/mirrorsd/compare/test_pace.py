@@ -62,18 +62,16 @@ def test_the_draft_models_own_anchors_tell_its_pace_where_calibration_had_some(t
     assert paced(target=[target], draft=[target], profile=known) == pytest.approx(target)
 
 
-def test_all_anchors_of_a_run_count_alike():
+def test_anchors_of_a_runs_own_lanes_count_alike_and_without_any_the_pace_is_that_of_calibration():
     assert paced(target=[1.0, 2.0, 3.0, 4.0]) == pytest.approx(2.5)
+    assert paced(target=[1.2], both=[9.0], draft=[]) == pytest.approx(1.2)
+    assert paced() == 1.0
 
 
 def test_an_anchor_in_which_the_machine_stood_still_counts_as_little_more_than_the_others():
     assert paced(target=[1, 1, 1, 1, 40], draft=[1]) == pytest.approx(paced(target=[1, 1, 1, 1, 2], draft=[1]))
     slow_for_a_while = [1, 1, 1, 1.9, 1.9]
     assert paced(target=slow_for_a_while, draft=slow_for_a_while) == pytest.approx(1.36)
-
-
-def test_another_lane_says_nothing_and_neither_does_a_lane_without_anchors():
-    assert paced(target=[1.2], both=[9.0], draft=[]) == pytest.approx(1.2)
 
 
 def test_a_pooled_schedule_has_the_pace_of_its_lane():
@@ -109,7 +107,3 @@ def test_where_none_were_taken_at_once_those_alone_tell():
     assert paced(DRAFT_MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5]) == pytest.approx(1.5)
     seen = paced(DRAFT_MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5], shared=[(4.0, 4.0)])
     assert seen == pytest.approx(1.5), "nobody knows what they took when this was calibrated"
-
-
-def test_where_nothing_was_timed_the_pace_is_that_of_calibration():
-    assert paced() == 1.0

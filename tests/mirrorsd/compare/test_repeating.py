@@ -7,9 +7,8 @@ import pytest
 
 from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.outcome import first_tokens, ttft_entry
-from mirrorsd.compare.repeating import Repeating
-from mirrorsd.repeating_texts import predicted_on_repeating
+from mirrorsd.compare.outcome import ttft_entry
+from mirrorsd.repeating_texts import measured_on_repeating, predicted_on_repeating, repeating_sentence
 from mirrorsd.simulation import make_plan
 from planner.search.halves import judging_part
 from planner.search.search import rank
@@ -17,6 +16,7 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="both")
 DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
 
@@ -33,7 +33,7 @@ def looping(record, names):
 
 
 def judged(record):
-    plan = make_plan(SearchSpace(), machine(), record)
+    plan = make_plan(SPACE, machine(), record)
     ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
     measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
     return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan)
@@ -48,49 +48,38 @@ def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(re
     first, *others = (prompt.name for prompt in record.prompts)
     looped = looping(record, {first})
     runs = judged(looped)
-    found = Repeating.of(runs, looped)
-    (sentence,) = found.warnings()
-    assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
+    names, speedup = measured_on_repeating(runs, looped)
+    assert names == [first]
     plain, drafting = (one.at_anchor_s[1:] for one in runs.comparisons)
-    assert found.speedup.value == pytest.approx(sum(plain) / sum(drafting))
-    assert found.speedup.num_pairs == len(others)
-    assert found.entry["prompts"] == [first]
+    assert speedup.value == pytest.approx(sum(plain) / sum(drafting))
+    assert speedup.num_pairs == len(others)
+    sentence = repeating_sentence(names, 4, speedup)
+    assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
 
 
-def test_nothing_is_said_of_texts_that_do_not_and_no_ratio_is_left_of_only_such(record):
-    none, every = looping(record, set()), looping(record, {prompt.name for prompt in record.prompts})
-    assert not list(Repeating.of(judged(none), none).warnings())
-    found = Repeating.of(judged(every), every)
-    assert found.speedup is None
-    (sentence,) = found.warnings()
-    assert sentence.startswith("4 of 4 answers repeat themselves")
+def test_no_ratio_is_left_where_all_texts_do(record):
+    every = looping(record, {prompt.name for prompt in record.prompts})
+    names, speedup = measured_on_repeating(judged(every), every)
+    assert (len(names), speedup) == (4, None)
 
 
 def test_a_prediction_that_rests_on_them_says_so(record):
     names = {prompt.name for prompt in judging_part(record).prompts[:1]}
-    plan = make_plan(SearchSpace(), machine(), looping(record, names))
+    plan = make_plan(SPACE, machine(), looping(record, names))
     said = predicted_on_repeating(plan)
     assert said is not None
     assert said in plan.verdict.warnings
     assert "without them drafting has " in said
-    assert predicted_on_repeating(make_plan(SearchSpace(), machine(), looping(record, set()))) is None
+    assert predicted_on_repeating(make_plan(SPACE, machine(), looping(record, set()))) is None
 
 
-def test_first_tokens_are_compared(record):
+def test_times_to_the_first_token_are_compared(record):
     runs = judged(record)
     assert ttft_entry(runs.results[0]) is None, "nobody measured what reading a prompt takes"
-    assert not list(first_tokens(runs))
-
-    def with_prefill(result, predicted_s, prefill_s):
-        traces = tuple(replace(trace, prefill_s=prefill_s) for trace in result.measured[0])
-        prediction = replace(result.candidate.prediction, ttft_s=predicted_s)
-        return replace(result, measured=(traces,), candidate=replace(result.candidate, prediction=prediction))
-
-    plain, drafting = with_prefill(runs.results[0], 0.241, 0.1), with_prefill(runs.results[1], 0.3, 0.2)
-    entry = ttft_entry(plain)
+    result = runs.results[0]
+    traces = tuple(replace(trace, prefill_s=0.1) for trace in result.measured)
+    candidate = replace(result.candidate, prediction=replace(result.candidate.prediction, ttft_s=0.241))
+    entry = ttft_entry(replace(result, measured=traces, candidate=candidate))
     assert entry["predicted_s"] == 0.241
     assert entry["measured_s"] > 0.1
     assert entry["error"] == pytest.approx(0.241 / entry["measured_s"] - 1)
-    (sentence,) = first_tokens(replace(runs, results=(plain, drafting)))
-    assert sentence.startswith("Time to the first token: ")
-    assert f"{entry['error']:+.0%}" in sentence

@@ -122,33 +122,36 @@ def encoded(prompt):
     return EncodedPrompt(RECORD.prompts[place].name, "", (place,) * RECORD.prompts[place].prompt_length)
 
 
-def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo_in):
+@pytest.mark.parametrize(("minutes", "calibration_s"), [(2, 54), (6.5, 175.5), (30, 240)])
+def test_the_time_of_calibration_grows_with_that_of_the_demo(minutes, calibration_s):
+    assert expected_stages(60 * minutes)[module.CALIBRATE] == pytest.approx(calibration_s)
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
+def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo_in, tmp_path, device):
     world = World()
-    outcome = demo_in(world, 6.5)
+    outcome = demo_in(world, 6.5, run_options=("--target", "t"), device=device)
+    assert world.device == device
+    assert world.asked_s == pytest.approx(175.5)
+    assert load_schedule(tmp_path / "best.yaml") == outcome.judged.verdict.schedule
+    assert outcome.facts["winner"] == outcome.judged.verdict.recommended
+    command = run_command(tmp_path / "best.yaml", outcome.run_options)
+    assert command.endswith("best.yaml --target t --prompt 'Why is the sky blue?'")
+    assert outcome.sample == ("question 0", RECORD.prompts[0].text.tolist())
     assert outcome.judged.measured.num_prompts >= 6
     assert len(outcome.judged.results) >= 8
     assert world.now_s <= 1.2 * 390
 
 
-@pytest.mark.parametrize("minutes", [2, 4, 10])
+@pytest.mark.parametrize("minutes", [2, 10])
 @pytest.mark.parametrize(
-    "trouble",
-    [{}, {"pace": 1.6}, {"calibration_over": 1.7}, {"record_over": 3.0}, {"pace": 1.6, "calibration_over": 1.5}],
+    "trouble", [{}, {"calibration_over": 1.7}, {"record_over": 3.0}, {"pace": 1.6, "calibration_over": 1.5}]
 )
 def test_the_time_is_kept_within_a_fifth_whatever_takes_longer(demo_in, minutes, trouble):
     world = World(**trouble)
     outcome = demo_in(world, minutes)
     assert world.now_s <= 1.2 * 60 * minutes
     assert outcome.judged.measured.num_prompts >= 1
-
-
-@pytest.mark.parametrize(("minutes", "calibration_s"), [(2, 54), (6.5, 175.5), (30, 240)])
-def test_the_time_of_calibration_grows_with_that_of_the_demo(demo_in, minutes, calibration_s):
-    assert expected_stages(60 * minutes)[module.CALIBRATE] == pytest.approx(calibration_s)
-    world = World()
-    if minutes == 2:
-        demo_in(world, minutes)
-        assert world.asked_s == pytest.approx(calibration_s)
 
 
 def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):
@@ -175,29 +178,6 @@ def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
     for one in outcome.judged.comparisons:
         assert one.tpot_error == pytest.approx(1 / 1.6 - 1, abs=0.01)
         assert one.tpot_error_at_anchor == pytest.approx(0.0, abs=0.05)
-
-
-def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_in, tmp_path):
-    outcome = demo_in(World(), 4, run_options=("--target", "t"))
-    winner = outcome.judged.verdict
-    assert load_schedule(tmp_path / "best.yaml") == winner.schedule
-    assert outcome.facts["winner"] == winner.recommended
-    best = tmp_path / "best.yaml"
-    command = run_command(best, outcome.run_options)
-    assert command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
-
-
-@pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
-def test_acceptance_is_recorded_on_the_device_that_lanes_are_on(demo_in, device):
-    world = World()
-    demo_in(world, 2, device=device)
-    assert world.device == device
-
-
-def test_the_sample_is_the_first_prompt_and_the_text_of_the_target(demo_in):
-    prompt, answer = demo_in(World(), 2).sample
-    assert prompt == "question 0"
-    assert answer == RECORD.prompts[0].text.tolist()
 
 
 @pytest.mark.parametrize("use", [None, Use(0.0, 0.0, 2), Use(programs=0.9, host=0.0, num_cores=2)])

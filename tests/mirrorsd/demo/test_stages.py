@@ -57,16 +57,6 @@ def test_what_is_left_is_never_more_than_the_time_that_was_given():
     assert reports[-1].left_s == 110 + 15, "the time is over: this stage by its own speed, and little of the next"
 
 
-def test_a_stage_that_runs_over_leaves_the_later_ones_little_but_not_nothing():
-    clock, reports = Clock(), []
-    stages = Stages({"measure": 40.0, "run": 50.0, "report": 5.0}, reports.append, limit_s=100.0, clock=clock)
-    report = stages.begin("measure")
-    clock.now_s += 95
-    report("almost there", 1.0)
-    assert reports[-1].left_s == 15 + 5
-    assert reports[-1].share == pytest.approx(95 / 115)
-
-
 def test_progress_never_runs_backwards(job):
     clock, reports, stages = job
     report = stages.begin("measure")

@@ -1,5 +1,3 @@
-import pytest
-
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.schedules import schedules_on
@@ -60,17 +58,6 @@ def test_a_device_of_which_too_little_is_known_is_left_out_and_named():
     assert lanes == ["gpu", "npu", "cpu"]
     assert len(reasons) == 1
     assert reasons[0].startswith("box: ")
-
-
-@pytest.mark.parametrize(
-    ("pair", "words"),
-    [
-        (LanePair("gpu", "gpu", in_turn=True), "both on gpu"),
-        (LanePair("gpu", "npu"), "target on gpu, draft on npu"),
-    ],
-)
-def test_a_pair_in_words(pair, words):
-    assert str(pair) == words
 
 
 def test_a_device_that_cannot_read_the_prompts_is_left_out_and_says_how_long_they_may_be():

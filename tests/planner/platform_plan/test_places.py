@@ -9,7 +9,7 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.memory_fit import needs_of, places_of, plain_needs_of
+from planner.platform_plan.memory_fit import needs_of, places_of
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question
 from sim.derived.roofline import StoredModel
@@ -73,7 +73,7 @@ def test_a_pair_that_fits_somewhere_has_a_place_and_the_target_every_lane_that_h
     alone = [
         lane
         for lane in (*platform.devices, *platform.groups)
-        if all(one.fits for one in plain_needs_of(question, lane))
+        if all(one.fits for one in needs_of(question, LanePair(lane, lane, in_turn=True), alone=True))
     ]
     if not alone:
         with pytest.raises(PlanError, match="fits nowhere"):

@@ -68,10 +68,11 @@ def test_the_ranking_is_by_time_and_holds_plain_turns_and_mirror_with_both_kinds
     assert {one.schedule.root_source for one in lunar_lake.ranking} == {None, "draft", "exit"}
     assert {one.schedule.method for one in lunar_lake.ranking} == {"autoregressive", "speculative", "mirror"}
     assert all(one.tpot_s_low <= one.tpot_s <= one.tpot_s_high for one in lunar_lake.ranking)
-
-
-def test_no_schedule_beats_its_bound(lunar_lake):
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in lunar_lake.ranking)
+    plain, drafting = lunar_lake.plain, lunar_lake.drafting
+    assert plain.relative_error == plain.prediction.relative_error
+    assert drafting.relative_error > drafting.prediction.relative_error, "nobody measured passes of a few rows"
+    assert lunar_lake.comparison.machine_error > drafting.few_rows_error > 0
 
 
 def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake):
@@ -91,19 +92,6 @@ def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake
     assert widest.bound < 8 * lunar_lake.plain.tpot_s / prices.calls_s("gpu", passed, 8, context)
 
 
-def test_what_nobody_measured_of_a_few_rows_widens_every_interval_but_that_of_plain_decoding(lunar_lake):
-    plain, drafting = lunar_lake.plain, lunar_lake.drafting
-    assert plain.relative_error == plain.prediction.relative_error
-    assert drafting.relative_error > drafting.prediction.relative_error
-    assert lunar_lake.comparison.machine_error > drafting.few_rows_error > 0
-
-
-def test_rates_alone_come_with_the_default_alternatives_and_exits():
-    plan = plan_platform(question(rate=0.6))
-    assert {one.schedule.root_source for one in plan.ranking} == {None, "draft", "exit"}
-    assert plan.question.acceptance.low == plan.question.acceptance.high == 0.6
-
-
 def test_its_predictions_are_those_of_the_simulator(lunar_lake):
     for one in lunar_lake.ranking[::40]:
         found = predict(one.schedule, lunar_lake.profile, lunar_lake.question.record, costs=lunar_lake.costs)
@@ -119,7 +107,7 @@ def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
 
 
 def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
-    (memory,) = dict(advice(lunar_lake).facts)["Memory"]
+    (memory,) = advice(lunar_lake).facts["Memory"]
     assert re.fullmatch(r"both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", memory)
 
 
@@ -173,6 +161,8 @@ def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
     assert advice(plan).next_step[0].startswith("leave the draft out")
+    assert {one.schedule.root_source for one in plan.ranking} == {None, "draft", "exit"}, "with the default exits"
+    assert plan.question.acceptance.low == plan.question.acceptance.high == 0.0001
 
 
 def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
@@ -237,9 +227,6 @@ def test_the_other_platforms_answer_too(platform):
     plan = plan_platform(question(platform, weights="int4" if platform == "m4-max" else "bf16"))
     assert plan.pays == "yes"
     assert len(advice(plan).lines) == 3
-
-
-def test_the_papers_machine_drafts_next_to_its_target_and_not_in_turn():
-    plan = plan_platform(question("m2-ultra-x8", weights="bf16"))
-    assert plan.drafting.schedule.traits.overlaps
-    assert best_on(plan, "npu0").schedule.traits.overlaps
+    if platform == "m2-ultra-x8":  # the paper's machine drafts next to its target and not in turn
+        assert plan.drafting.schedule.traits.overlaps
+        assert best_on(plan, "npu0").schedule.traits.overlaps

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
+from planner.platform_plan.ranked_schedules import energy_j_per_token, usd_per_million_tokens
 
 BUSY = SimpleNamespace(
     target_busy_s=6.0, hidden_draft_s=2.0, exposed_draft_s=1.0, decode_s=10.0, num_tokens=100, tpot_s=0.1

@@ -9,7 +9,7 @@ INLINE = {"b", "i", "em", "span", "button"}
 
 
 class Page(HTMLParser):
-    """The elements of a page, its text without scripts, styles and what is hidden until asked for, and its JSON."""
+    """The elements of a page, its text without scripts and styles, and its JSON."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -17,9 +17,6 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.words: list[str] = []
-        self.terms: list[str] = []
-        self.meanings: list[str] = []
-        self._classes: list[str] = []
         self.figures: dict[str, dict] = {}
         self._json = ""
         self.feed(page)
@@ -33,13 +30,11 @@ class Page(HTMLParser):
         self._json = named.get("id", "") if named.get("type") == "application/json" else ""
         if tag not in VOID:
             self.open.append(tag)
-            self._classes.append(named.get("class") or "")
             if tag not in INLINE:
                 self.words.append(" ")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
-        self._classes.pop()
         if tag not in INLINE:
             self.words.append(" ")
 
@@ -47,13 +42,9 @@ class Page(HTMLParser):
         if self.open and self.open[-1] == "script":
             if self._json:
                 self.figures[self._json.removeprefix("json-")] = json.loads(data)
-        elif self._classes and self._classes[-1] == "meaning":
-            self.meanings.append(data.strip(" ()"))
         elif self.open and self.open[-1] != "style":
             self.words.append(data)
-            if self._classes[-1] == "term":
-                self.terms.append(data)
 
     @property
     def text(self) -> str:
-        return re.sub(r"\s+", " ", "".join(self.words))
+        return re.sub(r"\s+", " ", "".join(self.words).replace("\u00a0", " "))

@@ -9,8 +9,7 @@ import pytest
 from decoding.schedule import Schedule
 from decoding.yaml_file import parse_yaml
 from hwprofiles.profile import Anchor
-from planner.report.glossary import GLOSSARY
-from planner.report.report import NO_BREAK_SPACE, render_report
+from planner.report.report import render_report
 from planner.report.table import result_rows
 from planner.search.space import SearchSpace
 from tests.planner.report.page import Page
@@ -22,7 +21,6 @@ SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven
 
 def test_the_verdict_comes_first(page, data):
     words = page.text
-    words = words.replace("\u00a0", " ")
     assert words.index(data.verdict.headline) < words.index("predicted with its interval")
     assert all(line.partition(":")[2][:40] in words for line in (*data.verdict.lines, *data.verdict.explained))
 
@@ -38,7 +36,11 @@ def test_every_schedule_has_its_prediction_measurement_and_error(page, data):
         assert f"{result.error * 100:+.1f} %".replace("-", "\u2212") in page.text
 
 
-def test_the_heading_tells_the_error(page, data):
+def test_calibration_and_fine_print_are_told(page, data):
+    parts = ("one target layer", "output head", "exit after layer 20", "draft step, exit features")
+    facts = ("3 min 10 s", "Synthetic 2-core", "±2 %", "bfloat16", "6 prompts")
+    for words in (*parts, *facts, "streams of the draft", "All of this is made up.", "lane the cores or the device"):
+        assert words in page.text
     sizes = sorted(abs(error) * 100 for error in data.errors)
     middle = sizes[len(sizes) // 2]
     assert f"Predictions are off by {middle:.1f} % in the median, {sizes[-1]:.1f} % at most" in page.text
@@ -47,55 +49,13 @@ def test_the_heading_tells_the_error(page, data):
 def test_a_tree_gets_its_row_its_timeline_and_its_acceptance(tree_data):
     page = Page(render_report(tree_data))
     assert {"timeline-0", "timeline-1", "timeline-2"} < set(page.figures)
-    text = page.text.replace("\u00a0", " ")
+    text = page.text
     for result in tree_data.results:
         assert result.name[1:] in text
     assert re.search(r"speculative streaming, 3 deep: [\d.]+ tokens per round with \d+ drafted", text)
     assert "target verifies and drafts" in text
     assert "step of eagle-3" in text
     assert "streams of streams" in text
-
-
-def test_schedules_that_share_a_name_are_told_apart_by_drafter_and_lane(tree_data):
-    [one] = [result for result in tree_data.results if result.candidate.schedule.method == "eagle3"][:1]
-
-    def named(*changes):
-        others = [
-            replace(one, candidate=replace(one.candidate, schedule=one.candidate.schedule.model_copy(update=change)))
-            for change in changes
-        ]
-        return replace(tree_data, results=(one, *others)).names
-
-    assert named() == (one.name,)
-    assert named({"drafter": "x"}) == (f"{one.name}, by eagle-3", f"{one.name}, by x")
-    lane = one.candidate.schedule.target_lane
-    assert named({"target_lane": "x"}) == (f"{one.name}, target on {lane}", f"{one.name}, target on x")
-
-
-def test_calibration_is_summed_up(page, data):
-    for part in (
-        "one target layer",
-        "output head",
-        "exit after layer 20",
-        "draft step, exit features",
-        "streams of the draft",
-    ):
-        assert part in page.text
-    assert "3 min 10 s" in page.text.replace("\u00a0", " ")
-    assert "Synthetic 2-core" in page.text
-    assert "±2 %" in page.text
-
-
-def test_the_fine_print_is_honest(page, data):
-    assert "bfloat16" in page.text
-    assert "6 prompts" in page.text
-    assert "Each schedule was run 3 times" in page.text
-    assert "All of this is made up." in page.text
-
-
-def test_one_run_each_has_no_median(tree_data):
-    text = Page(render_report(tree_data)).text
-    assert "range of its repeats" not in text
 
 
 def test_what_is_recommended_is_marked_and_nothing_else_without_runs_that_were_judged(data):
@@ -108,25 +68,6 @@ def test_what_is_recommended_is_marked_and_nothing_else_without_runs_that_were_j
 def test_the_winner_can_be_copied_into_a_file(page, data):
     [text] = [words for words in page.words if "target_lane:" in words]
     assert parse_yaml(text, Schedule, source="page") == data.plan.search.winner.schedule
-
-
-def test_every_word_that_names_a_schedule_is_explained_in_the_list(page):
-    explained = page.text.split("Words on this page")[1]
-    for word, meaning in GLOSSARY.items():
-        assert f"{word} {meaning}" in explained
-
-
-def test_words_are_explained_once_where_they_first_stand_and_by_the_same_words(page):
-    assert {"split", "pooled", "exit", "roots", "exit features", "branches", "hit", "window"} <= set(page.terms)
-    assert len(page.meanings) == len(page.terms)
-    assert max(map(page.meanings.count, page.meanings)) <= 2, "once in sight, and once in what is folded away"
-    assert set(page.meanings) <= set(GLOSSARY.values())
-
-
-def test_what_is_folded_away_explains_its_words_too(judged):
-    page = Page(render_report(judged))
-    assert page.terms.count("exit") == 2
-    assert len(page.meanings) == len(page.terms)
 
 
 def test_a_busy_machine_is_the_first_thing_after_the_answer(data):
@@ -157,9 +98,8 @@ def test_errors_at_the_speed_of_the_anchors_have_a_column_of_their_own(data, pag
     html = render_report(replace(data, results=(*results[:-1], unknown)))
     text = Page(html).text
     assert "Error, at speed of anchors" in text
-    assert 'at the <button type="button" class="term"' in html.split('class="panel"')[0]
     assert text.count("+25.0 %") == len(results) - 1
-    assert "25.0 % at the speed of the anchors" in text.replace(NO_BREAK_SPACE, " ")
+    assert "25.0 % at the speed of the anchors" in text
     assert f"{results[0].error * 100:+.1f} %".replace("-", "\u2212") in text
     assert text.count("1.11× 1.05 to 1.50×") == len(results) - 1
     assert "1.22×" in text
@@ -174,7 +114,7 @@ def test_the_fine_print_says_nothing_twice(data):
 
 
 def test_the_machine_is_described_in_plain_words(data):
-    host = {"cpu_model": "Xeon", "cores": [0, 1], "memory_gb": 25.3, "fingerprint": "ab12", "other": "thing"}
+    host = {"cpu_model": "Xeon", "cores": [0, 1], "memory_gb": 25.3}
     lanes = tuple(
         lane.model_copy(
             update={"anchor": Anchor(context=128, seconds=0.0412, relative_error=0.013), "relative_error": 0.02}
@@ -182,21 +122,17 @@ def test_the_machine_is_described_in_plain_words(data):
         for lane in data.plan.profile.lanes
     )
     profile = data.plan.profile.model_copy(update={"host": host, "lanes": lanes, "is_row_invariant": False})
-    text = Page(render_report(replace(data, plan=replace(data.plan, profile=profile)))).text.replace(
-        NO_BREAK_SPACE, " "
-    )
+    text = Page(render_report(replace(data, plan=replace(data.plan, profile=profile)))).text
     for words in (
-        "processor Xeon",
-        "processor cores 0, 1",
-        "memory 25.3 GB",
-        "other thing",
-        "anchor 41.2 ms ±1 % after 128 tokens; all its times ±2 % together",
+        "cpu model Xeon",
+        "cores 0, 1",
+        "memory gb 25.3",
+        "all its times ±2 % together",
         "anchor: a check of one token 1 41.2 ms 41.2 ms ±1 %",
         "a result depends on the rows computed with it",
     ):
         assert words in text
-    for raw in ("cpu_model", "memory_gb", "[0, 1]", "fingerprint"):
-        assert raw not in text
+    assert "[0, 1]" not in text
 
 
 def test_a_report_without_runs_says_so(data):
@@ -209,7 +145,7 @@ def test_a_report_without_runs_says_so(data):
 
 
 def test_a_machine_without_a_drafter_still_gets_its_report():
-    plain = report_data(machine().model_copy(update={"drafter": None}), num_repeats=1)
+    plain = report_data(machine().model_copy(update={"drafter": None}))
     page = Page(render_report(plain))
     assert "only plain decoding can be predicted" in page.text
     assert set(page.figures) == {"timeline-0"}
@@ -219,7 +155,7 @@ def test_a_machine_without_a_drafter_still_gets_its_report():
 @pytest.mark.parametrize("acceptance", [0.0, 0.01, 1.0])
 def test_a_draft_that_is_never_or_always_right_gets_its_page(acceptance):
     record = acceptance_record(num_prompts=2, acceptance=acceptance, with_features=False)
-    made = report_data(machine(pooled_speed=1.15), record, space=SMALL, num_repeats=1)
+    made = report_data(machine(pooled_speed=1.15), record, space=SMALL)
     page = Page(render_report(made))
     assert ("no drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
     assert {"acceptance", "landscape", "break-even-acceptance"} < set(page.figures)

@@ -14,9 +14,9 @@ from planner.report.figure import STROKES, spread_apart
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
+from planner.search.search import search
 from planner.search.space import SearchSpace
-from tests.planner.report.synthetic_report import report_data
-from tests.planner.synthetic import TREES, acceptance_record
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 
@@ -29,21 +29,19 @@ def mirror(data):
 def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
     for result in data.results:
         schedule = result.candidate.schedule
-        if schedule.draft_lane is None or schedule.is_pooled:
+        if schedule.draft_lane is None:
             continue
-        for trace in (*result.simulated, *result.measured[0]):
+        if schedule.is_pooled:
+            shown = pieces(result.simulated[0], schedule, 10.0)
+            assert all(piece.exposed == (piece.span.work not in TARGET_WORK) for piece in shown)
+            continue
+        for trace in (*result.simulated, *result.measured):
             drafted = [p for p in pieces(trace, schedule, trace.decode_s + 1) if p.span.work not in TARGET_WORK]
             exposed = sum(piece.end_s - piece.start_s for piece in drafted if piece.exposed)
             hidden = sum(piece.end_s - piece.start_s for piece in drafted if not piece.exposed)
             lanes = (schedule.target_lane, schedule.draft_lane)
             assert exposed == pytest.approx(exposed_draft_s([trace], *lanes), abs=1e-9)
             assert hidden == pytest.approx(hidden_draft_s([trace], *lanes), abs=1e-9)
-
-
-def test_pooled_drafting_is_all_exposed(data):
-    pooled = next(result for result in data.results if result.candidate.schedule.is_pooled)
-    shown = list(pieces(pooled.simulated[0], pooled.candidate.schedule, 10.0))
-    assert all(piece.exposed == (piece.span.work not in TARGET_WORK) for piece in shown)
 
 
 def test_both_worlds_share_one_time_axis(data, mirror):
@@ -71,15 +69,12 @@ def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
 
 
 def test_acceptance_shows_both_worlds(data):
+    assert acceptance([]) is None
     chosen = longest_windows(data.results)
     figure = acceptance(chosen)
     assert [trace["name"] for trace in figure.data] == ["simulated", "measured"] * len(chosen)
     rates = per_position_acceptance_rate(chosen[0].simulated)
     assert figure.data[0]["y"] == pytest.approx([rate * 100 for rate in rates])
-
-
-def test_acceptance_needs_something_that_drafts():
-    assert acceptance([]) is None
 
 
 def test_landscape_has_the_best_of_every_kind_and_window(data):
@@ -104,14 +99,16 @@ def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
     best = tree_data.plan.search.best(method="eagle3")
     assert min(lines["EAGLE-3"]["y"]) == pytest.approx(best.tpot_s * 1e3)
     assert len(figure.layout["annotations"]) == len(lines) + 1
+    axes = [figure.layout["xaxis"], figure.layout["yaxis"], landscape_of_wide_trees().layout["xaxis"]]
+    assert [axis.get("type") == "log" for axis in axes] == [False, True, True]
+    assert all((axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) for axis in axes)
+    assert axes[2]["ticktext"] == ["1", "2", "3", "4", "10", "32"]
 
 
-def test_trees_much_wider_than_chains_are_drawn_by_ratio():
+def landscape_of_wide_trees():
+    """Trees much wider than chains, which are drawn by ratio."""
     space = SMALL.model_copy(update={"tree_sizes": (4, 32)})
-    wide = report_data(record=acceptance_record(trees=TREES), space=space, num_repeats=0)
-    axis = landscape(wide.plan.search).layout["xaxis"]
-    assert axis["type"] == "log"
-    assert axis["ticktext"] == ["1", "2", "3", "4", "10", "32"]
+    return landscape(search(space, machine(), acceptance_record(trees=TREES)))
 
 
 def test_levels_of_a_tree_are_its_positions(tree_data):
@@ -124,17 +121,16 @@ def test_levels_of_a_tree_are_its_positions(tree_data):
     assert line["y"][-1] > 0
 
 
-def test_streams_have_a_colour_of_their_own_in_the_timeline(tree_data):
-    streaming = next(one for one in tree_data.results if one.candidate.schedule.method == "speculative_streaming")
-    figure = timeline(streaming, "t", common_end_s([streaming]))
-    assert {bar["marker"]["color"] for bar in figure.data if bar["type"] == "bar"} == {"var(--stream)"}
-    assert figure.layout["yaxis"]["ticktext"] == [f"target<br>on {streaming.candidate.schedule.target_lane}"] * 2
-
-
 def test_exit_layers_need_two_exits(data):
-    assert exit_layers(data.plan.search).data[0]["y"] == ["layer 15", "layer 20"]
-    one_exit = report_data(space=SMALL.model_copy(update={"exit_layers": (20,)}), num_repeats=0)
-    assert exit_layers(one_exit.plan.search) is None
+    figure = exit_layers(data.plan.search)
+    assert figure.data[0]["y"] == ["layer 15", "layer 20"]
+    fast, slow = exit_layer_keys(figure)
+    times = [time for row in figure.data[0]["z"] for time in row]
+    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
+    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
+    assert slow.label == f"{max(times):.1f} ms, the slowest"
+    one_exit = search(SMALL.model_copy(update={"exit_layers": (20,)}), machine(), acceptance_record())
+    assert exit_layers(one_exit) is None
 
 
 def luminance(colour):
@@ -164,15 +160,6 @@ def test_numbers_in_the_heatmap_are_readable_on_every_colour(data, theme):
         assert contrast(cell, text) >= 4.5
 
 
-def test_the_heatmap_says_which_colour_is_fast(data):
-    figure = exit_layers(data.plan.search)
-    fast, slow = exit_layer_keys(figure)
-    times = [time for row in figure.data[0]["z"] for time in row]
-    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
-    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
-    assert slow.label == f"{max(times):.1f} ms, the slowest"
-
-
 @pytest.mark.parametrize("which", ["data", "tree_data"])
 def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, request):
     figure = landscape(request.getfixturevalue(which).plan.search)
@@ -185,18 +172,6 @@ def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, r
     places = sorted(label["y"] for label in labels)
     height_px = figure.layout["height"] - figure.layout["margin"]["t"] - figure.layout["margin"]["b"]
     assert all((above - below) * height_px >= 16 for below, above in pairwise(places))
-
-
-def test_axes_whose_distances_are_ratios_say_so(data, tree_data):
-    figures = [
-        landscape(data.plan.search),
-        landscape(tree_data.plan.search),
-        *(break_even_figure(sweep) for sweep in data.plan.sensitivity.sweeps),
-    ]
-    axes = [figure.layout[name] for figure in figures for name in ("xaxis", "yaxis")]
-    for axis in axes:
-        assert (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"])
-    assert any(axis.get("type") == "log" for axis in axes)
 
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
@@ -213,15 +188,12 @@ def test_ties_lie_on_the_curve_of_the_challenger(data):
 def test_stacked_bars_are_as_long_as_the_predicted_time(data):
     rows = time_rows(data)
     slowest = max(max(result.predicted_s, result.measured_s) for result in data.results)
-    for row, result in zip(rows, data.results, strict=True):
-        assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
-        assert row.measured == pytest.approx(100 * result.measured_s / slowest)
-
-
-def test_marks_of_the_table_lie_on_its_scale(data):
     for row in result_rows(data):
         for mark in (row.predicted_mark, row.measured_mark):
             assert 0 <= mark.low <= mark.at <= mark.high <= 100
+    for row, result in zip(rows, data.results, strict=True):
+        assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
+        assert row.measured == pytest.approx(100 * result.measured_s / slowest)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from planner.reproduce.fitted_table import constants_at, fit
+from planner.reproduce.fitted_table import constants_at, fit, minimize
 from planner.reproduce.published_table import PublishedTable, parse_table
 from planner.reproduce.reproduction import predict_table
 
@@ -13,10 +15,13 @@ def only(table, keeps):
     return replace(table, cells=tuple(cell for cell in table.cells if keeps(cell)))
 
 
-def test_three_constants_of_the_machine_explain_the_papers_table_within_five_per_cent(fitted):
+def test_three_constants_of_the_machine_explain_the_papers_table_within_five_per_cent(fitted, machine):
     assert fitted.fitted == ("link_latency_s", "handover_s", "exit_coverage")
     assert fitted.mean_abs_error <= 0.045
     assert max(abs(cell.error) for cell in fitted.cells) <= 0.15
+    assert list(fitted.mean_arms) == sorted(set(fitted.mean_arms)), "the order of the paper's ablations"
+    for one in machine.unknowns():
+        assert one.low <= fitted.constants[one.name] <= one.high
 
 
 def test_data_sheets_alone_miss_it_by_far(table, setup, machine):
@@ -31,15 +36,6 @@ def test_constants_of_temperature_0_predict_temperature_1(table, setup):
     assert found.mean_abs_error <= 0.03
     others = predict_table(only(table, lambda cell: cell.temperature == 1), setup, found.constants)
     assert others.mean_abs_error <= 0.06
-
-
-def test_the_arms_are_in_the_order_of_the_papers_ablations(fitted):
-    assert list(fitted.mean_arms) == sorted(set(fitted.mean_arms))
-
-
-def test_fitted_constants_are_physical(fitted, machine):
-    for one in machine.unknowns():
-        assert one.low <= fitted.constants[one.name] <= one.high
 
 
 def test_vanilla_speculation_is_what_was_published(fitted):
@@ -84,3 +80,32 @@ def test_there_is_nothing_to_fit_to_without_mirror(setup):
     found = predict_table(table, setup, setup.machine.datasheet())
     assert found.mean_abs_error is None
     assert found.cells[0].mirror_streaming > found.cells[0].in_turn
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=4))
+def test_it_finds_the_bottom_of_a_bowl(bottom):
+    place = np.array(bottom)
+    found = minimize(
+        lambda x: float(((x - place) ** 2).sum()), np.zeros(len(place)), step=0.5, tolerance=1e-12, max_calls=2000
+    )
+    assert found == pytest.approx(place, abs=1e-3)
+
+
+def test_it_finds_the_end_of_a_bent_valley():
+    def rosenbrock(x):
+        return float((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2)
+
+    found = minimize(rosenbrock, np.array([-1.2, 1.0]), step=0.5, tolerance=1e-12, max_calls=2000)
+    assert found == pytest.approx([1, 1], abs=1e-3)
+
+
+def test_it_keeps_to_its_calls_and_to_the_best_it_saw():
+    seen = []
+
+    def function(x):
+        seen.append((float(np.abs(x - 7).sum()), x.copy()))
+        return seen[-1][0]
+
+    found = minimize(function, np.zeros(3), step=0.3, tolerance=0.0, max_calls=40)
+    assert 40 <= len(seen) <= 40 + 3 + 2
+    assert found.tolist() == min(seen, key=lambda one: one[0])[1].tolist()

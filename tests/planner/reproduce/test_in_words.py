@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reproduce.in_words import amount, at_bounds, sentences
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
+from planner.reproduce.table_page import amount, at_bounds, sentences
 
 
 def words(found):
@@ -36,11 +36,6 @@ def test_what_no_acceptance_gives_is_said(setup, machine):
     assert "published speed-up in 1 cell" in text
     assert "no Mirror-SD is published" in text
     assert "lead over" not in text
-
-
-def test_another_order_of_the_arms_is_said(table, setup, machine):
-    rare = machine.datasheet() | {"exit_coverage": 0.3, "handover_s": 4e-4}
-    assert "not in the order" in words(predict_table(table, setup, rare))
 
 
 @pytest.mark.parametrize(

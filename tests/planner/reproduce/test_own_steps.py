@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
-from planner.reproduce.in_words import sentences
 from planner.reproduce.own_steps import own_steps
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS, WINDOW
 from planner.reproduce.streaming_draft import mean_steps, stream_rate
+from planner.reproduce.table_page import sentences
 from planner.wording import factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
@@ -21,6 +21,8 @@ counts = st.integers(1, 9)
 @given(counts, st.integers(1, 4))
 def test_guesses_never_right_take_a_step_for_each_token_and_those_always_right_the_fewest(num_tokens, num_streams):
     assert mean_steps(0.0, num_tokens, num_streams) == num_tokens
+    # three tokens and one stream: after the first step the second token, and with it the third if it was guessed
+    assert mean_steps(0.4, 3, 1) == pytest.approx(1 + 0.4 * 1 + 0.6 * 2)
     assert mean_steps(1.0, num_tokens, num_streams) == 1 + -(-(num_tokens - 1) // (1 + num_streams))
 
 
@@ -28,11 +30,6 @@ def test_guesses_never_right_take_a_step_for_each_token_and_those_always_right_t
 def test_better_guesses_never_take_more_steps(num_tokens, num_streams, one, other):
     less, more = sorted((one, other))
     assert mean_steps(more, num_tokens, num_streams) <= mean_steps(less, num_tokens, num_streams) + 1e-9
-
-
-def test_by_hand():
-    # three tokens and one stream: after the first step the second token, and with it the third if it was guessed
-    assert mean_steps(0.4, 3, 1) == pytest.approx(1 + 0.4 * 1 + 0.6 * 2)
 
 
 def test_the_rate_is_the_one_that_gives_the_papers_steps():

@@ -56,7 +56,7 @@ def test_what_no_rate_gives_is_the_nearest_rate(machine):
     assert machine.rate_of(np.array([1e-9, 1e9])).tolist() == pytest.approx([0.0, 1.0], abs=1e-9)
 
 
-@pytest.mark.parametrize(("rate", "coverage"), [(0.5, 0.9), (0.85, 0.4), (0.95, 0.8)])
+@pytest.mark.parametrize(("rate", "coverage"), [(0.5, 0.9), (0.9, 0.4)])
 def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, rate, coverage):
     constants = machine.datasheet() | {"exit_coverage": coverage}
     found = Arms.of(setup, constants)

@@ -5,7 +5,7 @@ import pytest
 
 from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
-from planner.search.root_budget import correction_ranks, uneven_budget
+from planner.search.space import correction_ranks, uneven_budget
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine

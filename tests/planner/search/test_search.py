@@ -55,12 +55,6 @@ def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
     assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
 
 
-def test_of_few_prompts_all_serve_for_all(profile):
-    result = search(SMALL, profile, acceptance_record(num_prompts=3))
-    assert result.halves is None
-    assert result.winner is result.candidates[0]
-
-
 def test_a_wider_space_never_finds_less(result, profile, record):
     wider = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "exit_top_k": (1, 2, 4)})
     assert search(wider, profile, record).candidates[0].tpot_s <= result.candidates[0].tpot_s
@@ -86,10 +80,6 @@ def test_best_is_the_minimum_of_its_kind(result, wanted):
 
     fitting = [candidate.tpot_s for candidate in result.candidates if fits(candidate)]
     assert result.best(**wanted).tpot_s == min(fitting)
-
-
-def test_there_is_no_best_of_a_missing_kind(result):
-    assert result.best(method="mirror", placement="pooled") is None
 
 
 def test_ties_go_to_what_was_enumerated_first(profile, record):
@@ -155,8 +145,3 @@ def test_demo_schedules_are_filled_up_where_kinds_are_missing(profile, record):
     result = search(space, profile, record)
     picked = pick_demo_schedules(result)
     assert len(picked) == len({candidate.schedule for candidate in picked}) == min(8, len(result.candidates))
-
-
-def test_fewer_candidates_than_wanted_are_all_picked(profile, record):
-    result = search(SearchSpace(methods=("autoregressive",)), profile, record)
-    assert sorted(c.tpot_s for c in pick_demo_schedules(result)) == [c.tpot_s for c in result.candidates]

@@ -3,14 +3,12 @@
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from costs.round_plan import step_rows
 from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.methods import METHODS
 from decoding.record import RecordedChain, RecordedTree
-from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, enumerate_schedules, placement_name, survey
 from planner.what_if.mixed_record import with_acceptance
@@ -37,6 +35,11 @@ def test_every_method_and_root_source_is_offered_once(profile):
     assert {schedule.method for schedule in schedules} == set(METHODS)
     assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
     assert len(set(schedules)) == len(schedules)
+    both_ways = {("target", "draft"), ("draft", "target")}
+    for method, lanes in (("mirror", both_ways), ("speculative", {*both_ways, ("both", "both")})):
+        found = [schedule for schedule in schedules if schedule.method == method]
+        assert {(schedule.target_lane, schedule.draft_lane) for schedule in found} == lanes
+        assert all((placement_name(one, profile) == "pooled") == one.is_pooled for one in found)
 
 
 def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
@@ -44,27 +47,6 @@ def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
     assert len(schedules) > 500
     assert not any(schedule.is_tree for schedule in schedules)
     assert len(evaluate(schedules, profile, record)) == len(schedules)
-
-
-def test_the_order_is_the_same_every_time(profile, record):
-    assert survey(SMALL, profile, record).schedules == survey(SMALL, profile, record).schedules
-
-
-def test_mirror_is_never_pooled_and_never_shares_a_core(profile, record):
-    mirrors = [schedule for schedule in survey(SMALL, profile, record).schedules if schedule.method == "mirror"]
-    assert {(schedule.target_lane, schedule.draft_lane) for schedule in mirrors} == {
-        ("target", "draft"),
-        ("draft", "target"),
-    }
-
-
-def test_synchronous_runs_split_both_ways_and_pooled_on_the_lane_of_all_cores(profile, record):
-    schedules = survey(SMALL, profile, record).schedules
-    assert {(s.target_lane, s.draft_lane) for s in schedules if s.method == "speculative"} == {
-        ("target", "draft"),
-        ("draft", "target"),
-        ("both", "both"),
-    }
 
 
 def trees_of(method, profile, space=SMALL, record=None):
@@ -116,37 +98,6 @@ def test_depths_and_top_k_of_trees_can_be_narrowed(profile):
     assert found(tree_top_k=(2,)) == {(2, 2), (3, 2)}
 
 
-def test_rows_outside_the_tables_of_a_tree_are_not_asked_for(profile):
-    def narrowed(one):
-        heads = one.heads | {"eagle-3": table(2e-3, rows=(1, 4))}
-        return one.model_copy(update={"lm_head": table(5e-3, rows=(1, 16)), "heads": heads})
-
-    narrow = profile.model_copy(update={"lanes": tuple(map(narrowed, profile.lanes))})
-    assert max(schedule.tree_size for schedule in trees_of("eagle2", narrow)) == 12
-    # its first step may read five committed tokens
-    assert trees_of("eagle3", narrow) == []
-
-
-def test_a_head_that_was_not_measured_is_not_offered(profile):
-    blind = tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in profile.lanes)
-    record = acceptance_record(trees=TREES)
-    schedules = survey(SMALL, profile.model_copy(update={"lanes": blind}), record).schedules
-    assert not any(schedule.is_tree for schedule in schedules)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "name"),
-    [
-        (Schedule(method="autoregressive", target_lane="target"), "split"),
-        (Schedule(method="autoregressive", target_lane="both"), "pooled"),
-        (Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2), "split"),
-        (Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=2), "pooled"),
-    ],
-)
-def test_placements_are_named(profile, schedule, name):
-    assert placement_name(schedule, profile) == name
-
-
 def test_a_device_without_cores_is_pooled_by_itself(record):
     gpu = lane("gpu", ()).model_copy(update={"device": "cuda:0"})
     profile = machine().model_copy(update={"lanes": (gpu, lane("cpu", (0, 1))), "links": (), "contention": ()})
@@ -160,11 +111,6 @@ def test_a_device_without_cores_is_pooled_by_itself(record):
 def test_without_a_drafter_only_plain_decoding_is_left(record):
     profile = machine().model_copy(update={"drafter": None})
     assert {schedule.method for schedule in survey(SMALL, profile, record).schedules} == {"autoregressive"}
-
-
-def test_no_features_without_their_record(profile):
-    record = acceptance_record(with_features=False)
-    assert not any(schedule.exit_features for schedule in survey(SMALL, profile, record).schedules)
 
 
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
@@ -188,18 +134,6 @@ def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
     assert found == {(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 2)}
 
 
-def test_guesses_that_no_measured_step_can_verify_are_not_asked_for(profile):
-    record = acceptance_record(num_streams=2)
-    narrow = [
-        lane.model_copy(update={"draft_step": table(6e-3, rows=(1, 2)), "draft_streams": table(1e-3, rows=(1, 2))})
-        for lane in profile.lanes
-    ]
-    space = SMALL.model_copy(update={"windows": (3, 4), "methods": ("speculative",)})
-    schedules = survey(space, profile.model_copy(update={"lanes": tuple(narrow)}), record).schedules
-    found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
-    assert found == {(3, 0), (3, 1), (4, 0)}
-
-
 def test_branches_are_asked_to_guess_where_steps_of_all_of_them_were_measured(profile):
     """Four tokens, five roots of the draft or of the exit, or both: two guesses each."""
     record = acceptance_record(num_streams=2)
@@ -220,47 +154,6 @@ def test_branches_are_asked_to_guess_where_steps_of_all_of_them_were_measured(pr
     assert {one.draft_streams for one in survey(space, profile, record).schedules} == {0}
 
 
-def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
-    blind = lane("target", (0,)).model_copy(update={"exit": {}})
-    profile = machine()
-    profile = profile.model_copy(update={"lanes": (blind, *profile.lanes[1:])})
-    exits = [s for s in survey(SMALL, profile, record).schedules if s.uses_exit]
-    assert {schedule.target_lane for schedule in exits} == {"draft"}
-
-
-def test_rows_outside_the_draft_table_are_not_asked_for(record):
-    narrow = lane("draft", (1,)).model_copy(update={"draft_step": table(6e-3, rows=(1, 2, 4, 8))})
-    profile = machine()
-    profile = profile.model_copy(update={"lanes": (profile.lanes[0], narrow, profile.lanes[2])})
-    drafted_there = [
-        schedule
-        for schedule in survey(SMALL, profile, record).schedules
-        if schedule.draft_lane == "draft" and schedule.method == "mirror" and not schedule.exit_features
-    ]
-    assert {schedule.root_source for schedule in drafted_there} >= {"exit", "draft"}
-    replay = Replay(record)
-    assert all(max(step_rows(one, replay.shape(one).num_exit_roots).values()) <= 8 for one in drafted_there)
-
-
-def test_contexts_outside_the_target_table_are_not_asked_for(profile):
-    record = acceptance_record(num_prompts=1, num_tokens=2100)
-    assert survey(SMALL, profile, record).schedules == ()
-
-
-def test_more_candidates_than_recorded_are_not_asked_for(profile, record):
-    wide = SMALL.model_copy(update={"exit_top_k": (8, 9), "draft_top_k": (5, 6)})
-    schedules = survey(wide, profile, record).schedules
-    assert max(schedule.exit_top_k for schedule in schedules) == 8
-    assert max(schedule.draft_top_k for schedule in schedules) == 5
-
-
-def test_exit_layers_and_windows_stay_within_the_record(profile, record):
-    wide = SMALL.model_copy(update={"windows": (8, 9), "exit_layers": (10, *EXIT_LAYERS)})
-    schedules = survey(wide, profile, record).schedules
-    assert {schedule.num_speculative_tokens for schedule in schedules} == {0, 8}
-    assert {schedule.exit_layer for schedule in schedules} == {None, *EXIT_LAYERS}
-
-
 def test_uneven_budgets_come_for_exit_and_draft_roots(profile, record):
     uneven = [s for s in survey(SMALL, profile, record).schedules if s.roots_per_row]
     assert {schedule.root_source for schedule in uneven} == {"exit", "draft"}
@@ -270,12 +163,8 @@ def test_uneven_budgets_come_for_exit_and_draft_roots(profile, record):
 def test_a_record_without_prompts_offers_nothing(profile, record):
     empty = acceptance_record(num_prompts=0)
     assert survey(SMALL, profile, empty).schedules == ()
-
-
-def test_a_record_reaches_as_far_as_its_narrowest_prompt(record):
-    assert record.contexts == range(19, 82)
-    assert [record.num_candidates(layer) for layer in (*EXIT_LAYERS, None)] == [9, 9, 6]
-    assert np.issubdtype(record.prompts[0].text.dtype, np.integer)
+    beyond_the_tables = acceptance_record(num_prompts=1, num_tokens=2100)
+    assert survey(SMALL, profile, beyond_the_tables).schedules == ()
 
 
 def narrow_machine(rows: tuple[int, ...]) -> Profile:
@@ -295,14 +184,29 @@ WIDE = SearchSpace(
 )
 
 
-@pytest.mark.parametrize("rows", [(1, 2, 4), (1, 2, 4, 8, 16), (1, 8, 64)])
-@pytest.mark.parametrize("with_features", [False, True])
-def test_what_is_offered_and_what_the_evaluator_takes_are_the_same(rows, with_features):
-    profile, record = narrow_machine(rows), acceptance_record(with_features=with_features, trees=TREES)
+def without(**fields):
+    """A machine on whose first lane something was not measured."""
+    profile = machine()
+    return profile.model_copy(update={"lanes": (profile.lanes[0].model_copy(update=fields), *profile.lanes[1:])})
+
+
+@pytest.mark.parametrize(
+    ("profile", "sizes"),
+    [
+        (narrow_machine((1, 2, 4)), {"with_features": False}),
+        (narrow_machine((1, 2, 4, 8, 16)), {}),
+        (without(exit={}, heads={}, streams={}), {}),
+    ],
+    ids=["narrow", "wider", "no exits and heads on a lane"],
+)
+def test_what_is_offered_and_what_the_evaluator_takes_are_the_same(profile, sizes):
+    record = acceptance_record(trees=TREES, **sizes)
     evaluator, schedules = Evaluator(profile, record), enumerate_schedules(WIDE, profile, record)
     assert len(schedules) > 700
+    offered = set(survey(WIDE, profile, record, evaluator).schedules)
     for schedule in schedules:
         reason = evaluator.missing(schedule)
+        assert (reason is None) == (schedule in offered)
         if reason is None:
             evaluator.predict(schedule)
         else:

@@ -27,8 +27,13 @@ def test_the_acceptance_of_today_changes_nothing(record):
 
 
 @pytest.mark.parametrize("acceptance", [0.1, 0.4, 0.8, 0.95])
-def test_the_asked_acceptance_comes_out(record, acceptance):
-    assert token_acceptance(with_acceptance(record, acceptance)) == pytest.approx(acceptance, abs=0.05)
+def test_the_asked_acceptance_comes_out_and_texts_and_exits_stay(record, acceptance):
+    mixed = with_acceptance(record, acceptance)
+    assert token_acceptance(mixed) == pytest.approx(acceptance, abs=0.05)
+    for ours, theirs in zip(mixed.prompts, record.prompts, strict=True):
+        np.testing.assert_array_equal(ours.text, theirs.text)
+        assert ours.exits is theirs.exits
+        np.testing.assert_array_equal(ours.alternatives[:, 0], ours.rollouts[:, 0])
 
 
 def test_no_acceptance_and_full_acceptance(record):
@@ -56,19 +61,6 @@ def test_behind_a_learned_token_the_draft_goes_on_as_recorded(record):
         assert len(learned)
         reached = ours.match_lengths(with_features=False)[learned]
         assert (reached >= 1 + np.minimum(follow_up[learned + 1], 7)).all()
-
-
-def test_texts_and_exits_stay(record):
-    worse = with_acceptance(record, 0.2)
-    for ours, theirs in zip(worse.prompts, record.prompts, strict=True):
-        np.testing.assert_array_equal(ours.text, theirs.text)
-        assert ours.exits is theirs.exits
-
-
-@pytest.mark.parametrize("acceptance", [0.2, 0.9])
-def test_the_drafted_token_leads_its_alternatives(record, acceptance):
-    for prompt in with_acceptance(record, acceptance).prompts:
-        np.testing.assert_array_equal(prompt.alternatives[:, 0], prompt.rollouts[:, 0])
 
 
 def test_forgotten_tokens_stay_among_the_alternatives_about_as_often_as_missed_ones(record):

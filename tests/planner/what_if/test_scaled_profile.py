@@ -49,16 +49,6 @@ def test_overheads_belong_to_whoever_does_the_work(record):
             assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
 
 
-def test_streams_of_the_draft_are_the_draft_too():
-    record = acceptance_record(num_prompts=2, num_streams=2)
-    schedule = SYNCHRONOUS.model_copy(update={"draft_streams": 2})
-    before = predict(schedule, machine(), record).bottlenecks._asdict()
-    after = predict(schedule, with_speed(machine(), "draft", 2.0), record).bottlenecks._asdict()
-    assert before["draft"] < predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
-    assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
-    assert after == pytest.approx(before)
-
-
 @pytest.mark.parametrize(
     "drafting",
     [
@@ -118,20 +108,6 @@ def test_every_table_of_a_lane_belongs_to_one_of_both():
             assert sorted(times[1:]) == pytest.approx([times[0] / 2, times[0]]), part
 
 
-def test_tables_that_were_asked_before_are_scaled_too():
-    profile = machine()
-    step = profile.lane("draft").draft_step
-    before = step.at(3, 100)
-    assert with_speed(profile, "draft", 2.0).lane("draft").draft_step.at(3, 100) == pytest.approx(before / 2)
-
-
-def test_exits_and_features_follow_their_model():
-    faster = with_speed(with_speed(machine(), "target", 2.0), "draft", 4.0).lane("target")
-    own = machine().lane("target")
-    assert faster.exit[20].at(1, 0) == pytest.approx(own.exit[20].at(1, 0) / 2)
-    assert faster.draft_step_features.at(1, 0) == pytest.approx(own.draft_step_features.at(1, 0) / 4)
-
-
 def test_a_link_gets_both_quicker_and_wider():
     link = with_speed(machine(), "link", 2.0).links[0]
     assert (link.latency_s, link.bytes_per_s) == (pytest.approx(2.5e-5), pytest.approx(4e9))
@@ -141,11 +117,3 @@ def test_a_link_gets_both_quicker_and_wider():
 def test_a_slower_part_never_helps(record, part):
     now = predict(EXIT_MIRROR, machine(), record).tpot_s
     assert predict(EXIT_MIRROR, with_speed(machine(), part, 0.5), record).tpot_s >= now
-
-
-def test_lanes_without_tables_keep_having_none():
-    bare = machine().lane("draft").model_copy(update={"layer": None, "lm_head": None, "draft_step_features": None})
-    profile = machine()
-    profile = profile.model_copy(update={"lanes": (profile.lanes[0], bare, profile.lanes[2])})
-    scaled = with_speed(with_speed(profile, "target", 2.0), "draft", 2.0).lane("draft")
-    assert (scaled.layer, scaled.lm_head, scaled.draft_step_features) == (None, None, None)

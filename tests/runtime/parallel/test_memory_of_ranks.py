@@ -24,11 +24,6 @@ def test_each_rank_has_a_process_and_an_embedding(tiny_folders) -> None:
     assert on_ranks(one, 1, engine.config, "float32") == one
 
 
-def test_ranks_that_may_be_elsewhere_are_not_counted_here(tiny_folders, tmp_path) -> None:
-    lanes = [LaneSpec(name="big-2ranks", socket=tmp_path / "lane")]
-    assert Engine(tiny_folders.target, lanes=lanes).memory_needed(PLAIN, 20) == {}
-
-
 def test_tracks_are_counted_to_the_byte(tiny_folders, tmp_path) -> None:
     folder, target = save(tmp_path / "draft", num_tracks=4), ModelConfig.from_folder(tiny_folders.target)
     drafter = load_parallel_track(folder, tiny_folders.target, dtype=torch.float32, group=Group.alone())

@@ -33,48 +33,41 @@ def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
     assert profile.calibration_s > 0
 
 
-@pytest.mark.parametrize(("given", "time_s"), [((), None), (("--minutes", 1.5), 90.0)])
-def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
-    mirrorsd, words, tmp_path, monkeypatch, given, time_s
-):
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """What `calibrate` is asked for, in place of measuring; it gives a profile of the first lane."""
+    seen = []
 
     def measure(_pair, _path, **options):
-        asked.append(options["time_s"])
-        return machine().model_copy(update={"notes": ("Too few repeats [of all].",)})
+        seen.append(options)
+        name = options["lanes"][0].name
+        lane = machine().lanes[0].model_copy(update={"device": Device.of_lane(name).name, "name": name})
+        alone = {"lanes": (lane,), "links": (), "contention": (), "notes": ("Too few repeats [of all].",)}
+        return machine().model_copy(update=alone)
 
     monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
-    result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
-    assert result.exit_code == 0, result.stderr
-    assert asked == [time_s]
-    assert result.stdout.endswith("\nToo few repeats [of all].\n")
-    assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
-    assert "Next: mirrorsd record --target" in result.stderr
-    assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
+    return seen
 
 
 @pytest.mark.parametrize(
-    ("given", "lanes"),
+    ("given", "time_s", "lanes"),
     [
-        ((), [lane.name for lane in lanes_of("openvino:CPU")]),
-        (("--device", "cpu"), [lane.name for lane in local_lanes()]),
-        (("--lanes", "openvino:CPU@0,cpu0"), ["openvino:CPU@0", "cpu0"]),
+        ((), None, [lane.name for lane in lanes_of("openvino:CPU")]),
+        (("--minutes", 1.5, "--device", "cpu"), 90.0, [lane.name for lane in local_lanes()]),
+        (("--lanes", "openvino:CPU@0,cpu0"), None, ["openvino:CPU@0", "cpu0"]),
     ],
 )
-def test_the_lanes_of_a_device_or_those_named_are_measured(mirrorsd, words, tmp_path, monkeypatch, given, lanes):
-    asked = []
-    first = machine().lanes[0].model_copy(update={"device": Device.of_lane(lanes[0]).name, "name": lanes[0]})
-    profile = machine().model_copy(update={"lanes": (first,), "links": (), "contention": ()})
-
-    def measure(_pair, _path, **options):
-        asked.append([spec.name for spec in options["lanes"]])
-        return profile
-
-    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
+def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(
+    mirrorsd, words, tmp_path, asked, given, time_s, lanes
+):
     result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
     assert result.exit_code == 0, result.stderr
-    assert asked == [lanes]
+    assert [(one["time_s"], [spec.name for spec in one["lanes"]]) for one in asked] == [(time_s, lanes)]
+    assert result.stdout.endswith("\nToo few repeats [of all].\n")
+    assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
+    assert "Next: mirrorsd record --target" in result.stderr
     assert ("--device cpu" in " ".join(result.stderr.split())) == ("cpu" in given)
+    assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):
@@ -102,20 +95,13 @@ def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_
 
 
 def test_a_shape_is_calibrated_by_its_name_and_its_acceptance_is_assumed_next(
-    mirrorsd, prompt_file, tmp_path, monkeypatch
+    mirrorsd, prompt_file, tmp_path, monkeypatch, asked
 ):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
-    asked = []
-
-    def measure(_pair, _path, **options):
-        asked.append(options["contexts"])
-        return machine()
-
-    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
     models = ("--target", "shape:smollm2-360m", "--drafter", "shape:smollm2-135m", "--heads", "none")
     sizes = ("--prompts", prompt_file("x" * 30, "x" * 90), "--max-new-tokens", 20)
     result = mirrorsd("calibrate", *models, *sizes, "--out", tmp_path / "profile.yaml")
     assert result.exit_code == 0, result.stderr
-    assert asked == [(9, 50)]
+    assert asked[0]["contexts"] == (9, 50)
     assert "Next: mirrorsd search --profile" in result.stderr
     assert "--acceptance 0.6" in result.stderr

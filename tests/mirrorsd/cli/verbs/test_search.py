@@ -7,31 +7,19 @@ from decoding.schedule import load_schedule
 from tests.planner.synthetic import acceptance_record
 
 
-def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path, record_path, tmp_path):
+def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path, record_path, narrow_path, tmp_path):
     out = tmp_path / "best.yaml"
-    words = ("search", "--profile", profile_path, "--record", record_path, "--out", out)
+    words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path, "--out", out)
     found = json.loads(mirrorsd(*words, "--json").stdout)
     times = [one["predicted"]["tpot_s"] for one in found["candidates"]]
     assert times == sorted(times)
+    assert len({one["name"] for one in found["candidates"]}) == len(times)
     assert found["winner"] == found["candidates"][0]
     assert load_schedule(out).model_dump(mode="json", exclude_defaults=True) == found["winner"]["schedule"]
 
     shown = mirrorsd(*words, "--top", 1).stdout
     assert found["winner"]["name"].split(",")[0] in shown
     assert found["verdict"].splitlines()[0] in shown.replace("\n", " ")
-
-
-def test_a_space_narrows_the_search(mirrorsd, profile_path, record_path, tmp_path):
-    space = tmp_path / "space.yaml"
-    space.write_text("methods: [autoregressive]\nplacements: [pooled]\n")
-    result = mirrorsd("search", "--profile", profile_path, "--record", record_path, "--space", space, "--json")
-    assert [one["name"] for one in json.loads(result.stdout)["candidates"]] == ["plain, pooled"]
-
-
-def test_no_two_schedules_share_a_name(mirrorsd, profile_path, record_path):
-    found = json.loads(mirrorsd("search", "--profile", profile_path, "--record", record_path, "--json").stdout)
-    names = [one["name"] for one in found["candidates"]]
-    assert len(set(names)) == len(names)
 
 
 def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_path, tmp_path):
@@ -58,12 +46,6 @@ def test_a_malformed_space_is_named_with_line_and_value(mirrorsd, profile_path, 
     result = mirrorsd("search", "--profile", profile_path, "--record", record_path, "--space", space)
     assert result.exit_code == 2
     assert re.search(message, result.stderr)
-
-
-def test_a_missing_profile_is_named(mirrorsd, record_path, tmp_path):
-    result = mirrorsd("search", "--profile", tmp_path / "nowhere.yaml", "--record", record_path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{tmp_path / 'nowhere.yaml'}: cannot be read" in result.stderr
 
 
 @pytest.fixture
@@ -93,18 +75,11 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profil
     assert found["speedup"]["low"] < found["speedup"]["value"] < found["speedup"]["high"]
     assert found["lead"]["low"] < found["lead"]["value"] < found["lead"]["high"]
     assert found["lead"]["over"] != found["winner"]["name"]
-    shown = " ".join(mirrorsd(*words, "--explain").stdout.split())
-    assert "over all 8 prompts" in shown
-    assert "was chosen on 4 and judged on the other 4." in shown
-    assert "predicted on 4 held-out prompts." in shown
-
-
-def test_break_evens_say_whose_and_how_sure(mirrorsd, profile_path, eight_path, narrow_path):
-    words = ("search", "--profile", profile_path, "--record", eight_path, "--space", narrow_path, "--json")
-    found = json.loads(mirrorsd(*words).stdout)["break_evens"]
-    assert {one["of"] for one in found} <= {"the draft model's tokens", "drafting"}
-    [plain] = [one for one in found if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
+    assert {one["of"] for one in found["break_evens"]} <= {"the draft model's tokens", "drafting"}
+    [plain] = [one for one in found["break_evens"] if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
     assert 0 < plain["low"] <= plain["at"] <= plain["high"] < plain["now"]
+    shown = " ".join(mirrorsd(*words, "--explain").stdout.split())
+    assert "predicted on 4 held-out prompts." in shown
 
 
 def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, record_path, narrow_path):
@@ -133,7 +108,6 @@ def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     reasons = "\n".join(found["left_out"])
     for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
         assert missing in reasons
-    assert "over all 32 drawn texts" in mirrorsd(*words, "--explain").stdout.replace("\n", " ")
 
 
 def test_a_record_or_assumed_acceptance_is_needed_and_not_both(mirrorsd, profile_path, record_path):

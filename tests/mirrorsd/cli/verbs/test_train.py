@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from mirrorsd.cli.app import app
-from mirrorsd.cli.verbs.train import _Overall
+from mirrorsd.cli.verbs.train import _share
 from training.judging.card import read_card
 from training.run import RunProgress
 
@@ -81,25 +81,14 @@ def test_the_card_is_shown_in_tables_for_people(mirrorsd, words, recipe):
 
 
 def test_the_share_that_is_done_never_falls_and_ends_with_the_run():
-    overall = _Overall()
     shares = [
-        overall(RunProgress(stage=stage, done=done, total=10))[1]
+        _share(RunProgress(stage=stage, done=done, total=10))[1]
         for stage in ("states", "training", "judging")
         for done in (0, 4, 10, 11)
     ]
     assert shares == sorted(shares)
     assert shares[0] == 0
     assert 0.9 < shares[-1] < 1, "a bar that is full stops its clock"
-
-
-def test_what_a_stage_still_takes_is_judged_by_its_own_pace(monkeypatch):
-    clock = iter([100.0, 130.0, 500.0, 510.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    overall = _Overall()
-    assert overall(RunProgress(stage="states", done=20, total=100))[0] == "1 of 3 the target's states"
-    assert overall(RunProgress(stage="states", done=50, total=100))[0] == "1 of 3 the target's states, 50 s left"
-    overall(RunProgress(stage="training", done=0, total=100))
-    assert overall(RunProgress(stage="training", done=10, total=100))[0] == "2 of 3 training, 1 min 30 s left"
 
 
 def test_a_recipe_for_a_deeper_target_is_refused_before_anything_is_computed(mirrorsd, words):
@@ -141,31 +130,23 @@ def test_states_of_other_data_are_refused(mirrorsd, words, recipe, tmp_path):
     assert "holds the states of another target or other data" in result.stderr
 
 
-def test_a_recipe_of_another_kind_is_refused(mirrorsd, words, recipe):
-    result = mirrorsd("train", "draft", *words, "--recipe", recipe("exit"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--recipe": "OTHER"}, "is a recipe of kind 'exit', not 'draft'"),
+        ({"--recipe": "mine"}, "no shipped recipe of that name (smollm2-135m-draft4"),
+        ({"--recipe": "MALFORMED"}, "malformed.yaml:2:"),
+        ({"--data": "nowhere.jsonl"}, "nowhere.jsonl: cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_named(mirrorsd, words, recipe, tmp_path, changes, message):
+    malformed = tmp_path / "malformed.yaml"
+    malformed.write_text("kind: draft\nsource_layers: [0]\n")
+    known = {"OTHER": recipe("exit"), "MALFORMED": malformed}
+    given = {"--recipe": recipe("draft"), **dict(zip(words[::2], words[1::2], strict=True)), **changes}
+    result = mirrorsd("train", "draft", *(known.get(word, word) for pair in given.items() for word in pair))
     assert result.exit_code == 2
-    assert "is a recipe of kind 'exit', not 'draft'" in result.stderr
-
-
-def test_an_unknown_recipe_lists_those_that_ship(mirrorsd, words):
-    result = mirrorsd("train", "draft", *words, "--recipe", "mine")
-    assert result.exit_code == 2
-    assert "no shipped recipe of that name (smollm2-135m-draft4" in result.stderr
-
-
-def test_a_malformed_recipe_is_named_with_line_and_value(mirrorsd, words, tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("kind: draft\nsource_layers: [0]\n")
-    result = mirrorsd("train", "draft", *words, "--recipe", path)
-    assert result.exit_code == 2
-    assert "recipe.yaml:2:" in result.stderr
-
-
-def test_missing_data_is_named(mirrorsd, tiny_folders, recipe, tmp_path):
-    words = ("--target", tiny_folders.target, "--data", tmp_path / "nowhere.jsonl", "--out", tmp_path / "mine")
-    result = mirrorsd("train", "draft", *words, "--recipe", recipe("draft"))
-    assert result.exit_code == 2
-    assert "nowhere.jsonl: cannot be read" in result.stderr
+    assert message in result.stderr
 
 
 def test_own_text_needs_a_chat_template(mirrorsd, tiny_folders, tmp_path):

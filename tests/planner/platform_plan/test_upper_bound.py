@@ -4,9 +4,9 @@ import pytest
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
+from planner.platform_plan.ranked_schedules import most_speedup
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.upper_bound import most_speedup
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 IN_TURN = Schedule(
