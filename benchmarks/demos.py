@@ -37,6 +37,7 @@ from _common import (
     write_result,
 )
 from _demo_anchors import machine
+from _judged_again import judged_again
 
 from hwprofiles.profile import load_profile
 from mirrorsd.model_pair import find_pair
@@ -92,7 +93,7 @@ def numbered(folder: Path) -> list[Path]:
 
 def summary(folders: Sequence[Path]) -> dict[str, Any]:
     """Figures of every demo and of all together, from what was kept of them."""
-    demos, runs = ([read_result(folder / file) for folder in folders] for file in (DEMO, RUN))
+    demos, runs = [judged_again(folder) for folder in folders], [read_result(folder / RUN) for folder in folders]
     return {
         "platform": demos[0]["platform"],
         "measured": runs[0]["measured"],
@@ -111,18 +112,22 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
 
     `error` is of times per token as they were calibrated, `error_at_anchor` of times at the speed that the machine had
     during calibration, and `ratio_error` of ratios of two such times on the same lanes of one demo; each is the median
-    and the worst without its sign. `interval_coverage` counts the 90 % intervals that hold the time at the anchors'
-    speed, `rounds_equal` the texts that went through the simulated rounds.
+    and the worst without its sign. `actual_coverage` counts the 90 % intervals that hold the measured time,
+    `interval_coverage` those that hold it at the anchors' speed, `rounds_equal` the texts that went through the
+    simulated rounds.
     """
     entries = [entry for demo in demos for entry in demo["schedules"]]
-    covered = [_is_covered(entry) for entry in entries]
+    covered, covered_at_anchor = (
+        [_is_covered(entry, time) for entry in entries] for time in ("tpot_s", "tpot_s_at_anchor")
+    )
     rounds = [entry["rounds_equal"] for entry in entries]
     return {
         "num_schedules": len(entries),
         "error": _spread([entry["tpot_error"] for entry in entries]),
         "error_at_anchor": _spread([entry["tpot_error_at_anchor"] for entry in entries]),
         "ratio_error": _spread([error for demo in demos for error in ratio_errors(demo["schedules"])]),
-        "interval_coverage": {"covered": sum(covered), "of": len(covered)},
+        "actual_coverage": {"covered": sum(covered), "of": len(covered)},
+        "interval_coverage": {"covered": sum(covered_at_anchor), "of": len(covered_at_anchor)},
         "rounds_equal": {key: sum(each[key] for each in rounds) for key in ("equal", "of")},
     }
 
@@ -164,9 +169,9 @@ def _lanes(entry: Json) -> tuple[str, str]:
     return target, entry["schedule"].get("draft_lane", target)
 
 
-def _is_covered(entry: Json) -> bool:
+def _is_covered(entry: Json, time: str) -> bool:
     predicted = entry["predicted"]
-    return bool(predicted["tpot_s_low"] <= entry["measured"]["tpot_s_at_anchor"] <= predicted["tpot_s_high"])
+    return bool(predicted["tpot_s_low"] <= entry["measured"][time] <= predicted["tpot_s_high"])
 
 
 def _spread(errors: Sequence[float]) -> dict[str, float] | None:

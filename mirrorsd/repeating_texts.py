@@ -50,12 +50,12 @@ def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple
     """
     texts = record.prompts[: judged.measured.num_prompts]
     others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
-    both = sorted(zip(judged.results, judged.comparisons, strict=True), key=lambda one: one[0].predicted_s)
+    results = sorted(judged.results, key=lambda one: one.predicted_s)
     plain, drafting = (
-        next((of for one, of in both if (one.candidate.schedule.traits.window == "none") == is_plain), None)
+        next((one for one in results if (one.candidate.schedule.traits.window == "none") == is_plain), None)
         for is_plain in (True, False)
     )
     ratio = None
     if others and plain is not None and drafting is not None:
-        ratio = paired_ratio(*([one.at_anchor_s[place] for place in others] for one in (drafting, plain)))
+        ratio = paired_ratio(*([one.measured[place].decode_s for place in others] for one in (drafting, plain)))
     return [prompt.name for prompt in texts if prompt.repeats_itself], ratio

@@ -70,6 +70,11 @@ class Runs:
         """Return the other's time over one's."""
         return paired_ratio(self.times_s[one.name], self.times_s[other.name])
 
+    def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
+        """Return the speed of each over that of the plain one predicted fastest; None where one was not finished."""
+        plain = next(iter(self.side(plain=True)), None)
+        return tuple(None if plain is None or one not in self.finished else self.ratio(one, plain) for one in schedules)
+
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
         """Return whether the runs leave no doubt that `one` is faster."""
         return self.ratio(one, other).outcome == "faster"

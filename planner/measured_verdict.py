@@ -17,19 +17,28 @@ Predicted = Callable[[Schedule, Schedule], Outcome]
 """What predictions can tell of two schedules: the first one's outcome."""
 
 
-def judge_measured(schedules: Sequence[MeasuredSchedule], *, predicted: Predicted | None = None) -> SpeculationVerdict:
+def judge_measured(
+    schedules: Sequence[MeasuredSchedule],
+    *,
+    predicted: Predicted | None = None,
+    at_anchors: Sequence[MeasuredSchedule] = (),
+) -> SpeculationVerdict:
     """Judge runs of several schedules on the same prompts.
 
     The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one that was run, *no* if
     a plain one was faster than every drafting one; each beyond its interval. Chosen by prediction, the two that are
-    compared owe nothing to the luck of the runs; only a *no* is against the plain schedule that it is due to.
+    compared owe nothing to the luck of the runs; only a *no* is against the plain schedule that it is due to. Runs take
+    turns, so their times decide as they are: what anchors alone would turn cannot be told.
 
     Args:
         schedules: what was run; whatever lacks a prompt that another one has is named and not judged.
         predicted: what predictions can tell of two schedules; without it they tell nothing.
+        at_anchors: the same runs with times corrected by the anchors around them.
     """
     runs = Runs.of(schedules)
-    pays, plain, drafting = _pays(runs)
+    as_run, plain, drafting = _pays(runs)
+    corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
+    pays: Pays = "cannot_tell" if {as_run, corrected} == {"yes", "no"} else as_run
     winner = _winner(runs, predicted)
     claim = None if plain is None or drafting is None else _claim(runs, drafting, plain)
     if claim is None:
@@ -45,7 +54,7 @@ def judge_measured(schedules: Sequence[MeasuredSchedule], *, predicted: Predicte
         world="measured",
         recommended=None if winner is None else winner.name,
         schedule=None if winner is None else winner.schedule,
-        why=() if plain is None or drafting is None else tuple(_why(runs, pays, plain, drafting)),
+        why=() if plain is None or drafting is None else tuple(_why(runs, as_run, corrected, plain, drafting)),
         next_step=(_next_step(runs, claim, winner),),
         others=tuple(_claim(runs, winner, one) for one in runs.finished if one is not winner) if winner else (),
         facts={"Not judged, since a prompt is missing": missing},
@@ -98,12 +107,16 @@ def _beats_plain(runs: Runs, one: MeasuredSchedule) -> bool:
     return not one.is_plain and bool(plains) and all(runs.tells_faster(one, plain) for plain in plains)
 
 
-def _why(runs: Runs, pays: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule) -> Iterator[str]:
+def _why(
+    runs: Runs, as_run: Pays, corrected: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule
+) -> Iterator[str]:
     """Set the prediction beside the measured ratio, and name what keeps that ratio from being the answer."""
     ratio, predicted = runs.ratio(drafting, plain), plain.predicted_s / drafting.predicted_s
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
-    if pays != "cannot_tell" or ratio.outcome == "cannot tell":
+    if corrected != as_run:
+        yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
+    if as_run != "cannot_tell" or ratio.outcome == "cannot tell":
         return
     if ratio.outcome == "faster":
         equals = [one for one in runs.side(plain=True) if not runs.tells_faster(drafting, one)]

@@ -11,9 +11,9 @@ from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
 from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
-from planner.measured_runs import MeasuredSchedule, PromptTime
+from planner.measured_runs import MeasuredSchedule, PromptTime, Runs
 from planner.measured_verdict import judge_measured
-from planner.paired_ratio import Ratio, paired_ratio
+from planner.paired_ratio import Ratio
 from planner.plan import Plan
 from planner.report.report_data import ScheduleResult
 from planner.search.comparison import comparer
@@ -31,8 +31,8 @@ class JudgedRuns:
         measured: the runs.
         results: predicted and measured, one per schedule.
         comparisons: their rounds and times.
-        ratios: how many times as fast each schedule is as the plain one predicted fastest, in pairs of prompts and at
-            the speed of calibration; None if no plain one was run.
+        ratios: how many times as fast each schedule was as the plain one predicted fastest, in pairs of prompts; None
+            if no plain one was run.
         verdict: whether speculation pays, and which schedule is recommended.
     """
 
@@ -58,19 +58,25 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) 
     results = put_together(candidates, measured, plan.profile, plan.record)
     names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
     comparisons = compare_all(results, names, measured, plan.profile, plan.record)
-    ratios = _over_plain(results, comparisons)
+    as_run, at_anchors = (
+        [
+            _measured_schedule(result, name, times, [prompt.name for prompt in plan.record.prompts])
+            for result, name, times in zip(results, names, all_times, strict=True)
+        ]
+        for all_times in (
+            [[trace.decode_s for trace in one.measured] for one in results],
+            [one.at_anchor_s for one in comparisons],
+        )
+    )
+    ratios = Runs.of(as_run).over_plain(as_run)
     predicted = comparer(plan.profile, plan.record)
     return JudgedRuns(
         measured=measured,
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
         comparisons=tuple(comparisons),
-        ratios=tuple(ratios),
+        ratios=ratios,
         verdict=judge_measured(
-            [
-                _measured_schedule(result, comparison, [prompt.name for prompt in plan.record.prompts])
-                for result, comparison in zip(results, comparisons, strict=True)
-            ],
-            predicted=lambda one, other: predicted(one, other).outcome,
+            as_run, predicted=lambda one, other: predicted(one, other).outcome, at_anchors=at_anchors
         ),
     )
 
@@ -111,26 +117,19 @@ def compare_all(
     ]
 
 
-def _measured_schedule(result: ScheduleResult, comparison: Comparison, prompts: Sequence[str]) -> MeasuredSchedule:
+def _measured_schedule(
+    result: ScheduleResult, name: str, times_s: Sequence[float], prompts: Sequence[str]
+) -> MeasuredSchedule:
     """Return the input of the verdict."""
     return MeasuredSchedule(
-        name=comparison.schedule,
+        name=name,
         schedule=result.candidate.schedule,
         predicted_s=result.predicted_s,
         prompts={
             prompt: PromptTime(seconds, num_tokens([trace]))
-            for prompt, seconds, trace in zip(prompts, comparison.at_anchor_s, result.measured, strict=False)
+            for prompt, seconds, trace in zip(prompts, times_s, result.measured, strict=False)
         },
     )
-
-
-def _over_plain(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[Ratio | None]:
-    both = list(zip(results, comparisons, strict=True))
-    plain = [one for one in both if one[0].candidate.schedule.traits.window == "none"]
-    if not plain:
-        return [None] * len(both)
-    _, reference = min(plain, key=lambda one: one[0].predicted_s)
-    return [paired_ratio(one.at_anchor_s, reference.at_anchor_s) for one in comparisons]
 
 
 def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:

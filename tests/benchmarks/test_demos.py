@@ -18,6 +18,7 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "find_pair", lambda _name: None)
     monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
+    monkeypatch.setattr(script, "judged_again", lambda folder: json.loads((folder / "demo.json").read_bytes()))
     monkeypatch.setattr(script, "machine", lambda folders: {"of": [folder.name for folder in folders]})
     return script
 
@@ -105,6 +106,7 @@ def test_an_interval_covers_what_was_measured_at_the_anchors_speed(script) -> No
     inside, below, above = entry(1.0, 1.09), entry(1.0, 0.89), entry(1.0, 1.11)
     found = script.figures([demo(inside, below), demo(above)])
     assert found["interval_coverage"] == {"covered": 1, "of": 3}
+    assert found["actual_coverage"] == {"covered": 0, "of": 3}
 
 
 def test_ratios_are_never_taken_across_demos(script) -> None:

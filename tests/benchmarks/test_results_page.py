@@ -68,14 +68,14 @@ def test_every_demo_has_a_line_and_no_note_is_left_out(script):
     summary = {
         "all": figures(0.05, pays=["yes", "cannot_tell"]),
         "demos": {
-            "1": figures(0.04, winner_speedup=SPEEDUP, notes=["Busy."]),
+            "1": figures(0.04, actual_coverage={"covered": 9, "of": 11}, winner_speedup=SPEEDUP, notes=["Busy."]),
             "2": figures(0.06, pays="cannot_tell", winner_speedup=None, notes=["Busy.", "Two repeats were skipped."]),
         },
     }
     assert script.series(summary).splitlines()[2:] == [
-        "| 1 | yes | 1.33 (1.20 to 1.50) | 4.0% (20.0%) | 2.0% (10.0%) |  | 10 of 11 | 76 of 77 |",
-        "| 2 | cannot tell |  | 6.0% (20.0%) | 3.0% (10.0%) |  | 10 of 11 | 76 of 77 |",
-        "| all |  |  | 5.0% (20.0%) | 2.5% (10.0%) |  | 10 of 11 | 76 of 77 |",
+        "| 1 | yes | 1.33 (1.20 to 1.50) | 4.0% (20.0%) | 2.0% (10.0%) |  | 9 of 11 | 10 of 11 | 76 of 77 |",
+        "| 2 | cannot tell |  | 6.0% (20.0%) | 3.0% (10.0%) |  | - | 10 of 11 | 76 of 77 |",
+        "| all |  |  | 5.0% (20.0%) | 2.5% (10.0%) |  | - | 10 of 11 | 76 of 77 |",
         "",
         "- Busy. (demo 1, 2)",
         "- Two repeats were skipped. (demo 2)",

@@ -220,3 +220,23 @@ def test_whatever_was_measured_nothing_contradicts_it(names, num_prompts, noise,
         if kind_of(one.schedule) in simpler:
             is_beaten = any(is_faster(other, one) for other in schedules)
             assert is_beaten or (beats_plain(winner) and not beats_plain(one))
+
+
+@pytest.mark.parametrize(
+    ("as_run", "corrected", "pays", "said"),
+    [
+        (0.8, 0.8, "yes", None),
+        (0.8, 1.25, "cannot_tell", "no"),
+        (1.25, 0.8, "cannot_tell", "yes"),
+        (1.0, 0.8, "cannot_tell", "yes"),
+        (0.8, 1.0, "yes", "cannot tell"),
+        (1.25, 1.0, "no", "cannot tell"),
+    ],
+)
+def test_what_anchors_alone_would_turn_cannot_be_told(as_run, corrected, pays, said):
+    runs, at_anchors = ([ran("plain", 1.0), ran("synchronous", tpot_s)] for tpot_s in (as_run, corrected))
+    verdict = judge_measured(runs, at_anchors=at_anchors)
+    check(verdict, runs)
+    assert verdict.pays == pays
+    told = [why for why in verdict.why if "anchors" in why]
+    assert told == ([] if said is None else [f'with times corrected by the anchors the answer would be "{said}"'])

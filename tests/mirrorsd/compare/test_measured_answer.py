@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import ratio_entry
@@ -35,13 +36,13 @@ def judged(plan, slower, num_prompts=4):
     return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan)
 
 
-def test_ratios_are_those_at_the_speed_of_calibration_over_the_plain_one_predicted_fastest(plan):
+def test_ratios_are_those_of_the_tables_own_times_over_the_plain_one_predicted_fastest(plan):
     found = judged(plan, {SLOW_PLAIN: 0.1, PLAIN: 1.0, DRAFTING: 1.0})
     slow, plain, drafting = found.ratios
     assert plain.value == plain.low == plain.high == 1
-    by_prediction = [result.predicted_s for result in found.results]
-    assert drafting.value == pytest.approx(by_prediction[1] / by_prediction[2])
-    assert slow.value == pytest.approx(10 * by_prediction[1] / by_prediction[0]), "measured fastest, and no reference"
+    tpots_s = [tpot_s(result.measured) for result in found.results]
+    assert drafting.value == pytest.approx(tpots_s[1] / tpots_s[2])
+    assert slow.value == pytest.approx(tpots_s[1] / tpots_s[0]), "measured fastest, and no reference"
     assert drafting.low < drafting.value < drafting.high
     assert [result.speedup for result in found.results][2] == (drafting.value, drafting.low, drafting.high)
 
