@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from calibrate.fitting.rising import between, cliffs, rising
+from hwprofiles.bounds import MOST_IN_A_TABLE
 from hwprofiles.profile import LatencyTable
 
 Size = tuple[int, int]
@@ -70,6 +71,9 @@ def fit_target(
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
     ]
+    # what rounding leaves of a pass that is all head is no time of a layer
+    least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
+    layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
     return TargetTables(
         layer=make_table(rows, contexts, layers_s, relative_error=noise.half_width(len(rows)), source=source),
         lm_head=table(head_s),

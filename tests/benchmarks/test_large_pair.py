@@ -11,7 +11,7 @@ from mirrorsd.lane_choice import specs_of
 from mirrorsd.model_pair import find_pair
 from mirrorsd.replayed_run import replayed_texts
 from planner.platform_plan.default_acceptance import COVERAGE
-from runtime.memory import needs
+from runtime.backends.openvino import buckets
 from tests.benchmarks.scripts import RESULTS, load_script
 
 LANES = specs_of(
@@ -28,7 +28,7 @@ HALVES, WHOLE = LANES[:2], LANES[2:]
 def a_cpu_with_bfloat16():
     """What was measured was measured on one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needs, "_lacks_half", lambda _: False)
+        patch.setattr(buckets, "cpu_computes_bfloat16", lambda: True)
         yield
 
 

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calibrate.fitting.fit import (
@@ -127,6 +127,7 @@ def test_a_longer_context_never_takes_less() -> None:
     assert all(line[1] >= line[0] for line in grow(seconds_of(falling), ((1, 5),), (10, 50), QUIET))
 
 
+@example({(1, 10): 0.00390625}, 0.00390625, 0.00390625)  # a pass that is all head
 @given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS, st.floats(0, 0.3))
 def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise) -> None:
     times = operations(1e-3, head_s, 3e-3)
