@@ -65,12 +65,13 @@ class Channel:
 
         Raises:
             EOFError: the other end is gone.
-            TimeoutError: it took none, or only a part, for `timeout_s`; the channel is of no use any more.
+            TimeoutError: it took nothing for `timeout_s`, or only a part; the channel is of no use any more.
         """
-        data = to_bytes(fields, blocks)
+        left = memoryview(to_bytes(fields, blocks))
         self._socket.settimeout(timeout_s)
         try:
-            self._socket.sendall(data)
+            while left:  # states of a long prompt are many megabytes: what counts is that they are being taken
+                left = left[self._socket.send(left) :]
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 import torch
@@ -82,6 +83,24 @@ def test_a_receiver_that_takes_nothing_is_noticed(ends) -> None:
     near, _ = ends
     with pytest.raises(TimeoutError):
         near.send({}, (Block("int32", (2_500_000,), bytes(10_000_000)),), timeout_s=0.01)
+
+
+def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it() -> None:
+    raw, near = socket.socketpair()
+    num_bytes, taken = 4_000_000, 0
+    send = threading.Thread(
+        target=Channel(near).send,
+        args=({}, (Block("int32", (num_bytes // 4,), bytes(num_bytes)),)),
+        kwargs={"timeout_s": 1},
+    )
+    send.start()
+    while taken < num_bytes:
+        time.sleep(0.02)
+        taken += len(raw.recv(40_000))
+    send.join()
+    assert taken >= num_bytes
+    for each in (raw, near):
+        each.close()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
