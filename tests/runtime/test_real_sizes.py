@@ -21,7 +21,7 @@ from runtime.models.masks import prefill_pieces
 from runtime.models.weights import load_decoder
 from tests.runtime.reading import compiled, prepare
 
-EDGES = (1, 65, 255, 256, 257, 511, 513, 1023)
+EDGES = (1, 65, 255, 256, 257, 511, 513, 1023, 1025)
 """Lengths of prompts around all that a length is compared with: slots of buffers, rows of calls, keys at once."""
 WINDOW = 5
 NEAR = 2e-3
