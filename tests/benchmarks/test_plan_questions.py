@@ -10,7 +10,7 @@ def script():
 
 def test_every_question_that_was_asked_was_answered_by_the_laws_or_refused(script):
     result = script._common.read_result(RESULTS / "plan-questions.json")
-    assert result["questions"] >= 6_000
+    assert result["questions"] >= 10_000
     assert result["failures"] == []
     assert set(result["outcomes"]) == {"answered", "refused"}
     assert min(result["outcomes"].values()) > result["questions"] / 10
