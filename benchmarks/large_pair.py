@@ -179,7 +179,7 @@ def run_and_write(session: Session, engine: ReplayingEngine, plan: Plan, schedul
             order,
             engine.prompts[place : place + 1],
             anchors_of(engine, plan.profile),
-            max_new_tokens=session.options.tokens,
+            cuts=[session.options.tokens],
             progress=lambda step, _share: session.say(f"prompt {place + 1}, {step}"),  # noqa: B023
         )
         by_schedule = dict(zip(order, made.runs, strict=True))

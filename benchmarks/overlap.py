@@ -120,7 +120,7 @@ def _methods(
     engine: Engine, anchors: Anchors, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int
 ) -> dict[str, Any]:
     schedules = [candidate.schedule for candidate in candidates.values()]
-    measured = run_in_turn(engine, schedules, prompts, anchors, max_new_tokens=limit)
+    measured = run_in_turn(engine, schedules, prompts, anchors, cuts=[limit] * len(prompts))
     traces = dict(zip(candidates, measured.traces, strict=True))
     ratios = [_ratio(*pair) for pair in zip(traces["speculative"], traces["mirror"], strict=True)]
     return {

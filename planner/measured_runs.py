@@ -1,21 +1,22 @@
-"""What real runs of several schedules on the same prompts took, put so that any two can be compared."""
+"""What real runs of several schedules took, put so that any two can be compared on the prompts that both ran."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from decoding.schedule import Schedule
 from planner.kinds import kind_of
-from planner.paired_ratio import Ratio, paired_ratio
+from planner.paired_ratio import Pairs, Ratio, paired_ratio, ratio_by_rounds
 
 
 class PromptTime(NamedTuple):
-    """What one prompt took: seconds of decoding, and the tokens that were committed in them."""
+    """What one prompt took: seconds of decoding, the tokens committed in them, and the same time simulated."""
 
     seconds: float
     tokens: int
+    simulated_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,73 +27,100 @@ class MeasuredSchedule:
         name: what tables call it; no two share one.
         schedule: what was run.
         predicted_s: predicted time per token.
-        prompts: what was measured, by prompt. A prompt that failed is not in it.
+        prompts: what was measured, by prompt. A prompt that failed, or was left out, is not in it.
+        recorded_s: simulated seconds of every recorded prompt, in full: what is known of prompts that were not run.
+            Empty where nothing is.
     """
 
     name: str
     schedule: Schedule
     predicted_s: float
     prompts: Mapping[str, PromptTime]
+    recorded_s: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is drafted."""
         return kind_of(self.schedule) == "plain"
 
+    @property
+    def done(self) -> dict[str, PromptTime]:
+        """What of its prompts came to an end."""
+        return {name: time for name, time in self.prompts.items() if time.seconds > 0 and time.tokens > 0}
+
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The schedules that finished every prompt, with comparable times.
+    """The schedules that can be compared: any two of them have run a prompt that all have run.
 
     Attributes:
         finished: these schedules.
-        times_s: seconds by prompt, each prompt scaled to the same number of tokens for all: texts may differ by a few.
     """
 
     finished: tuple[MeasuredSchedule, ...]
-    times_s: Mapping[str, tuple[float, ...]]
 
     @classmethod
     def of(cls, schedules: Sequence[MeasuredSchedule]) -> Runs:
-        """Leave out what lacks a prompt that another schedule has."""
-        prompts = list(dict.fromkeys(prompt for one in schedules for prompt in _done(one)))
-        finished = tuple(one for one in schedules if prompts and set(prompts) <= _done(one).keys())
-        length = {prompt: max(one.prompts[prompt].tokens for one in finished) for prompt in prompts if finished}
-        times_s = {
-            one.name: tuple(
-                one.prompts[prompt].seconds / one.prompts[prompt].tokens * length[prompt] for prompt in prompts
-            )
-            for one in finished
-        }
-        return cls(finished, times_s)
+        """Leave out what has run no prompt, and what shares none with those that ran more."""
+        left = sorted((one for one in schedules if one.done), key=lambda one: len(one.done), reverse=True)
+        while left and not set.intersection(*(set(one.done) for one in left)):
+            left.pop()
+        return cls(tuple(one for one in schedules if one in left))
 
-    def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
-        """Return the other's time over one's."""
-        return paired_ratio(self.times_s[one.name], self.times_s[other.name])
+    def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
+        """Return the other's time over one's, over all recorded prompts where their rounds are known.
+
+        `recorded` are simulated times of these prompts, if not of their whole texts.
+        """
+        known = [name for name in one.recorded_s if name in other.recorded_s]
+        simulated, measured = self._simulated(one, other), self._measured(one, other)
+        if not known or simulated is None:
+            return paired_ratio(*measured)
+        whole = Pairs([one.recorded_s[name] for name in known], [other.recorded_s[name] for name in known])
+        return ratio_by_rounds(measured, simulated, recorded or whole)
+
+    def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
+        """Return the other's measured time over one's, on the prompts that both have run."""
+        return paired_ratio(*self._measured(one, other))
 
     def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
-        """Return the speed of each over that of the plain one predicted fastest; None where one was not finished."""
+        """Return each one's measured speed over that of the plain one predicted fastest; None where one is not here."""
         plain = next(iter(self.side(plain=True)), None)
-        return tuple(None if plain is None or one not in self.finished else self.ratio(one, plain) for one in schedules)
+        return tuple(
+            None if plain is None or one not in self.finished else self.as_run(one, plain) for one in schedules
+        )
 
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
         """Return whether the runs leave no doubt that `one` is faster."""
         return self.ratio(one, other).outcome == "faster"
 
-    def total_s(self, one: MeasuredSchedule) -> float:
-        """Return its time for all prompts."""
-        return sum(self.times_s[one.name])
+    def relative_s(self, one: MeasuredSchedule) -> float:
+        """Return its time over that of a schedule that has run most prompts."""
+        return self.ratio(max(self.finished, key=lambda other: len(other.done)), one).value
 
     @property
     def fastest(self) -> MeasuredSchedule | None:
         """The one measured fastest, by however little."""
-        return min(self.finished, key=self.total_s, default=None)
+        return min(self.finished, key=self.relative_s, default=None)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
         """Return the plain ones, or those that draft; the one predicted fastest comes first."""
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
+    def _measured(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs:
+        """Return seconds of the prompts that both ran, each for as many tokens: texts may differ by a few."""
+        shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
+        lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
+        return Pairs(
+            *(
+                [side.seconds / side.tokens * length for side, length in zip(times, lengths, strict=True)]
+                for times in zip(*shared, strict=True)
+            )
+        )
 
-def _done(one: MeasuredSchedule) -> dict[str, PromptTime]:
-    """Return what of its prompts came to an end."""
-    return {name: time for name, time in one.prompts.items() if time.seconds > 0 and time.tokens > 0}
+    def _simulated(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs | None:
+        """Return the same times by simulation; None where one is not known."""
+        names = [name for name in one.done if name in other.done]
+        both = [[side.done[name].simulated_s for name in names] for side in (one, other)]
+        ours, theirs = ([time for time in side if time is not None] for side in both)
+        return Pairs(ours, theirs) if len(ours) == len(theirs) == len(names) else None

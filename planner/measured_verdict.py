@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from decoding.schedule import Schedule
 from planner.kinds import KINDS, kind_of
 from planner.measured_runs import MeasuredSchedule, Runs
-from planner.paired_ratio import Outcome
 from planner.verdict import Badge, Claim, Pays, SpeculationVerdict, times, would_tell
 from planner.wording import counted, factor
 
 _ORDER: Final = list(KINDS)
-Predicted = Callable[[Schedule, Schedule], Outcome]
-"""What predictions can tell of two schedules: the first one's outcome."""
 
 
 def judge_measured(
-    schedules: Sequence[MeasuredSchedule],
-    *,
-    predicted: Predicted | None = None,
-    at_anchors: Sequence[MeasuredSchedule] = (),
+    schedules: Sequence[MeasuredSchedule], *, at_anchors: Sequence[MeasuredSchedule] = ()
 ) -> SpeculationVerdict:
-    """Judge runs of several schedules on the same prompts.
+    """Judge runs of several schedules, any two on the prompts that both ran.
 
     The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one that was run, *no* if
     a plain one was faster than every drafting one; each beyond its interval. Chosen by prediction, the two that are
     compared owe nothing to the luck of the runs; only a *no* is against the plain schedule that it is due to. Runs take
-    turns, so their times decide as they are: what anchors alone would turn cannot be told.
+    turns, so their times decide as they are: what anchors alone would turn cannot be told. The intervals are about
+    prompts like those that were recorded.
 
     Args:
-        schedules: what was run; whatever lacks a prompt that another one has is named and not judged.
-        predicted: what predictions can tell of two schedules; without it they tell nothing.
+        schedules: what was run; whatever shares no prompt with the others is named and not judged.
         at_anchors: the same runs with times corrected by the anchors around them.
     """
     runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
     corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
     pays: Pays = "cannot_tell" if {as_run, corrected} == {"yes", "no"} else as_run
-    winner = _winner(runs, predicted)
+    winner = _winner(runs)
     claim = None if plain is None or drafting is None else _claim(runs, drafting, plain)
     if claim is None:
         basis = f"no {'plain' if plain is None else 'drafting'} schedule finished the runs"
     else:
-        prompts = counted(claim.ratio.num_pairs, "prompt")
-        basis = f'measured on {prompts} ("{claim.one}" next to "{claim.other}")'
+        basis = f'measured on {_prompts(runs, claim, drafting, plain)} ("{claim.one}" next to "{claim.other}")'
     missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
     return SpeculationVerdict(
         pays=pays,
@@ -57,7 +49,7 @@ def judge_measured(
         why=() if plain is None or drafting is None else tuple(_why(runs, as_run, corrected, plain, drafting)),
         next_step=(_next_step(runs, claim, winner),),
         others=tuple(_claim(runs, winner, one) for one in runs.finished if one is not winner) if winner else (),
-        facts={"Not judged, since a prompt is missing": missing},
+        facts={"Not judged, since no prompt is shared with the others": missing},
         warnings=tuple(_warnings(runs, winner, drafting)),
         badges=_badges(schedules, runs, winner),
     )
@@ -80,25 +72,27 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     return "cannot_tell", plains[0], draftings[0]
 
 
-def _winner(runs: Runs, predicted: Predicted | None = None) -> MeasuredSchedule | None:
+def _prompts(runs: Runs, claim: Claim, drafting: MeasuredSchedule | None, plain: MeasuredSchedule | None) -> str:
+    """Name the prompts that a ratio is about, and how many of them were run."""
+    assert drafting is not None
+    assert plain is not None
+    num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
+    known = counted(num_known, "prompt")
+    return known if num_run == num_known else f"{num_run} of {known} whose rounds are known"
+
+
+def _winner(runs: Runs) -> MeasuredSchedule | None:
     """Return the simplest of all that nothing tells to be slower; of several of its kind the one measured fastest.
 
-    Slower is what the runs tell to be slower than any other schedule, and what predictions do; but they are not heard
-    against the schedule that was measured fastest. Where some of them are told to be faster than plain decoding, only
-    these are asked.
+    Where some of them are told to be faster than plain decoding, only these are asked.
     """
-    fastest = runs.fastest
 
     def is_slower(one: MeasuredSchedule) -> bool:
-        others = [other for other in runs.finished if other is not one]
-        if any(runs.tells_faster(other, one) for other in others):
-            return True
-        told = predicted if one is not fastest else None
-        return told is not None and any(told(other.schedule, one.schedule) == "faster" for other in others)
+        return any(runs.tells_faster(other, one) for other in runs.finished if other is not one)
 
     contenders = [one for one in runs.finished if not is_slower(one)]
     contenders = [one for one in contenders if _beats_plain(runs, one)] or contenders
-    return min(contenders, key=lambda one: (_ORDER.index(kind_of(one.schedule)), runs.total_s(one)), default=None)
+    return min(contenders, key=lambda one: (_ORDER.index(kind_of(one.schedule)), runs.relative_s(one)), default=None)
 
 
 def _beats_plain(runs: Runs, one: MeasuredSchedule) -> bool:
@@ -114,16 +108,19 @@ def _why(
     ratio, predicted = runs.ratio(drafting, plain), plain.predicted_s / drafting.predicted_s
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
+    if ratio.machine_error:
+        run = runs.as_run(drafting, plain)
+        yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {run.num_pairs} that were run"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
     if as_run != "cannot_tell" or ratio.outcome == "cannot tell":
         return
     if ratio.outcome == "faster":
         equals = [one for one in runs.side(plain=True) if not runs.tells_faster(drafting, one)]
-        open_claim = _claim(runs, drafting, min(equals, key=runs.total_s))
+        open_claim = _claim(runs, drafting, min(equals, key=runs.relative_s))
     else:
         equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
-        open_claim = _claim(runs, min(equals, key=runs.total_s), plain)
+        open_claim = _claim(runs, min(equals, key=runs.relative_s), plain)
     yield f'"{open_claim.one}" has only {times(open_claim.ratio)} the speed of "{open_claim.other}"'
 
 

@@ -56,6 +56,7 @@ class SpeculationVerdict:
         why: what explains the answer.
         next_step: what to do now.
         others: the recommended schedule next to other rows of its table.
+        by_length: the same ratio for answers cut at so many tokens; the longest are what `claim` is about.
         facts: all else, for whoever wants to know more: items by label.
         warnings: sentences that the answer must not be read without.
         badges: what a schedule is best at, by its name in the table.
@@ -73,6 +74,7 @@ class SpeculationVerdict:
     why: Sequence[str] = ()
     next_step: Sequence[str] = ()
     others: Sequence[Claim] = ()
+    by_length: Mapping[int, Ratio] = field(default_factory=dict)
     facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
@@ -95,17 +97,41 @@ class SpeculationVerdict:
     def headline(self) -> str:
         """The answer in a sentence."""
         found = "" if self.claim is None else f"{times(self.claim.ratio)} the speed of plain decoding, "
-        return f"{_ANSWER[self.pays]}: {found}{self.basis}."
+        length = f", for answers of up to {max(self.by_length):,} tokens" if self.by_length else ""
+        return f"{_ANSWER[self.pays]}: {found}{self.basis}{length}."
+
+    @property
+    def turns_at(self) -> int | None:
+        """The shortest known length of answers from which on speculation is ahead, or behind; None if it always is."""
+        lengths = sorted(self.by_length)
+        ahead = [self.by_length[length].value > 1 for length in lengths]
+        turns = [place for place in range(1, len(lengths)) if ahead[place] != ahead[place - 1]]
+        return lengths[turns[-1]] if turns else None
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The answer, why, and what to do next."""
-        return (self.headline, *fact("Why", self.why), *fact("Next", self.next_step))
+        return (self.headline, *fact("Why", (*self.why, *self._lengths)), *fact("Next", self.next_step))
+
+    @property
+    def _lengths(self) -> Iterator[str]:
+        """Say how the answer depends on the length of answers."""
+        if len(self.by_length) > 1:
+            shortest = min(self.by_length)
+            yield f"{factor(self.by_length[shortest].value)} for answers of {shortest:,} tokens"
+        if self.turns_at is not None:
+            side = "ahead" if self.by_length[max(self.by_length)].value > 1 else "behind"
+            yield f"speculation is {side} from about {self.turns_at:,} tokens on"
 
     @property
     def explained(self) -> tuple[str, ...]:
         """All that stands behind the three lines."""
-        facts = {f'Speed of "{self.recommended}" over that of': rivals(self.others)} | dict(self.facts)
+        lengths = [f"{length:,} tokens {times(ratio)}" for length, ratio in sorted(self.by_length.items())]
+        facts = {
+            f'Speed of "{self.recommended}" over that of': rivals(self.others),
+            "By length of answers": lengths,
+            **self.facts,
+        }
         return tuple(line for label, items in facts.items() for line in fact(label, items))
 
     @property
@@ -142,7 +168,7 @@ def would_tell(ratio: Ratio) -> str:
         return f"about {counted(needed, 'prompt')} like these"
     if ratio.num_pairs == 1:
         return "more than one prompt"
-    return "running both" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
+    return "runs of both on more prompts" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
 
 
 def times(ratio: Ratio) -> str:

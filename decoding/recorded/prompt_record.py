@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,6 +157,10 @@ class PromptRecord:
         """Whether the text runs in circles: whatever drafts guesses it, which says little of other texts."""
         return repeats_itself(self.text.tolist())
 
+    def cut(self, num_tokens: int) -> PromptRecord:
+        """Return the record of the text's first so many tokens, at least one."""
+        return PromptRecord(**{each.name: _cut(getattr(self, each.name), num_tokens) for each in fields(self)})
+
     def drafts(self, *, with_features: bool) -> Ids:
         """Tokens that the draft model drafts, by position, [N, W].
 
@@ -219,3 +223,12 @@ def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
     following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
     lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
     return lengths
+
+
+def _cut(value: Any, num_tokens: int) -> Any:
+    """Return the first positions of every array."""
+    if isinstance(value, np.ndarray):
+        return value[:num_tokens]
+    if isinstance(value, tuple):
+        return tuple(_cut(one, num_tokens) for one in value)
+    return {key: _cut(one, num_tokens) for key, one in value.items()} if isinstance(value, dict) else value

@@ -23,6 +23,9 @@ _NARROW: Final = {
 }
 """Columns of an outcome that a narrow terminal has room for, and what they are called there."""
 
+_OF_OWN_PROMPTS: Final = {"prompts", "plain there"}
+"""Columns that are needed only where some schedules have run fewer prompts than others."""
+
 
 def ranking(candidates: Sequence[Candidate], top: int) -> Table:
     """The best `top` candidates, the fastest first."""
@@ -47,6 +50,8 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     In a `width` (characters) that is too small for everything, the columns that judge a prediction are left.
     """
     rows = [_outcome_row(entry) for entry in result["schedules"]]
+    if len({row["prompts"] for row in rows}) == 1:
+        rows = [{name: value for name, value in row.items() if name not in _OF_OWN_PROMPTS} for row in rows]
     if width < _WIDE_ENOUGH:
         rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
     title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
@@ -82,6 +87,8 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "measured": in_ms(measured["tpot_s"]),
         "error": f"{entry['tpot_error']:+.1%}",
         "corrected error": f"{entry['tpot_error_at_anchor']:+.1%}",
+        "prompts": str(entry.get("num_prompts", "-")),
+        "plain there": "-" if entry.get("plain_tpot_s") is None else in_ms(entry["plain_tpot_s"]),
         "speed-up": _speedup(entry["speedup_measured"]),
         "tokens/round": f"{measured['mean_acceptance_length']:.2f}",
         "hits": share(measured["reuse_rate"]),

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Final
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
 from decoding.record import AcceptanceRecord
+from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
 from planner.measured_runs import MeasuredSchedule, PromptTime, Runs
 from planner.measured_verdict import judge_measured
-from planner.paired_ratio import Ratio
+from planner.paired_ratio import Pairs, Ratio
 from planner.plan import Plan
 from planner.report.report_data import ScheduleResult
-from planner.search.comparison import comparer
-from planner.search.search import Candidate, rank
-from planner.verdict import SpeculationVerdict
+from planner.search.search import Candidate
+from planner.verdict import Claim, SpeculationVerdict
 from planner.wording import schedule_names
+from sim.evaluator import Evaluator
 from sim.world import simulate
+
+_LENGTHS: Final = (32, 64, 128, 256, 512, 1024, 2048)
+"""Tokens of answers for which a verdict is given, beside those of the record's texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +37,8 @@ class JudgedRuns:
         measured: the runs.
         results: predicted and measured, one per schedule.
         comparisons: their rounds and times.
-        ratios: how many times as fast each schedule was as the plain one predicted fastest, in pairs of prompts; None
-            if no plain one was run.
+        ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
+            ran; None if no plain one was run.
         verdict: whether speculation pays, and which schedule is recommended.
     """
 
@@ -54,47 +60,105 @@ class JudgedRuns:
 
 
 def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) -> JudgedRuns:
-    """Compare runs with what is predicted of the same prompts, and judge them."""
+    """Compare runs with what is predicted of the same texts, and judge them.
+
+    `candidates` hold what is predicted of every prompt of the plan's record, of which runs need to be of the first.
+    """
     results = put_together(candidates, measured, plan.profile, plan.record)
     names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
     comparisons = compare_all(results, names, measured, plan.profile, plan.record)
     as_run, at_anchors = (
         [
-            _measured_schedule(result, name, times, [prompt.name for prompt in plan.record.prompts])
-            for result, name, times in zip(results, names, all_times, strict=True)
+            measured_schedule(name, recorded, result.candidate, times_s, result.measured, plan.record)
+            for name, recorded, result, times_s in zip(names, candidates, results, all_times_s, strict=True)
         ]
-        for all_times in (
+        for all_times_s in (
             [[trace.decode_s for trace in one.measured] for one in results],
             [one.at_anchor_s for one in comparisons],
         )
     )
-    ratios = Runs.of(as_run).over_plain(as_run)
-    predicted = comparer(plan.profile, plan.record)
+    runs = Runs.of(as_run)
+    ratios = runs.over_plain(as_run)
+    verdict = judge_measured(as_run, at_anchors=at_anchors)
     return JudgedRuns(
         measured=measured,
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
         comparisons=tuple(comparisons),
         ratios=ratios,
-        verdict=judge_measured(
-            as_run, predicted=lambda one, other: predicted(one, other).outcome, at_anchors=at_anchors
-        ),
+        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, plan)),
     )
 
 
 def put_together(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> tuple[ScheduleResult, ...]:
-    """Join what was measured, on the first prompts of the record, with what is predicted for the very same prompts."""
-    common = replace(record, prompts=record.prompts[: measured.num_prompts])
-    predicted = {one.schedule: one for one in rank([one.schedule for one in candidates], profile, common).candidates}
+    """Join what was measured, on the first prompts of the record, with what is predicted for the very same texts."""
+    predicted = as_run(candidates, measured, profile, record)
+    texts = measured.texts(record)
     return tuple(
         ScheduleResult(
-            candidate=predicted[candidate.schedule],
-            simulated=tuple(simulate(candidate.schedule, profile, common)),
+            candidate=candidate,
+            simulated=tuple(simulate(candidate.schedule, profile, _first(texts, len(traces)))),
             measured=tuple(traces),
         )
-        for candidate, traces in zip(candidates, measured.traces, strict=True)
+        for candidate, traces in zip(predicted, measured.traces, strict=True)
     )
+
+
+def as_run(
+    candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
+) -> list[Candidate]:
+    """Return the candidates with what is predicted of the texts that each has run, as far as it has."""
+    texts, found = measured.texts(record), {}
+    for count in {len(runs) for runs in measured.runs}:
+        evaluator = Evaluator(profile, _first(texts, count))
+        for one, runs in zip(candidates, measured.runs, strict=True):
+            if len(runs) == count:
+                found[one.schedule] = replace(one, prediction=evaluator.predict(one.schedule))
+    return [found[one.schedule] for one in candidates]
+
+
+def measured_schedule(
+    name: str,
+    recorded: Candidate,
+    simulated: Candidate,
+    times_s: Sequence[float],
+    traces: Sequence[Trace],
+    record: AcceptanceRecord,
+) -> MeasuredSchedule:
+    """Return a schedule as it is judged.
+
+    Args:
+        name: what tables call it.
+        recorded: with what is predicted of every prompt of the record.
+        simulated: with what is predicted of the texts that were run.
+        times_s: of those, measured.
+        traces: of those.
+        record: whose first prompts they are.
+    """
+    simulated_s, prompts = simulated.prediction.prompt_decode_s, [prompt.name for prompt in record.prompts]
+    each = zip(prompts, times_s, simulated_s, traces, strict=False)
+    return MeasuredSchedule(
+        name=name,
+        schedule=recorded.schedule,
+        predicted_s=recorded.tpot_s,
+        prompts={prompt: PromptTime(time_s, num_tokens([trace]), known_s) for prompt, time_s, known_s, trace in each},
+        recorded_s=dict(zip(prompts, recorded.prediction.prompt_decode_s, strict=True)),
+    )
+
+
+def by_length(claim: Claim | None, runs: Runs, plan: Plan) -> dict[int, Ratio]:
+    """Return the ratio of a claim for answers of several lengths, the last of which is that of the record."""
+    if claim is None:
+        return {}
+    named, longest = {one.name: one for one in runs.finished}, plan.record.max_new_tokens
+    one, other = named[claim.one], named[claim.other]
+    found = {}
+    for length in [*takewhile(lambda length: length < longest, _LENGTHS), longest]:
+        evaluator = Evaluator(plan.profile, plan.record, max_new_tokens=length)
+        recorded = Pairs(*(evaluator.predict(each.schedule).prompt_decode_s for each in (one, other)))
+        found[length] = runs.ratio(one, other, recorded=recorded)
+    return found
 
 
 def compare_all(
@@ -105,11 +169,11 @@ def compare_all(
     record: AcceptanceRecord,
 ) -> list[Comparison]:
     """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
-    margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
+    margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
     return [
         compare(
             name,
-            _pairs(result, runs, profile, record),
+            _pairs(result, runs, profile, texts),
             margins,
             is_tree=result.candidate.schedule.is_tree,
         )
@@ -117,19 +181,8 @@ def compare_all(
     ]
 
 
-def _measured_schedule(
-    result: ScheduleResult, name: str, times_s: Sequence[float], prompts: Sequence[str]
-) -> MeasuredSchedule:
-    """Return the input of the verdict."""
-    return MeasuredSchedule(
-        name=name,
-        schedule=result.candidate.schedule,
-        predicted_s=result.predicted_s,
-        prompts={
-            prompt: PromptTime(seconds, num_tokens([trace]))
-            for prompt, seconds, trace in zip(prompts, times_s, result.measured, strict=False)
-        },
-    )
+def _first(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
+    return replace(record, prompts=record.prompts[:count])
 
 
 def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:

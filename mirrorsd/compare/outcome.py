@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any, Final
 
-from decoding.metrics import ttft_s
+from decoding.metrics import tpot_s, ttft_s
 from hwprofiles.other_use import Use
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers, picked, ratio_entry
 from mirrorsd.compare.rounds import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
+from planner.paired_ratio import Ratio
+from planner.plan import Plan
 from planner.report.report_data import ScheduleResult
 from planner.wording import factor
 
@@ -21,7 +23,10 @@ _CHANGED: Final = 0.1
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
-    """Return one object per schedule, in their order."""
+    """Return one object per schedule, in their order.
+
+    Times are of the texts that a schedule has run itself; `plain_tpot_s` is plain decoding's on the same ones.
+    """
     all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {
@@ -34,6 +39,8 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
             "tpot_error": comparison.tpot_error,
             "tpot_error_at_anchor": comparison.tpot_error_at_anchor,
             "speedup_measured": ratio_entry(ratio),
+            "plain_tpot_s": None if ratio is None else ratio.value * tpot_s(result.measured),
+            "num_prompts": len(result.measured),
             "same_rounds": comparison.same_rounds,
             "rounds_equal": {"equal": comparison.num_equal, "of": comparison.num_prompts},
             "rounds_alarm": bool(is_row_invariant) and is_unexplained(comparison),
@@ -53,19 +60,33 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     return host | models | {"dtype": pair.dtype}
 
 
-def outcome_facts(
-    judged: JudgedRuns, profile: Profile, pair: ModelPair, *, max_new_tokens: int, used: Use | None
-) -> dict[str, Any]:
+def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use | None) -> dict[str, Any]:
     """Return the circumstances and the answer; `used` is what other programs used meanwhile, None if not known."""
+    verdict, results = judged.verdict, judged.results
     return {
-        "platform": platform_entry(profile.host, pair),
-        "calibration_s": profile.calibration_s,
+        "platform": platform_entry(plan.profile.host, pair),
+        "calibration_s": plan.profile.calibration_s,
         "num_prompts": judged.measured.num_prompts,
-        "max_new_tokens": max_new_tokens,
+        "num_recorded_prompts": len(plan.record.prompts),
+        "max_new_tokens": plan.record.max_new_tokens,
         "busy": None if used is None else used.share,
-        "pays": judged.verdict.pays,
-        "speedup": ratio_entry(judged.verdict.speedup),
+        "pays": verdict.pays,
+        "speedup": speedup_entry(verdict.speedup),
+        "by_length": [{"max_new_tokens": length, **_ends(one)} for length, one in sorted(verdict.by_length.items())],
+        "turns_at": verdict.turns_at,
+        "coverage": fmean(one.is_held for one in results),
     }
+
+
+def speedup_entry(ratio: Ratio | None) -> dict[str, Any] | None:
+    """Return the ratio that decides, on prompts like those recorded, with what it is on these very prompts."""
+    if ratio is None:
+        return None
+    return _ends(ratio) | {"scope": {"these_prompts": _ends(ratio.on_these), "like_these": _ends(ratio)}}
+
+
+def _ends(ratio: Ratio) -> dict[str, Any]:
+    return ratio_entry(ratio) or {}
 
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:

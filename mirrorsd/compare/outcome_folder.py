@@ -196,8 +196,8 @@ def read_report_data(path: Path) -> ReportData:
     files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
     traces, schedules = load_traces(files["traces"]), [entry.schedule for entry in saved.schedules]
-    num_prompts = len(traces[0]) if traces else 0
-    if [len(row) for row in traces] != [num_prompts] * len(schedules) or not 0 < num_prompts <= len(record.prompts):
+    counts = [len(row) for row in traces]
+    if len(counts) != len(schedules) or not all(0 < count <= len(record.prompts) for count in counts):
         msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,37 +29,54 @@ def run_in_turn(
     prompts: Sequence[EncodedPrompt],
     anchors: Anchors,
     *,
-    max_new_tokens: int,
-    enough: Callable[[int, float], bool] = lambda _num_prompts, _prompt_s: False,
+    cuts: Sequence[int],
+    going_on: Callable[[Measured], Collection[Schedule]] | None = None,
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Measured:
-    """Run every schedule on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
+    """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     Schedules of the same lanes follow each other, so that the anchors after one serve for the next as well. The
     order rotates from prompt to prompt. Before the first one each runs once unmeasured. A run that loses a lane is
-    made once more, and then counts. `enough` is asked with the number of prompts done, at least one, and the seconds
-    that each took, whether to leave the others out.
+    made once more, and then counts.
+
+    Args:
+        engine: with the lanes of all schedules.
+        schedules: the first prompt is run by all of them.
+        prompts: in this order.
+        anchors: on the engine's lanes.
+        cuts: new tokens at which the text of each prompt is cut.
+        going_on: asked after every prompt which schedules run the next one as well; none ends the runs. None lets all
+            run all prompts.
+        progress: called with what is under way and the share that is done.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.
     """
-    turns = _Turns(engine, schedules, anchors, max_new_tokens)
+    turns = _Turns(engine, schedules, anchors)
     for turn, schedule in enumerate(turns.order):
         progress(f"warming up, schedule {turn + 1} of {len(schedules)}", 0.0)
         turns.warm_up(schedule, prompts[0])
     runs: dict[Schedule, list[Run]] = {schedule: [] for schedule in schedules}
-    start_s = anchors.now_s
-    for place, prompt in enumerate(prompts):
-        if place > 0 and enough(place, (anchors.now_s - start_s) / place):
+
+    def measured() -> Measured:
+        num_prompts = max(map(len, runs.values()))
+        return Measured(runs=tuple(tuple(runs[schedule]) for schedule in schedules), cuts=tuple(cuts[:num_prompts]))
+
+    left: Collection[Schedule] = schedules
+    for place, (prompt, cut) in enumerate(zip(prompts, cuts, strict=True)):
+        if place > 0 and going_on is not None:
+            still = going_on(measured())
+            left = [schedule for schedule in left if schedule in still]
+        if not left:
             break
 
-        def report(turn: int, place: int = place) -> None:
-            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(schedules)}"
-            progress(step, (place + turn / len(schedules)) / len(prompts))
+        def report(turn: int, place: int = place, count: int = len(left)) -> None:
+            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {count}"
+            progress(step, (place + turn / count) / len(prompts))
 
-        for schedule, run in turns.of(prompt, place, report):
+        for schedule, run in turns.of(prompt, cut, left, place, report):
             runs[schedule].append(run)
-    return Measured(runs=tuple(tuple(runs[schedule]) for schedule in schedules))
+    return measured()
 
 
 def anchors_of(engine: Engine, profile: Profile) -> Anchors:
@@ -71,8 +88,8 @@ def anchors_of(engine: Engine, profile: Profile) -> Anchors:
 class _Turns:
     """All schedules on a prompt, one after the other."""
 
-    def __init__(self, engine: Engine, schedules: Sequence[Schedule], anchors: Anchors, max_new_tokens: int) -> None:
-        self._engine, self._anchors, self._max_new_tokens = engine, anchors, max_new_tokens
+    def __init__(self, engine: Engine, schedules: Sequence[Schedule], anchors: Anchors) -> None:
+        self._engine, self._anchors = engine, anchors
         places = {schedule: place for place, schedule in enumerate(schedules)}
         first = {lanes_of(schedule): place for schedule, place in reversed(places.items())}
         self.order = sorted(schedules, key=lambda schedule: (first[lanes_of(schedule)], places[schedule]))
@@ -81,32 +98,39 @@ class _Turns:
         """Load what the schedule needs, and run it briefly."""
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
 
-    def of(self, prompt: EncodedPrompt, rotation: int, report: Callable[[int], None]) -> list[tuple[Schedule, Run]]:
-        """Return every schedule once, the order rotated by so many places."""
-        start = rotation % len(self.order)
-        order = self.order[start:] + self.order[:start]
+    def of(
+        self,
+        prompt: EncodedPrompt,
+        cut: int,
+        schedules: Collection[Schedule],
+        rotation: int,
+        report: Callable[[int], None],
+    ) -> list[tuple[Schedule, Run]]:
+        """Return some of the schedules once, the order rotated by so many places."""
+        order = [schedule for schedule in self.order if schedule in schedules]
+        start = rotation % len(order)
         made = []
-        for turn, schedule in enumerate(order):
+        for turn, schedule in enumerate(order[start:] + order[:start]):
             report(turn)
-            made.append((schedule, self._run(schedule, prompt)))
+            made.append((schedule, self._run(schedule, prompt, cut)))
         return made
 
-    def _run(self, schedule: Schedule, prompt: EncodedPrompt) -> Run:
+    def _run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         """Return a run between anchors; made again where it lost a lane."""
-        run = self._between_anchors(schedule, prompt)
+        run = self._between_anchors(schedule, prompt, cut)
         if not run.trace.events:
             return run
         self.warm_up(schedule, prompt)
-        return replace(self._between_anchors(schedule, prompt), given_up=run.trace)
+        return replace(self._between_anchors(schedule, prompt, cut), given_up=run.trace)
 
-    def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt) -> Run:
+    def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         for lane in lanes_of(schedule):
             self._engine.load_target(lane)  # it may have been lost
         tokens: tuple[int, ...] = ()
 
         def generate(listener: Listener) -> Trace:
             nonlocal tokens
-            made = self._engine.generate(schedule, prompt.ids, max_new_tokens=self._max_new_tokens, listener=listener)
+            made = self._engine.generate(schedule, prompt.ids, max_new_tokens=cut, listener=listener)
             tokens = made.tokens
             return made.trace
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from calibrate.profiling.run_anchors import RunAnchors
+from decoding.record import AcceptanceRecord
 from decoding.trace import LaneEvent, Trace
 
 
@@ -39,17 +40,26 @@ class Measured:
     """What real runs gave.
 
     Attributes:
-        runs: for each schedule one per prompt, of the same prompts.
+        runs: for each schedule one per prompt, all beginning with the same prompts; what has lost ends early.
+        cuts: tokens at which the text of each prompt was cut; empty where texts are as long as recorded.
     """
 
     runs: tuple[tuple[Run, ...], ...] = field(repr=False)
+    cuts: tuple[int, ...] = ()
 
     @property
     def num_prompts(self) -> int:
-        """Prompts that every schedule has answered."""
-        return min(map(len, self.runs))
+        """Prompts that were run, by the schedules that stayed to the end."""
+        return max(map(len, self.runs))
 
     @property
     def traces(self) -> list[list[Trace]]:
         """The traces that count, for each schedule one per prompt."""
         return [[run.trace for run in row] for row in self.runs]
+
+    def texts(self, record: AcceptanceRecord) -> AcceptanceRecord:
+        """Return the prompts of a record that were run, with their texts as far as they were."""
+        prompts = record.prompts[: self.num_prompts]
+        if self.cuts:
+            prompts = tuple(prompt.cut(cut) for prompt, cut in zip(prompts, self.cuts, strict=False))
+        return replace(record, prompts=prompts)

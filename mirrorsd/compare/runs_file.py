@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import TraceError
@@ -47,6 +47,7 @@ class _Runs(BaseModel):
 
     format: Literal["mirrorsd-runs-2"]
     runs: Many[Many[_Entry]]
+    cuts: Many[Annotated[int, Field(ge=1)]] = ()
 
 
 def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
@@ -80,7 +81,7 @@ def save_runs(measured: Measured, path: Path) -> None:
         TraceError: the file cannot be written.
     """
     runs = tuple(tuple(_entry(run) for run in row) for row in measured.runs)
-    content = _Runs(format="mirrorsd-runs-2", runs=runs)
+    content = _Runs(format="mirrorsd-runs-2", runs=runs, cuts=measured.cuts)
     write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": _WITHOUT_STATE}}}}), path)
 
 
@@ -95,7 +96,7 @@ def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: not a readable file of runs ({told(error)})") from error
-    return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows))
+    return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows), cuts=content.cuts)
 
 
 def _entry(run: Run) -> _Entry:

@@ -92,7 +92,7 @@ def validate(
             [candidate.schedule for candidate in candidates],
             encoded,
             anchors_of(engine, profile),
-            max_new_tokens=record.max_new_tokens,
+            cuts=[record.max_new_tokens] * len(encoded),
             progress=progress,
         )
     used = others.so_far()
@@ -103,7 +103,7 @@ def validate(
         plan=plan,
         judged=judged,
         files={"profile": evidence.profile_path, "record": evidence.record_path},
-        facts=outcome_facts(judged, profile, pair, max_new_tokens=record.max_new_tokens, used=used),
+        facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
         notes=profile.notes,
         warning=busy(used, is_over=True),

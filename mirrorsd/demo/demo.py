@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.prompts import Prompt
+from calibrate.prompts import Prompt, draw_prompts
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from decoding.schedule import save_schedule
@@ -23,14 +23,16 @@ from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
+    PromptCost,
+    SHORT_CUT,
     WANTED_PROMPTS,
     most_telling,
-    num_prompts_that_fit,
     prompt_cost,
-    run_costs,
-    take_turns,
+    recording_s,
+    run_s,
     what_fits,
 )
+from mirrorsd.demo.race import Race
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import device_lanes, usual_device
 from mirrorsd.model_pair import ModelPair
@@ -56,9 +58,8 @@ _RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 
 RESULT: Final = "demo.json"
-DEFAULT_NEW_TOKENS: Final = 32
-"""Many short texts rather than few long ones: a shared machine changes its speed from second to second, and only an
-average over many prompts, each with its own look at that speed, holds."""
+_RECORDED_TREES: Final = ((2, 4), (3, 4))
+"""Depth and top_k. Deeper ones take most of the time of a recording, and pay only where every step costs little."""
 _FIRST_LOOK_S: Final = 1.0
 
 
@@ -76,12 +77,13 @@ class DemoSettings:
 
     Attributes:
         pair: the models.
-        prompts: to choose from; kinds of task take turns.
+        prompts: to draw from.
+        seed: of the draw.
         out: folder for everything.
         time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
             out, and one prompt is run in any case.
-        max_prompts: most prompts to record and run.
-        max_new_tokens: cut of every text.
+        max_prompts: most prompts to record.
+        max_new_tokens: length of answers that is asked about: cut of every recorded text.
         max_window: most drafted tokens per round.
         device: where lanes are; None for the usual one.
         run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
@@ -90,9 +92,10 @@ class DemoSettings:
     pair: ModelPair
     prompts: tuple[Prompt, ...]
     out: Path
+    seed: int = 0
     time_s: float = 390.0
-    max_prompts: int = 12
-    max_new_tokens: int = DEFAULT_NEW_TOKENS
+    max_prompts: int = 60
+    max_new_tokens: int = 256
     max_window: int = 8
     device: str | None = None
     run_options: tuple[str, ...] = ()
@@ -125,7 +128,7 @@ class Demo:
         self._lanes = device_lanes(settings.device or usual_device(settings.pair), settings.pair.dtype)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
-        self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
+        self._prompts = draw_prompts(settings.prompts, settings.max_prompts, settings.seed)
         self._encoded = encode(self._prompts, settings.pair.target_folder)
         time.sleep(max(0.0, _FIRST_LOOK_S - self._stages.elapsed_s))
         self.busy_now = busy(self._others.so_far())
@@ -167,38 +170,39 @@ class Demo:
         return profile
 
     def _record(self, profile: Profile) -> AcceptanceRecord:
-        settings = self._settings
+        settings, stages = self._settings, self._stages
+        cost = self._cost(profile)
+        left_s = settings.time_s - stages.elapsed_s - _LOADING_S - _SEARCH_S - _REPORT_S
+        own_s = recording_s(cost, left_s)
+        count = max(1, min(len(self._prompts), int(own_s / cost.record_s)))
+        stages.expect(RECORD, _LOADING_S + count * cost.record_s)
+        stages.expect(RUN, max(0.0, left_s - count * cost.record_s))
+        end_s = stages.elapsed_s + _LOADING_S + own_s
         accepted = record(
             settings.pair,
-            self._prompts[: self._num_prompts(profile)],
+            self._prompts,
             self._path("record.npz"),
-            reach=Reach(max_new_tokens=settings.max_new_tokens, max_window=settings.max_window),
+            reach=Reach(
+                max_new_tokens=settings.max_new_tokens, max_window=settings.max_window, trees=_RECORDED_TREES
+            ),
             device=self._lanes[0].device.name,
             num_threads=max(lane.num_threads for lane in self._lanes),
-            progress=self._stages.begin(RECORD),
+            enough=lambda next_s: stages.elapsed_s + next_s > end_s,
+            progress=stages.begin(RECORD),
         )
         self.saved.append(f"The acceptance record is in {self._path('record.npz')}.")
         return accepted
 
-    def _num_prompts(self, profile: Profile) -> int:
-        """Return as many as fit in the time that is left; the stages' estimates follow from it."""
-        from calibrate.recording.recorder import USUAL_TREES
-
-        settings, stages = self._settings, self._stages
-        cost = prompt_cost(
+    def _cost(self, profile: Profile) -> PromptCost:
+        settings = self._settings
+        return prompt_cost(
             profile,
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
             max_new_tokens=settings.max_new_tokens,
             max_window=settings.max_window,
             growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
-            num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
+            num_tree_steps=sum(depth for depth, _ in _RECORDED_TREES),
         )
-        fixed_s = _LOADING_S + _SEARCH_S + _REPORT_S
-        left_s = settings.time_s - stages.elapsed_s - fixed_s
-        count = num_prompts_that_fit(cost, left_s, len(self._prompts))
-        stages.expect(RECORD, _LOADING_S + count * cost.record_s)
-        stages.expect(RUN, min(count * cost.num_schedules * cost.run_s, max(0.0, left_s - count * cost.record_s)))
-        return count
 
     def _search(self, profile: Profile, accepted: AcceptanceRecord) -> Plan:
         self._stages.begin(SEARCH)("playing every schedule", 0.0)
@@ -211,44 +215,43 @@ class Demo:
         """Schedules that leave time for enough prompts."""
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_telling(picked, plan.search.winner)
-        costs = run_costs(candidates, plan.profile, plan.record)
+        prompts = plan.record.prompts[:WANTED_PROMPTS]
+        costs = [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
-        count, num_prompts = what_fits(costs, left_s, len(plan.record.prompts))
-        stages.expect(RUN, num_prompts * sum(costs[:count]))
+        count = what_fits(costs, left_s, len(prompts))
+        stages.expect(RUN, left_s)
         if count < len(candidates):
             run = f"Only {count} of {len(candidates)} schedules were run"
-            wanted = counted(min(WANTED_PROMPTS, len(plan.record.prompts)), "prompt")
-            self._notes += (f"{run}: there was no time for all of them on {wanted}.",)
+            self._notes += (f"{run}: there was no time for all of them on {counted(len(prompts), 'prompt')}.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
         return [one for one in picked if one.schedule in chosen]
 
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
-        settings, stages, accepted = self._settings, self._stages, plan.record
-        prompts = self._encoded[: len(accepted.prompts)]
-
-        def enough(_num_done: int, prompt_s: float) -> bool:
-            """Return whether one more prompt, as long as those so far, would take too much time."""
-            return stages.elapsed_s + prompt_s + _REPORT_S > settings.time_s
-
+        """Run all on short texts, and on whole texts what has not lost by then."""
+        settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
+        short = min(SHORT_CUT, settings.max_new_tokens)
+        cuts = [short if place < WANTED_PROMPTS else settings.max_new_tokens for place in range(num_prompts)]
+        race = Race(candidates, plan, cuts, end_s=settings.time_s - _REPORT_S, clock=lambda: stages.elapsed_s)
         return run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
-            prompts,
+            self._encoded[:num_prompts],
             anchors_of(engine, plan.profile),
-            max_new_tokens=settings.max_new_tokens,
-            enough=enough,
+            cuts=cuts,
+            going_on=race.going_on,
             progress=stages.begin(RUN),
         )
 
     def _report(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> dict[str, Any]:
         self._stages.begin(REPORT)
         used = self._others.so_far()
-        pair, profile = self._settings.pair, plan.profile
+        pair = self._settings.pair
         judged = judge_runs(candidates, measured, plan)
         self._save_schedules(judged)
         named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {
-            **outcome_facts(judged, profile, pair, max_new_tokens=self._settings.max_new_tokens, used=used),
+            **outcome_facts(judged, plan, pair, used=used),
+            "seed": self._settings.seed,
             "total_s": self._stages.elapsed_s,
             "winner": judged.verdict.recommended,
             "predicted_winner": named.get(plan.search.winner.schedule),

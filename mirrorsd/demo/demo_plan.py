@@ -1,14 +1,13 @@
-"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts, and schedules."""
+"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts to record, and schedules."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
-from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from decoding.record import AcceptanceRecord
+from decoding.record import PromptRecord
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import Kind, kind_of
 from planner.search.search import Candidate
@@ -19,10 +18,15 @@ if TYPE_CHECKING:
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
-WANTED_PROMPTS: Final = 9
-"""With fewer, intervals of measured ratios say little: rather fewer schedules are run."""
-_SPARE_PROMPTS: Final = 3
-"""Recorded beyond those, for the time that estimates leave over: what they cost is little next to a run."""
+WANTED_PROMPTS: Final = 4
+"""Run by all schedules. They tell what a round costs; how many rounds a text takes is known of all that are recorded.
+With fewer, intervals say little: rather fewer schedules are run."""
+SHORT_CUT: Final = 64
+"""Tokens of these runs: as many rounds as a round's cost needs to be known by. Whoever stays runs whole texts."""
+_RECORDING_SHARE: Final = 0.4
+"""Least share of the time that is left: rounds that are known of many prompts tell more than runs of a few."""
+_LONG_RUNS: Final = 6
+"""Runs of whole texts that recording leaves time for: two prompts, by the three schedules that usually stay."""
 _LEAST_SCHEDULES: Final = 4
 _AROUND_STEPS: Final = 4
 """Plain steps of the anchors that follow a run, and begin the next: two on each of two lanes."""
@@ -35,9 +39,10 @@ _GROWN_SHARE = 0.5
 
 
 class PromptCost(NamedTuple):
-    """Seconds that one more prompt takes: to record it, and to run one of so many schedules on it."""
+    """Seconds that one more prompt takes: to record it, and to run one of so many schedules on it, cut short or not."""
 
     record_s: float
+    short_run_s: float
     run_s: float
     num_schedules: int
 
@@ -81,21 +86,15 @@ def prompt_cost(
     step_s = sum(fast.heads[name].seconds[-1][0] for name in growing)
     record_s += _GROWN_SHARE * max_new_tokens * num_tree_steps * step_s
     num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
-    run_s = _around_s(profile, slow, prompt_length) + _DURING * max_new_tokens * _token_s(profile, slow)
-    return PromptCost(record_s, run_s, num_schedules)
+    around_s, token_s = _around_s(profile, slow, prompt_length), _DURING * _token_s(profile, slow)
+    short_run_s, run_s = (around_s + count * token_s for count in (min(SHORT_CUT, max_new_tokens), max_new_tokens))
+    return PromptCost(record_s, short_run_s, run_s, num_schedules)
 
 
-def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:
-    """Prompts to record: at least one, at most what is available.
-
-    As many as all schedules can be run on; or, up to some more than `WANTED_PROMPTS`, as many as fewer schedules can.
-    """
-
-    def count(num_schedules: int) -> int:
-        return int(left_s / (cost.record_s + num_schedules * cost.run_s))
-
-    fitting = max(count(cost.num_schedules), min(WANTED_PROMPTS + _SPARE_PROMPTS, count(_LEAST_SCHEDULES)))
-    return max(1, min(available, fitting))
+def recording_s(cost: PromptCost, left_s: float) -> float:
+    """Return the part of the time that is left in which prompts are recorded: what runs do not need."""
+    runs_s = WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
+    return max(_RECORDING_SHARE * left_s, left_s - runs_s)
 
 
 def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
@@ -110,30 +109,27 @@ def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Can
     return list({candidate.schedule: candidate for candidate in order}.values())
 
 
-def run_costs(candidates: Sequence[Candidate], profile: Profile, record: AcceptanceRecord) -> list[float]:
-    """Return seconds that each candidate will take for a prompt of the record, anchors included."""
+def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int) -> float:
+    """Return seconds that a candidate will take for a recorded prompt, whose text is cut, anchors included."""
     slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
-    length = fmean(prompt.prompt_length for prompt in record.prompts)
-    around_s = _around_s(profile, slow, length)
-    return [_DURING * one.prediction.decode_s / len(record.prompts) + around_s for one in candidates]
+    decode_s = min(cut, len(prompt.text)) * candidate.tpot_s
+    return _DURING * decode_s + _around_s(profile, slow, prompt.prompt_length)
 
 
-def what_fits(costs: Sequence[float], left_s: float, available: int) -> tuple[int, int]:
-    """(schedules, prompts): as many schedules as leave time for `WANTED_PROMPTS`, and then as many prompts as fit.
+def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
+    """Return how many schedules can run so many prompts each, at least a few.
 
     Args:
         costs: seconds of a prompt under each schedule, the most telling first.
         left_s: for all of it.
-        available: prompts.
+        num_prompts: that all of them are to run.
     """
-    wanted = min(WANTED_PROMPTS, available)
-
-    def num_prompts(count: int) -> int:
-        return int((left_s - count * _WARM_UP_S) / sum(costs[:count]))
-
     least = min(_LEAST_SCHEDULES, len(costs))
-    count = next((count for count in range(len(costs), least, -1) if num_prompts(count) >= wanted), least)
-    return count, max(1, min(available, num_prompts(count)))
+
+    def needed_s(count: int) -> float:
+        return count * _WARM_UP_S + num_prompts * sum(costs[:count])
+
+    return next((count for count in range(len(costs), least, -1) if needed_s(count) <= left_s), least)
 
 
 def _token_s(profile: Profile, lane: LaneProfile) -> float:

@@ -51,6 +51,7 @@ def render_report(data: ReportData) -> str:
         has_measured=bool(data.errors),
         has_anchors=bool(data.errors_at_anchor),
         has_speedups=any(result.speedup for result in data.results),
+        are_prompts_alike=data.are_prompts_alike,
         num_candidates=f"{len(data.plan.search.candidates):,}",
         profile_error=percent(data.plan.profile.relative_error),
         **_answer(data),

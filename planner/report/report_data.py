@@ -19,7 +19,7 @@ class ScheduleResult:
 
     Attributes:
         candidate: the schedule and what the search predicted for it.
-        simulated: its simulated traces, one per prompt.
+        simulated: its simulated traces, one per prompt that was run, or that was asked for.
         measured: its real traces, one per prompt in the same order; empty if it was not run.
         measured_at_anchor_s: measured time per token, had the machine kept the speed of calibration; None if unknown.
         speedup: measured speed over that of plain decoding, and the ends of its interval; None if unknown.
@@ -50,6 +50,17 @@ class ScheduleResult:
     def error(self) -> float | None:
         """Predicted over measured, minus one; None if the schedule was not run."""
         return self.predicted_s / self.measured_s - 1 if self.measured_s else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the interval of the prediction holds the measured time; never, if the schedule was not run."""
+        found, prediction = self.measured_s, self.candidate.prediction
+        return found is not None and prediction.tpot_s_low <= found <= prediction.tpot_s_high
+
+    @property
+    def plain_s(self) -> float | None:
+        """Measured time per token of plain decoding on the texts that this schedule has run; None if unknown."""
+        return self.speedup[0] * self.measured_s if self.speedup and self.measured_s else None
 
     @property
     def error_at_anchor(self) -> float | None:
@@ -92,6 +103,11 @@ class ReportData:
     def names(self) -> tuple[str, ...]:
         """The results' names, each different from all others."""
         return schedule_names([(result.candidate.schedule, result.candidate.placement) for result in self.results])
+
+    @property
+    def are_prompts_alike(self) -> bool:
+        """Whether all schedules ran the same prompts."""
+        return len({len(result.measured) for result in self.results if result.measured}) <= 1
 
     @property
     def errors(self) -> tuple[float, ...]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-import numpy as np
-
-from costs.cost_model import Floats, LaneCost
+from costs.cost_model import LaneCost
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
-from planner.paired_ratio import Ratio
+from planner.paired_ratio import Pairs, Ratio, prompts_error
 from sim.error_shares import ratio_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
@@ -43,21 +40,5 @@ def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
         value=theirs.tpot_s / ours.tpot_s,
         num_pairs=len(ours.prompt_decode_s),
         machine_error=ratio_error(ours.errors, theirs.errors),
-        prompts_error=_prompts_error(theirs.prompt_decode_s, ours.prompt_decode_s),
+        prompts_error=prompts_error(Pairs(ours.prompt_decode_s, theirs.prompt_decode_s)),
     )
-
-
-def _prompts_error(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """Half-width (90 %) of log(sum(numerators) / sum(denominators)) over prompts; both commit the same tokens."""
-    count = len(numerators)
-    if count < 2:
-        return 0.0
-    logs = _logs_without_each(numerators) - _logs_without_each(denominators)
-    standard_error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
-    return t_quantile(count - 1) * float(standard_error)
-
-
-def _logs_without_each(seconds: Sequence[float]) -> Floats:
-    """Logarithms of the sums that leave one prompt out, [prompts]."""
-    logs: Floats = np.log(np.sum(seconds) - np.array(seconds))
-    return logs

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from random import randrange
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
 
 EXAMPLE = "mirrorsd demo --json demo.json"
+_SEEDS: Final = 1_000_000
 
 
 def demo(
@@ -43,10 +45,13 @@ def demo(
         ),
     ] = 6.5,
     prompts: options.PromptsOption = None,
-    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")] = 12,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the draw of prompts; each demo draws others without it.")
+    ] = None,
+    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record.")] = 60,
     max_new_tokens: Annotated[
-        int, typer.Option(min=2, help="Longest text, in new tokens: many short texts tell more than few long ones.")
-    ] = 32,
+        int, typer.Option(min=2, help="Length of answers to judge for, in new tokens; shorter ones are told as well.")
+    ] = 256,
     max_window: options.MaxWindowOption = 8,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
@@ -58,18 +63,20 @@ def demo(
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
+    from calibrate.prompts import bundled_prompts
     from hwprofiles.other_use import OtherUse
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.demo.demo import Demo, DemoSettings
 
     names = options.ModelNames(target, drafter, exits, heads, dtype)
-    wanted = options.chosen_prompts(prompts)
+    wanted = bundled_prompts("pool") if prompts is None else options.chosen_prompts(prompts)
     saved: list[str] = []
     with telling_what_was_saved(saved), task("Finding the models") as report:
         pair = names.find(report)
     settings = DemoSettings(
         pair=pair,
         prompts=wanted,
+        seed=randrange(_SEEDS) if seed is None else seed,
         out=out,
         time_s=60 * minutes,
         max_prompts=max_prompts,
