@@ -1,4 +1,4 @@
-"""Prompt sets: the one shipped here, a user's own, and Spec-Bench's `question.jsonl`.
+"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`.
 
 Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -78,12 +79,15 @@ class ChatTokenizer(Protocol):
         ...
 
 
-def bundled_prompts(name: Literal["demo", "long"] = "demo") -> tuple[Prompt, ...]:
-    """Return a prompt set that ships: `demo`, eight prompts for each of Spec-Bench's six kinds of task, or `long`.
+def bundled_prompts(name: Literal["demo", "pool", "long"] = "demo") -> tuple[Prompt, ...]:
+    """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
 
-    The six of `long` have 300 to 1,500 tokens. All are our own.
+    - `demo`: eight prompts for each of Spec-Bench's six kinds of task
+    - `pool`: those of `demo`, then 32 more of every kind, one in ten of them with 250 tokens and more
+    - `long`: six of 300 to 1,500 tokens
     """
-    return load_prompts(_BUNDLED / f"{name}.jsonl")
+    files = ("demo", "pool") if name == "pool" else (name,)
+    return tuple(chain.from_iterable(load_prompts(_BUNDLED / f"{file}.jsonl") for file in files))
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
