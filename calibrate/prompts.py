@@ -1,4 +1,4 @@
-"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`.
+"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`; and what is taken of one.
 
 Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
 
@@ -10,10 +10,11 @@ Every file holds one JSON object a line. Three kinds of row are known, and may b
 
 from __future__ import annotations
 
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -118,6 +119,24 @@ def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ..
         if taken[prompt.category] <= count:
             chosen.append(prompt)
     return tuple(chosen)
+
+
+def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """One prompt of every kind of task, then the second of every kind, and so on: any beginning is a fair mix."""
+    kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
+    for prompt in prompts:
+        kinds[prompt.category].append(prompt)
+    return tuple(prompt for prompt in chain.from_iterable(zip_longest(*kinds.values())) if prompt is not None)
+
+
+def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
+    """Draw `count` prompts without repeats, or all if there are fewer; kinds of task take turns, as in `take_turns`.
+
+    Prompts of a kind and the kinds themselves are in random order. The seed determines the draw, and a smaller draw is
+    the beginning of a larger one.
+    """
+    shuffled = random.Random(seed).sample(prompts, len(prompts))
+    return take_turns(shuffled)[:count]
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple[EncodedPrompt, ...]:
