@@ -1,4 +1,4 @@
-"""Prompt sets: the one shipped here, a user's own, and Spec-Bench's `question.jsonl`.
+"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`; and what is taken of one.
 
 Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
 
@@ -10,9 +10,11 @@ Every file holds one JSON object a line. Three kinds of row are known, and may b
 
 from __future__ import annotations
 
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -78,12 +80,15 @@ class ChatTokenizer(Protocol):
         ...
 
 
-def bundled_prompts(name: Literal["demo", "long"] = "demo") -> tuple[Prompt, ...]:
-    """Return a prompt set that ships: `demo`, eight prompts for each of Spec-Bench's six kinds of task, or `long`.
+def bundled_prompts(name: Literal["demo", "pool", "long"] = "demo") -> tuple[Prompt, ...]:
+    """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
 
-    The six of `long` have 300 to 1,500 tokens. All are our own.
+    - `demo`: eight prompts for each of Spec-Bench's six kinds of task
+    - `pool`: those of `demo`, then 32 more of every kind, one in ten of them with 250 tokens and more
+    - `long`: six of 300 to 1,500 tokens
     """
-    return load_prompts(_BUNDLED / f"{name}.jsonl")
+    files = ("demo", "pool") if name == "pool" else (name,)
+    return tuple(chain.from_iterable(load_prompts(_BUNDLED / f"{file}.jsonl") for file in files))
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
@@ -114,6 +119,24 @@ def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ..
         if taken[prompt.category] <= count:
             chosen.append(prompt)
     return tuple(chosen)
+
+
+def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """One prompt of every kind of task, then the second of every kind, and so on: any beginning is a fair mix."""
+    kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
+    for prompt in prompts:
+        kinds[prompt.category].append(prompt)
+    return tuple(prompt for prompt in chain.from_iterable(zip_longest(*kinds.values())) if prompt is not None)
+
+
+def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
+    """Draw `count` prompts without repeats, or all if there are fewer; kinds of task take turns, as in `take_turns`.
+
+    Prompts of a kind and the kinds themselves are in random order. The seed determines the draw, and a smaller draw is
+    the beginning of a larger one.
+    """
+    shuffled = random.Random(seed).sample(prompts, len(prompts))
+    return take_turns(shuffled)[:count]
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple[EncodedPrompt, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,8 @@ class Reach:
         temperature: at which the target's texts are sampled; 0 for greedy ones.
         num_texts: sampled texts of every prompt.
         seed: of the first of them; the others have the next ones.
+        enough: asked before prompts, but for the first ones, whether to end the record without them; called with the
+            seconds that they would take.
     """
 
     max_new_tokens: int = 64
@@ -40,6 +42,7 @@ class Reach:
     temperature: float = 0.0
     num_texts: int = 1
     seed: int = 0
+    enough: Callable[[float], bool] = lambda _next_s: False
 
 
 def record(
@@ -106,4 +109,4 @@ def record(
         num_texts=reach.num_texts,
         seed=reach.seed,
     )
-    return record_acceptance(models, encoded, settings, Path(path), progress)
+    return record_acceptance(models, encoded, settings, Path(path), progress, reach.enough)

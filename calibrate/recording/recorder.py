@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ from runtime.verification.rules import GREEDY, Sampling
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""
 
+Enough = Callable[[float], bool]
+"""Whether to stop; called with the seconds that the next prompts will take, by those so far."""
 USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 """Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
 _PROMPTS_PER_SAVE = 8
@@ -98,8 +101,9 @@ def record_acceptance(
     settings: RecordSettings,
     path: Path,
     progress: Progress = lambda _step, _share: None,
+    enough: Enough = lambda _next_s: False,
 ) -> AcceptanceRecord:
-    """Record every prompt and write the result to `path`.
+    """Record every prompt and write the result to `path`; `enough` may end it early.
 
     The work is done by as many threads as torch has in this process.
 
@@ -111,7 +115,10 @@ def record_acceptance(
     done = partial.load()
     try:
         texts = [(prompt, number) for prompt in prompts for number in range(settings.num_texts)]
-        for index in range(len(done), len(texts)):
+        start, start_s = len(done), time.monotonic()
+        for index in range(start, len(texts)):
+            if index > start and enough((time.monotonic() - start_s) / (index - start)):
+                break
             prompt, number = texts[index]
             progress(prompt.name, index / len(texts))
             done.append(recorder.record(prompt, number))

@@ -23,9 +23,9 @@ from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
-    PromptCost,
     SHORT_CUT,
     WANTED_PROMPTS,
+    PromptCost,
     most_telling,
     prompt_cost,
     recording_s,
@@ -183,11 +183,13 @@ class Demo:
             self._prompts,
             self._path("record.npz"),
             reach=Reach(
-                max_new_tokens=settings.max_new_tokens, max_window=settings.max_window, trees=_RECORDED_TREES
+                max_new_tokens=settings.max_new_tokens,
+                max_window=settings.max_window,
+                trees=_RECORDED_TREES,
+                enough=lambda next_s: stages.elapsed_s + next_s > end_s,
             ),
             device=self._lanes[0].device.name,
             num_threads=max(lane.num_threads for lane in self._lanes),
-            enough=lambda next_s: stages.elapsed_s + next_s > end_s,
             progress=stages.begin(RECORD),
         )
         self.saved.append(f"The acceptance record is in {self._path('record.npz')}.")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from decoding.record import PromptRecord
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import Kind, kind_of
 from planner.search.search import Candidate
-
-if TYPE_CHECKING:
-    from calibrate.prompts import Prompt
 
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
@@ -45,14 +40,6 @@ class PromptCost(NamedTuple):
     short_run_s: float
     run_s: float
     num_schedules: int
-
-
-def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """One prompt of every kind of task, then the second of every kind, and so on: any beginning is a fair mix."""
-    kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
-    for prompt in prompts:
-        kinds[prompt.category].append(prompt)
-    return tuple(prompt for prompt in chain.from_iterable(zip_longest(*kinds.values())) if prompt is not None)
 
 
 def prompt_cost(

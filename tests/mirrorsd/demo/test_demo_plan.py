@@ -1,6 +1,5 @@
 import pytest
 
-from calibrate.prompts import Prompt
 from decoding.schedule import Schedule
 from mirrorsd.demo.demo_plan import (
     NUM_SCHEDULES,
@@ -10,21 +9,11 @@ from mirrorsd.demo.demo_plan import (
     num_prompts_that_fit,
     prompt_cost,
     run_costs,
-    take_turns,
     what_fits,
 )
 from planner.search.search import rank
 from planner.what_if.scaled_profile import with_speed
 from tests.planner.synthetic import acceptance_record, machine
-
-
-def prompt(name, category):
-    return Prompt(prompt_id=name, category=category, turns=("text",))
-
-
-def test_kinds_of_task_take_turns():
-    prompts = [prompt("a1", "a"), prompt("a2", "a"), prompt("a3", "a"), prompt("b1", "b"), prompt("b2", "b")]
-    assert [one.prompt_id for one in take_turns(prompts)] == ["a1", "b1", "a2", "b2", "a3"]
 
 
 @pytest.mark.parametrize(
