@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from decoding.errors import ConfigError, shown
 from decoding.files import parse_json, read_text
@@ -30,6 +30,8 @@ MT_BENCH_CATEGORIES = frozenset(
     {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 )
 _ROW_KINDS = '{"prompt": ...}, {"prompt_id": ..., "category": ..., "prompt": ...} or a Spec-Bench row with "turns"'
+PromptSet = Literal["demo", "pool", "long"]
+PROMPT_SETS: Final[tuple[PromptSet, ...]] = get_args(PromptSet)
 _BUNDLED = Path(__file__).with_name("prompt_sets")
 
 
@@ -80,7 +82,7 @@ class ChatTokenizer(Protocol):
         ...
 
 
-def bundled_prompts(name: Literal["demo", "pool", "long"] = "demo") -> tuple[Prompt, ...]:
+def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
     """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
 
     - `demo`: eight prompts for each of Spec-Bench's six kinds of task

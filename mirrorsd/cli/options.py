@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from calibrate.prompts import Prompt
+    from calibrate.prompts import Prompt, PromptSet
     from decoding.progress import ReportProgress
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
@@ -115,8 +115,8 @@ DeviceOption = Annotated[
 PromptsOption = Annotated[
     Path | None,
     optional(
-        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
-        "1,500 tokens. Default: the short ones that ship."
+        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; of those that ship `demo` has 48, `pool` '
+        "240, and `long` those of 300 to 1,500 tokens."
     ),
 ]
 PerCategoryOption = Annotated[int | None, optional("Take only so many prompts of every kind of task.", min=1)]
@@ -234,12 +234,15 @@ def chosen_heads(text: str | None) -> tuple[str, ...] | None:
     return () if text == "none" else tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def chosen_prompts(path: Path | None, per_category: int | None = None) -> tuple[Prompt, ...]:
-    """The prompts that `--prompts` and `--per-category` ask for."""
-    from calibrate.prompts import bundled_prompts, load_prompts, take_per_category
+def chosen_prompts(
+    path: Path | None, per_category: int | None = None, *, usual: PromptSet = "demo"
+) -> tuple[Prompt, ...]:
+    """The prompts that `--prompts` and `--per-category` ask for; without, a set that ships."""
+    from calibrate.prompts import PROMPT_SETS, bundled_prompts, load_prompts, take_per_category
 
     if path is None:
-        prompts = bundled_prompts()
+        prompts = bundled_prompts(usual)
     else:
-        prompts = bundled_prompts("long") if str(path) == "long" and not path.exists() else load_prompts(path)
+        shipped = next((name for name in PROMPT_SETS if name == str(path) and not path.exists()), None)
+        prompts = load_prompts(path) if shipped is None else bundled_prompts(shipped)
     return prompts if per_category is None else take_per_category(prompts, per_category)

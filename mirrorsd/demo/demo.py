@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -23,6 +24,7 @@ from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
+    ENOUGH_PROMPTS,
     SHORT_CUT,
     WANTED_PROMPTS,
     PromptCost,
@@ -30,6 +32,7 @@ from mirrorsd.demo.demo_plan import (
     prompt_cost,
     recording_s,
     run_s,
+    text_length,
     what_fits,
 )
 from mirrorsd.demo.race import Race
@@ -83,7 +86,7 @@ class DemoSettings:
         time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
             out, and one prompt is run in any case.
         max_prompts: most prompts to record.
-        max_new_tokens: length of answers that is asked about: cut of every recorded text.
+        max_new_tokens: length of answers that is asked about: cut of every recorded text, unless time is short.
         max_window: most drafted tokens per round.
         device: where lanes are; None for the usual one.
         run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
@@ -171,8 +174,11 @@ class Demo:
 
     def _record(self, profile: Profile) -> AcceptanceRecord:
         settings, stages = self._settings, self._stages
-        cost = self._cost(profile)
         left_s = settings.time_s - stages.elapsed_s - _LOADING_S - _SEARCH_S - _REPORT_S
+        length, cost = text_length(partial(self._cost, profile), settings.max_new_tokens, left_s)
+        if length < settings.max_new_tokens:
+            texts = f"Texts were cut at {length} new tokens, not {settings.max_new_tokens}"
+            self._notes += (f"{texts}: there was no time to record {ENOUGH_PROMPTS} prompts of that length.",)
         own_s = recording_s(cost, left_s)
         count = max(1, min(len(self._prompts), int(own_s / cost.record_s)))
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
@@ -183,7 +189,7 @@ class Demo:
             self._prompts,
             self._path("record.npz"),
             reach=Reach(
-                max_new_tokens=settings.max_new_tokens,
+                max_new_tokens=length,
                 max_window=settings.max_window,
                 trees=_RECORDED_TREES,
                 enough=lambda next_s: stages.elapsed_s + next_s > end_s,
@@ -195,12 +201,12 @@ class Demo:
         self.saved.append(f"The acceptance record is in {self._path('record.npz')}.")
         return accepted
 
-    def _cost(self, profile: Profile) -> PromptCost:
+    def _cost(self, profile: Profile, max_new_tokens: int) -> PromptCost:
         settings = self._settings
         return prompt_cost(
             profile,
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
-            max_new_tokens=settings.max_new_tokens,
+            max_new_tokens=max_new_tokens,
             max_window=settings.max_window,
             growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
             num_tree_steps=sum(depth for depth, _ in _RECORDED_TREES),
@@ -231,8 +237,8 @@ class Demo:
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
         """Run all on short texts, and on whole texts what has not lost by then."""
         settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
-        short = min(SHORT_CUT, settings.max_new_tokens)
-        cuts = [short if place < WANTED_PROMPTS else settings.max_new_tokens for place in range(num_prompts)]
+        length = plan.record.max_new_tokens
+        cuts = [min(SHORT_CUT, length) if place < WANTED_PROMPTS else length for place in range(num_prompts)]
         race = Race(candidates, plan, cuts, end_s=settings.time_s - _REPORT_S, clock=lambda: stages.elapsed_s)
         return run_in_turn(
             engine,

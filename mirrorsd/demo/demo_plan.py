@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from decoding.record import PromptRecord
@@ -20,6 +20,8 @@ SHORT_CUT: Final = 64
 """Tokens of these runs: as many rounds as a round's cost needs to be known by. Whoever stays runs whole texts."""
 _RECORDING_SHARE: Final = 0.4
 """Least share of the time that is left: rounds that are known of many prompts tell more than runs of a few."""
+ENOUGH_PROMPTS, _SHORTEST = 12, 32
+"""Rather shorter texts are recorded than fewer prompts, but for texts so short."""
 _LONG_RUNS: Final = 6
 """Runs of whole texts that recording leaves time for: two prompts, by the three schedules that usually stay."""
 _LEAST_SCHEDULES: Final = 4
@@ -82,6 +84,23 @@ def recording_s(cost: PromptCost, left_s: float) -> float:
     """Return the part of the time that is left in which prompts are recorded: what runs do not need."""
     runs_s = WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
     return max(_RECORDING_SHARE * left_s, left_s - runs_s)
+
+
+def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:
+    """Return at how many tokens recorded texts are cut, and what a prompt costs then.
+
+    That is `longest`, halved until enough prompts can be recorded.
+
+    Args:
+        cost_of: of a prompt with so many new tokens.
+        longest: tokens asked for.
+        left_s: for recording and running.
+    """
+    length, cost = longest, cost_of(longest)
+    while length > _SHORTEST and ENOUGH_PROMPTS * cost.record_s > recording_s(cost, left_s):
+        length = max(_SHORTEST, length // 2)
+        cost = cost_of(length)
+    return length, cost
 
 
 def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:

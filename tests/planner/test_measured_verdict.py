@@ -40,7 +40,9 @@ def ran(name, tpot_s, *, predicted_s=None, noise=QUIET, tokens=40):
         name=name,
         schedule=ALL[name],
         predicted_s=predicted_s or tpot_s,
-        prompts={f"prompt {place}": PromptTime(tpot_s * tokens * share, tokens) for place, share in enumerate(noise)},
+        prompts={
+            f"prompt {place}": PromptTime(tpot_s * tokens * share, tokens) for place, share in enumerate(noise) if share
+        },
     )
 
 
@@ -51,8 +53,13 @@ def times_s(one):
 def check(verdict, schedules):
     """No claim contradicts the measured ratio of its two schedules, and all that is read from the verdict agrees."""
     runs = {one.name: one for one in schedules}
+
+    def measured_of(claim):
+        one, other = (runs[name].done for name in (claim.one, claim.other))
+        return paired_ratio(*([side[name].seconds for name in one if name in other] for side in (one, other)))
+
     for claim in (*verdict.others, *([verdict.claim] if verdict.claim else [])):
-        measured = paired_ratio(times_s(runs[claim.one]), times_s(runs[claim.other]))
+        measured = measured_of(claim)
         assert claim.outcome == measured.outcome
         assert claim.ratio.value == pytest.approx(measured.value)
     assert not re.search(r"\b(nan|inf|None)\b", verdict.text)
@@ -62,10 +69,12 @@ def check(verdict, schedules):
     assert recommended == ([verdict.recommended] if verdict.recommended else [])
     if verdict.recommended:
         finished = [one for one in schedules if len(one.prompts) == max(len(other.prompts) for other in schedules)]
-        for other in finished:
-            assert paired_ratio(times_s(other), times_s(runs[verdict.recommended])).outcome != "faster"
-        [fastest] = [name for name, badges in verdict.badges.items() if "measured fastest" in badges]
-        assert sum(times_s(runs[fastest])) == min(sum(times_s(one)) for one in finished)
+        if runs[verdict.recommended] in finished:
+            for other in finished:
+                assert paired_ratio(times_s(other), times_s(runs[verdict.recommended])).outcome != "faster"
+        fastest = [name for name, badges in verdict.badges.items() if "measured fastest" in badges]
+        if len(finished) == len(schedules):
+            assert sum(times_s(runs[fastest[0]])) == pytest.approx(min(sum(times_s(one)) for one in finished))
 
 
 def judged(*schedules, **more):
@@ -81,6 +90,7 @@ NOISE = {
     "very noisy": (1.9, 0.6, 1.6, 0.5, 0.8, 0.6),
     "once": (1.0,),
     "cut short": QUIET[:5],
+    "elsewhere": (0, 0, 0, 0, 0, 0, 1.0),
 }
 
 
@@ -134,9 +144,10 @@ CASES = {
     ),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
-    "plain 1.0, tree 0.1 cut short, synchronous 0.8": (
+    "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" next to "plain"\)'),
+    "plain 1.0, tree 0.7 elsewhere, synchronous 0.8": (
         ("yes", "synchronous"),
-        'Not judged, since a prompt is missing: "tree"',
+        'Not judged, since no prompt is shared with the others: "tree"',
     ),
 }
 
@@ -155,23 +166,13 @@ def test_badges_mark_what_is_best_at_what():
     assert verdict.badges == {"plain": ("recommended", "measured fastest"), "tree": ("predicted fastest",)}
 
 
-def test_what_predictions_can_tell_counts_where_runs_cannot_and_not_against_what_was_measured_fastest():
-    def predicted(one, _other):
-        return "faster" if one == TREE else "slower"
-
-    single = ran("plain", 1.0, noise=(1.0,)), ran("tree", 0.5, noise=(1.0,))
-    verdict = judged(*single, predicted=predicted)
-    assert (verdict.pays, verdict.recommended) == ("cannot_tell", "tree"), "predictions are no runs"
-    schedules = ran("plain", 1.0), ran("tree", 1.02, predicted_s=0.5, noise=NOISY)
-    assert judged(*schedules, predicted=predicted).recommended == "plain"
-
-
 @pytest.mark.parametrize("prompt", [PromptTime(0.0, 0), PromptTime(float("nan"), 3)])
 def test_a_prompt_without_a_token_or_a_time_is_none(prompt):
     prompts = {**ran("tree", 0.5).prompts, "prompt 1": prompt}
     broken = MeasuredSchedule(name="tree", schedule=TREE, predicted_s=0.5, prompts=prompts)
     verdict = judge_measured([ran("plain", 1.0), broken, ran("synchronous", 0.8)])
-    assert verdict.recommended == "synchronous"
+    assert verdict.recommended == "tree"
+    assert [claim.ratio.num_pairs for claim in verdict.others] == [5, 5]
 
 
 def test_without_any_finished_run_nothing_is_recommended():

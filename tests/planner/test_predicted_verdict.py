@@ -87,7 +87,7 @@ def test_few_prompts_are_not_parted_and_it_says_so():
 
 @pytest.mark.parametrize(
     ("machine_error", "prompts_error", "said"),
-    [(0.5, 0.1, "running both would tell"), (0.01, 0.5, r"about \d+ prompts like these would tell")],
+    [(0.5, 0.1, "runs of both on more prompts would tell"), (0.01, 0.5, r"about \d+ prompts like these would tell")],
 )
 def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_error, said):
     plan = plans["speculative"]

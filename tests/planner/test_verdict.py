@@ -80,7 +80,7 @@ def test_three_lines_then_warnings_then_what_stands_behind_them():
     [
         (ratio(1.1, 0.2), r"about \d+ prompts like these"),
         (ratio(1.1, inf, num_pairs=1), "more than one prompt"),
-        (ratio(1.1, 0.1, machine_error=0.5), "running both"),
+        (ratio(1.1, 0.1, machine_error=0.5), "runs of both on more prompts"),
         (ratio(1.0001, 0.2), "not even 1,000 prompts"),
     ],
 )

@@ -63,13 +63,12 @@ def demo(
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
-    from calibrate.prompts import bundled_prompts
     from hwprofiles.other_use import OtherUse
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.demo.demo import Demo, DemoSettings
 
     names = options.ModelNames(target, drafter, exits, heads, dtype)
-    wanted = bundled_prompts("pool") if prompts is None else options.chosen_prompts(prompts)
+    wanted = options.chosen_prompts(prompts, usual="pool")
     saved: list[str] = []
     with telling_what_was_saved(saved), task("Finding the models") as report:
         pair = names.find(report)

@@ -70,7 +70,7 @@ def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record:
     from calibrate.prompts import bundled_prompts
     from mirrorsd.next_command import run_command
 
-    if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts()}:
+    if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts("pool")}:
         say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
     else:
         say_command("Next", run_command(schedule, options.models_of(recorded).words))

@@ -44,7 +44,7 @@ def validate(
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = {path: load_schedule(path) for path in schedule}
-    evidence, wanted = MeasuredBasis.load(profile, record), options.chosen_prompts(prompts)
+    evidence, wanted = MeasuredBasis.load(profile, record), options.chosen_prompts(prompts, usual="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
         outcome = run(

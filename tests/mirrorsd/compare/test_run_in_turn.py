@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt
 from decoding.schedule import Schedule
@@ -63,7 +61,7 @@ class Machine:
 
 
 def run(machine, schedules, prompts=PROMPTS, **more):
-    return run_in_turn(machine, schedules, prompts, machine.anchors(), max_new_tokens=9, **more)
+    return run_in_turn(machine, schedules, prompts, machine.anchors(), **{"cuts": [9] * len(prompts)} | more)
 
 
 def test_schedules_take_turns_on_every_prompt_and_warm_up_before():
@@ -135,16 +133,18 @@ def test_a_run_that_loses_its_draft_twice_counts_with_what_happened():
     assert [event.text for event in one.events] == ["it hung", "it hung"]
 
 
-def test_when_it_is_enough_every_schedule_has_done_the_same_prompts():
+def test_after_every_prompt_some_schedules_may_be_left_out_and_none_ends_the_runs():
     asked = []
 
-    def enough(num_prompts, prompt_s):
-        asked.append((num_prompts, prompt_s))
-        return num_prompts == 2
+    def going_on(measured):
+        asked.append((measured.num_prompts, measured.cuts))
+        return [[PLAIN, POOLED], [POOLED, SPLIT], []][len(asked) - 1]
 
-    measured = run(Machine(), [PLAIN, SPLIT], enough=enough)
-    assert [num_prompts for num_prompts, _ in asked] == [1, 2]
-    assert (measured.num_prompts, [len(row) for row in measured.runs]) == (2, [2, 2])
-    # plain: anchors before, in two rests and after; split: before on the draft's lane alone, in one rest with a step of
-    # the draft, and after on both lanes with another
-    assert asked[0][1] == pytest.approx((1.0 + 4 * 0.1) + (1.0 + (1 + 2 + 3) * 0.1))
+    machine = Machine()
+    measured = run(machine, [PLAIN, SPLIT, POOLED], going_on=going_on, cuts=[9, 9, 8, 8])
+    assert asked == [(1, (9,)), (2, (9, 9)), (3, (9, 9, 8))]
+    assert machine.measured_runs == [PLAIN, SPLIT, POOLED, POOLED, PLAIN], "rotated, and what left does not come back"
+    assert machine.done[-1][0] == "anchor"
+    assert [what for what in machine.done if what[1] == 8] == [(POOLED, 8)]
+    assert [len(row) for row in measured.runs] == [2, 1, 3]
+    assert measured.num_prompts == 3

@@ -6,9 +6,10 @@ from mirrorsd.demo.demo_plan import (
     NUM_TREES,
     PromptCost,
     most_telling,
-    num_prompts_that_fit,
     prompt_cost,
-    run_costs,
+    recording_s,
+    run_s,
+    text_length,
     what_fits,
 )
 from planner.search.search import rank
@@ -16,19 +17,30 @@ from planner.what_if.scaled_profile import with_speed
 from tests.planner.synthetic import acceptance_record, machine
 
 
-@pytest.mark.parametrize(
-    ("left_s", "count"), [(-5, 1), (0, 1), (9, 1), (29, 4), (36, 6), (59, 9), (70, 11), (90, 12), (1000, 14)]
-)
-def test_as_many_prompts_are_recorded_as_fit_but_twelve_where_fewer_schedules_do_and_at_least_one(left_s, count):
-    """A prompt takes 10 s with all eight schedules, and 6 s with four."""
-    assert num_prompts_that_fit(PromptCost(record_s=2, run_s=1, num_schedules=8), left_s, 14) == count
+@pytest.mark.parametrize(("left_s", "expected"), [(100, 62), (44, 17.6), (50, 20), (0, 0), (64, 26)])
+def test_recording_gets_what_runs_do_not_need_and_two_fifths_at_least(left_s, expected):
+    """Runs need 4 prompts of all 8 schedules, a second each, and 6 of whole texts."""
+    cost = PromptCost(record_s=2, short_run_s=1, run_s=1, num_schedules=8)
+    assert recording_s(cost, left_s) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(9999, 256), (310, 256), (300, 128), (150, 64), (70, 32), (-1, 32)])
+def test_rather_shorter_texts_are_recorded_than_fewer_than_twelve_prompts(left_s, expected):
+    """A token costs 0.1 s to record, and runs nearly nothing: all that is left is for recording."""
+
+    def cost_of(length):
+        return PromptCost(record_s=0.1 * length, short_run_s=0.01, run_s=0.01, num_schedules=8)
+
+    length, cost = text_length(cost_of, 256, left_s)
+    assert (length, cost) == (expected, cost_of(expected))
+    assert text_length(cost_of, 20, -1)[0] == 20, "shorter texts were asked for"
 
 
 def test_running_costs_at_least_plain_decoding_on_one_core_for_every_schedule():
     cost = prompt_cost(machine(), prompt_length=50, max_new_tokens=40, max_window=8)
     one_core = machine().lane("target")
     token_s = 30 * one_core.layer.seconds[0][0] + one_core.lm_head.seconds[0][0]
-    assert cost.run_s > 40 * token_s
+    assert cost.run_s == cost.short_run_s > 40 * token_s, "texts are no longer than what all run"
     assert cost.record_s < cost.num_schedules * cost.run_s
 
 
@@ -84,29 +96,19 @@ def test_what_decides_the_answer_comes_first():
 
 
 def test_a_run_costs_what_is_predicted_and_its_anchors():
-    record = acceptance_record(num_prompts=3, num_tokens=24)
+    (prompt,) = acceptance_record(num_prompts=1, num_tokens=24).prompts
     found = candidates(PLAIN, SLOW_PLAIN)
-    fast, slow = run_costs([found[PLAIN], found[SLOW_PLAIN]], machine(), record)
-    decode_s = [found[schedule].prediction.decode_s / 3 for schedule in (PLAIN, SLOW_PLAIN)]
+    fast, slow = (run_s(found[schedule], machine(), prompt, 24) for schedule in (PLAIN, SLOW_PLAIN))
+    decode_s = [24 * found[schedule].tpot_s for schedule in (PLAIN, SLOW_PLAIN)]
     assert slow - fast == pytest.approx(4 / 3 * (decode_s[1] - decode_s[0])), "a quarter of the time for anchors"
     around_s = fast - 4 / 3 * decode_s[0]
     assert around_s > 4 * machine().lane("target").verify_s(30, 1, 0), "4 plain steps, and prompts"
+    assert run_s(found[PLAIN], machine(), prompt, 12) - around_s == pytest.approx(4 / 3 * decode_s[0] / 2), "cut"
+    assert run_s(found[PLAIN], machine(), prompt, 99) == fast, "a text that ends before"
 
 
-@pytest.mark.parametrize(
-    ("left_s", "available", "expected"),
-    [
-        (300, 12, (10, 12)),
-        (75, 12, (7, 9)),
-        (60, 12, (6, 9)),
-        (30, 12, (4, 6)),
-        (20, 12, (4, 4)),
-        (1, 12, (4, 1)),
-        (-5, 12, (4, 1)),
-        (45, 3, (10, 3)),
-    ],
-)
-def test_rather_fewer_schedules_than_fewer_than_nine_prompts(left_s, available, expected):
+@pytest.mark.parametrize(("left_s", "expected"), [(300, 10), (50, 10), (49, 9), (41, 8), (25, 5), (20, 4), (-5, 4)])
+def test_rather_fewer_schedules_than_fewer_than_four_prompts(left_s, expected):
     """Ten schedules of a second a prompt, and a second each to warm up."""
-    assert what_fits([1.0] * 10, left_s, available) == expected
-    assert what_fits([1.0, 1.0], 3, 12) == (2, 1), "where there are only two"
+    assert what_fits([1.0] * 10, left_s, 4) == expected
+    assert what_fits([1.0, 1.0], 3, 4) == 2, "where there are only two"

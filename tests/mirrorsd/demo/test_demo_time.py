@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from calibrate.profiling.anchors import Anchors
-from calibrate.prompts import EncodedPrompt, Prompt
+from calibrate.prompts import EncodedPrompt, Prompt, draw_prompts
 from decoding.schedule import load_schedule
 from hwprofiles.other_use import Use
 from mirrorsd.demo import demo as module
@@ -33,6 +33,7 @@ PAIR = SimpleNamespace(
     heads=(),
     head_methods={},
 )
+PROMPTS = tuple(Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS))
 SPACE = SearchSpace(methods=("autoregressive", "speculative", "mirror"), windows=(2, 4), uneven_roots=())
 
 
@@ -56,12 +57,15 @@ class World:
         self.now_s += task.time_s * self.calibration_over
         return SimpleNamespace(save=lambda _path: PROFILE)
 
-    def record(self, _pair, prompts, _path, *, progress, device, **_):
-        self.device = device
-        for place in range(len(prompts)):
+    def record(self, _pair, prompts, _path, *, reach, progress, device, **_):
+        self.device, next_s, recorded = device, 3.0 * self.record_over, []
+        for place, prompt in enumerate(prompts):
+            if place and reach.enough(next_s):
+                break
             progress("a prompt", place / len(prompts))
-            self.now_s += 3.0 * self.record_over
-        return replace(RECORD, prompts=RECORD.prompts[: len(prompts)])
+            self.now_s += next_s
+            recorded.append(RECORD.prompts[int(prompt.prompt_id)])
+        return replace(RECORD, prompts=tuple(recorded))
 
     def generate(self, schedule, ids, *, max_new_tokens, listener=NOBODY):
         one = replace(RECORD, prompts=(RECORD.prompts[ids[0]],))
@@ -104,13 +108,10 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr("calibrate.profiling.calibration.calibrate", world.calibrate)
         clocked = partial(Anchors, clock=world.clock)
         monkeypatch.setattr("mirrorsd.compare.run_in_turn.Anchors", clocked)
-        prompts = tuple(
-            Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS)
-        )
         (tmp_path / "config.json").write_text("{}")
         pair = SimpleNamespace(**vars(PAIR) | {"target_folder": tmp_path})
         settings = DemoSettings(
-            pair=pair, prompts=prompts, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
+            pair=pair, prompts=PROMPTS, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
         )
         return Demo(settings, world.reports.append, clock=world.clock).run()
 
@@ -133,11 +134,13 @@ def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo
     outcome = demo_in(world, 6.5, run_options=("--target", "t"), device=device)
     assert world.device == device
     assert world.asked_s == pytest.approx(175.5)
-    assert load_schedule(tmp_path / "best.yaml") == outcome.judged.verdict.schedule
+    assert load_schedule(tmp_path / "best.yaml") == outcome.plan.search.winner.schedule
     assert outcome.facts["winner"] == outcome.judged.verdict.recommended
     command = run_command(tmp_path / "best.yaml", outcome.run_options)
     assert command.endswith("best.yaml --target t --prompt 'Why is the sky blue?'")
-    assert outcome.sample == ("question 0", RECORD.prompts[0].text.tolist())
+    first = draw_prompts(PROMPTS, 1, seed=0)[0]
+    assert outcome.sample == (first.text, RECORD.prompts[int(first.prompt_id)].text.tolist())
+    assert len(outcome.plan.record.prompts) == NUM_PROMPTS
     assert outcome.judged.measured.num_prompts >= 6
     assert len(outcome.judged.results) >= 8
     assert world.now_s <= 1.2 * 390
