@@ -87,3 +87,22 @@ def test_three_lines_then_warnings_then_what_stands_behind_them():
 def test_it_says_what_would_tell(found, said):
     assert re.fullmatch(said, would_tell(found))
     assert times(ratio(2.0, inf, num_pairs=1)) == "2×", "one prompt has no interval"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "turns_at", "why"),
+    [
+        ({}, None, None),
+        ({64: 1.2}, None, None),
+        ({32: 1.1, 64: 1.2}, None, r"1\.10× for answers of 32 tokens\."),
+        ({32: 0.9, 64: 1.1, 128: 1.2}, 64, "0.90× for answers of 32 tokens; speculation is ahead from about 64 tokens"),
+        ({32: 1.2, 64: 1.1, 128: 0.9}, 128, "speculation is behind from about 128 tokens on"),
+    ],
+)
+def test_it_says_for_which_length_of_answers_it_holds_and_where_it_turns(ratios, turns_at, why):
+    lengths = {length: ratio(value) for length, value in ratios.items()}
+    told = verdict(lengths[max(lengths)] if lengths else ratio(1.2), by_length=lengths)
+    assert told.turns_at == turns_at
+    assert (f"for answers of up to {max(lengths)} tokens." if lengths else "measured.") in told.headline
+    assert bool(re.search(why or "answers of 32", told.lines[1] if len(told.lines) > 1 else "")) == (why is not None)
+    assert ("By length of answers: " in told.text) == bool(lengths)

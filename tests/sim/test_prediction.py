@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 
 import pytest
@@ -95,3 +96,11 @@ def test_a_lower_bound_is_never_below_zero() -> None:
 
 def test_a_prediction_names_its_sources() -> None:
     assert predict(AUTOREGRESSIVE, machine(), TEXTS).source == "replay of 1 recorded prompts; by hand"
+
+
+@pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative(3), mirror("exit")])
+def test_a_record_whose_texts_are_cut_is_predicted_as_one_that_is_cut_when_it_is_played(schedule: Schedule) -> None:
+    cut = replace(TEXTS, prompts=tuple(prompt.cut(4) for prompt in TEXTS.prompts))
+    ours, theirs = predict(schedule, machine(), cut), predict(schedule, machine(), TEXTS, max_new_tokens=4)
+    assert ours.prompt_decode_s == theirs.prompt_decode_s
+    assert [len(prompt.cut(99).text) for prompt in TEXTS.prompts] == [len(prompt.text) for prompt in TEXTS.prompts]

@@ -1,6 +1,8 @@
-"""What two lanes cost each other is a state of the machine: where it has changed since calibration, that is said."""
+"""What scripts are told of runs: the answer in both scopes, and what has changed on the machine since calibration."""
 
 from dataclasses import replace
+from math import exp
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,8 +10,9 @@ from calibrate.profiling.run_anchors import RunAnchors
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.outcome import changed_slowdowns
+from mirrorsd.compare.outcome import changed_slowdowns, outcome_facts, schedule_entries, speedup_entry
 from mirrorsd.compare.runs import Measured
+from planner.paired_ratio import Ratio
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
@@ -18,6 +21,7 @@ from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
 SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="target")
+PAIR = SimpleNamespace(target="t", drafter=None, exits=None, dtype="float32")
 
 
 def sentences(then, *now):
@@ -48,3 +52,39 @@ def test_nothing_is_said_of_what_stayed_nearly_as_it_was_or_of_what_nobody_looke
 
 def test_nothing_is_said_where_calibration_did_not_look():
     assert sentences(None, (1.6, 1.6)) == []
+
+
+def test_the_ratio_is_told_of_these_prompts_and_of_those_like_them():
+    ratio = Ratio(value=1.2, num_pairs=40, prompts_error=0.1, machine_error=0.02)
+    entry = speedup_entry(ratio)
+    assert entry == {
+        "value": 1.2,
+        "low": ratio.low,
+        "high": ratio.high,
+        "scope": {
+            "these_prompts": {"value": 1.2, "low": ratio.on_these.low, "high": ratio.on_these.high},
+            "like_these": {"value": 1.2, "low": ratio.low, "high": ratio.high},
+        },
+    }
+    assert entry["low"] < entry["scope"]["these_prompts"]["low"] == pytest.approx(1.2 / exp(0.02))
+    assert speedup_entry(None) is None
+
+
+def test_a_schedule_is_set_beside_plain_decoding_of_the_texts_that_it_ran_itself():
+    record = acceptance_record(num_prompts=4, num_tokens=20)
+    plan = make_plan(SPACE, machine(), record)
+    candidates = rank([PLAIN, DRAFT_MIRROR], machine(), record).candidates
+    rows = made_up_runs([one.schedule for one in candidates], machine(), record, paces=[1.0, 1.0, 2.0, 2.0]).runs
+    drafts = [one.schedule.draft_lane is not None for one in candidates]
+    runs = tuple(row[:2] if is_drafting else row for row, is_drafting in zip(rows, drafts, strict=True))
+    judged = judge_runs(candidates, Measured(runs=runs), plan)
+    entries = schedule_entries(judged)
+    assert [entry["num_prompts"] for entry in entries] == [2 if is_drafting else 4 for is_drafting in drafts]
+    for entry in entries:
+        assert entry["speedup_measured"]["value"] == pytest.approx(entry["plain_tpot_s"] / entry["measured"]["tpot_s"])
+    drafting, plain = entries[drafts.index(True)], entries[drafts.index(False)]
+    assert plain["plain_tpot_s"] == plain["measured"]["tpot_s"]
+    assert drafting["plain_tpot_s"] < plain["plain_tpot_s"], "it ran the prompts of the fast half alone"
+    facts = outcome_facts(judged, plan, PAIR, used=None)
+    assert (facts["num_prompts"], facts["num_recorded_prompts"]) == (4, 4)
+    assert facts["coverage"] == sum(one.is_held for one in judged.results) / 2
