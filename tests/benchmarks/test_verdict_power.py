@@ -1,0 +1,37 @@
+"""Made-up demos find the leads that are there as often as their intervals promise."""
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.scripts import load_script
+
+SCRIPT = load_script("verdict_power")
+Design, Population, figures, summary = SCRIPT.Design, SCRIPT.Population, SCRIPT.figures, SCRIPT.summary
+RANDOM = np.random.default_rng(5)
+PROMPTS = np.exp(RANDOM.normal(0, 0.3, (3, 200)))
+POPULATION = Population(plain=np.ones((1, 200)), drafting=0.8 * PROMPTS, noise=0.02)
+
+
+@pytest.mark.parametrize("lead", [1.0, 1.3])
+def test_nine_of_ten_intervals_hold_the_picked_schedules_own_lead(lead):
+    found = figures(POPULATION, Design(40, 6), lead, 400)
+    assert 0.82 <= found["coverage"] <= 0.97
+    assert found["denied"] < 0.12
+
+
+def test_known_rounds_and_larger_leads_are_found_more_often():
+    powers = [
+        figures(POPULATION, design, lead, 300)["power"]
+        for design, lead in ((Design(12, 12, by_rounds=False), 1.1), (Design(40, 6), 1.1), (Design(40, 6), 1.5))
+    ]
+    assert powers == sorted(powers)
+    assert powers[0] + 0.1 < powers[1]
+    assert powers[2] > 0.95
+
+
+def test_the_table_has_a_row_for_every_design():
+    found = {"power": 0.5, "coverage": 0.9}
+    leads = ("1.0", "1.05", "1.1", "1.15", "1.26")
+    rows = list(summary({"designs": {"a": dict.fromkeys(leads, found)}}))
+    assert rows[0].startswith("| prompts | lead 1.05 |")
+    assert rows[2:] == ["| a | 50% | 50% | 50% | 50% | 90% to 90% |"]
