@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.lane_profile import PARTS
 from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
@@ -142,7 +143,7 @@ class ConstantCost:
 
 def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:
     """Yield every table of a lane with its part."""
-    for kind in get_args(LanePart):
+    for kind in PARTS:
         found = getattr(lane, kind)
         if isinstance(found, LatencyTable):
             yield Part(kind), found
