@@ -41,11 +41,6 @@ class MedusaFolderConfig(TreeFolderConfig):
     num_heads: Count
     num_blocks: Count
 
-    @property
-    def depth(self) -> int:
-        """Levels that the heads can draft."""
-        return self.num_heads
-
 
 save_medusa = partial(save_tree_heads, MedusaFolderConfig)
 """Write trained heads (`save_tree_heads`)."""
