@@ -22,7 +22,7 @@ from sim.acceptance.replay import Replay
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all, save_draft_of
 from tests.tiny_models import tiny_target
 
 MAX_NEW_TOKENS = 24
@@ -62,14 +62,7 @@ def save_streaming_draft_of(target, folder, **options):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_streaming_draft_of(target, root / "drafter"),
-        feature_drafter=save_streaming_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_streaming_draft_of)
 
 
 @pytest.fixture(scope="module", autouse=True)

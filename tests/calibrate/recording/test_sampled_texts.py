@@ -32,7 +32,7 @@ from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import TinyFolders, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all
 from tests.tiny_models import tiny_draft, tiny_target
 
 COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
@@ -54,14 +54,7 @@ NUM_RUNS = 250
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_poor_draft_of(target, root / "drafter"),
-        feature_drafter=save_poor_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_poor_draft_of)
 
 
 def save_poor_draft_of(target, folder, *, exit_features=(), noise=0.12):
