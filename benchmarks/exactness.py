@@ -29,18 +29,18 @@ from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, wr
 from _killed_drafts import can_lose_its_draft, with_kills
 
 from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, load_prompts
-from costs.cost_model import ConstantCost
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
-from hwprofiles.profile import LanePart, load_profile
+from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from runtime.engine import Engine
 from sim.world import simulate
+from tests.costs.constant_cost import MILLISECONDS
 
 RESULT = RESULTS / "exactness.json"
 LONG = 256
@@ -185,8 +185,7 @@ class _Run:
         self.texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
         # rounds do not depend on times, so the profile may be of another machine
         self._profile = load_profile(lanes.profile)
-        cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
-        self._costs = {lane.name: cost for lane in self._profile.lanes}
+        self._costs = dict.fromkeys((lane.name for lane in self._profile.lanes), MILLISECONDS)
 
     def results(self, *, done: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """What came of every schedule that is not done yet, one after the other."""

@@ -1,4 +1,4 @@
-"""What one call of a model part costs on one lane: measured, or constant for tests.
+"""What one call of a model part costs on one lane.
 
 A cost model answers for whole ranges of contexts at once, and reports how sure it is and where it knows that from.
 What an operation is made of lives in `costs.durations`.
@@ -6,14 +6,14 @@ What an operation is made of lives in `costs.durations`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, get_args
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.lane_profile import PARTS
 from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
@@ -107,42 +107,9 @@ class MeasuredCost:
         return self._tables[part]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConstantCost:
-    """The same seconds for a kind of part whatever its rows and context: for tests and back-of-envelope plans.
-
-    Attributes:
-        seconds_by_kind: seconds of one call.
-        bytes_by_kind: memory traffic of one call, for contention; nothing where it is not given.
-        relative_error: to claim.
-    """
-
-    seconds_by_kind: Mapping[LanePart, float]
-    bytes_by_kind: Mapping[LanePart, float] = field(default_factory=dict)
-    relative_error: float = 0.0
-
-    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        """See `LaneCost`."""
-        if reason := self.missing(part, rows, contexts):
-            raise ProfileError(reason)
-        return np.full(contexts.shape, self.seconds_by_kind[part.kind])
-
-    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:  # noqa: ARG002
-        """See `LaneCost`."""
-        if part.kind in self.seconds_by_kind:
-            return None
-        return f"no constant cost is given for {part}; given are: {', '.join(self.seconds_by_kind)}"
-
-    def facts(self, part: Part) -> PartFacts:
-        """See `LaneCost`."""
-        if reason := self.missing(part, 1, np.zeros(1)):
-            raise ProfileError(reason)
-        return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
-
-
 def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:
     """Yield every table of a lane with its part."""
-    for kind in get_args(LanePart):
+    for kind in PARTS:
         found = getattr(lane, kind)
         if isinstance(found, LatencyTable):
             yield Part(kind), found

@@ -44,6 +44,12 @@ LanePart = Literal[
 ]
 """The fields of a `LaneProfile` that hold tables."""
 
+PARTS: Final[tuple[LanePart, ...]] = get_args(LanePart)
+TARGET_PARTS: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefill")
+"""What the target costs; all other parts are the cost of drafting."""
+DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefill"))
+"""All but the reading of prompts."""
+
 
 Event = Literal["pass_after_wait", "rollout_start", "branch_step", "features", "draft_round"]
 """What happens in a run and in no loop that times a part."""

@@ -26,7 +26,7 @@ from sim.evaluator import predict
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import TinyFolders, save_all
 from tests.tiny_models import tiny_target
 
 
@@ -54,14 +54,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> TinyFolders:
-    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=root,
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from calibrate.fitting.levels import Level
+from hwprofiles.lane_profile import DECODING_PARTS
 from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
-
-_OF_DECODING: Final[tuple[LanePart, ...]] = (
-    "layer",
-    "lm_head",
-    "exit",
-    "draft_step",
-    "draft_step_features",
-    "draft_start",
-    "draft_streams",
-    "heads",
-    "streams",
-)
 
 
 def at_level(lane: LaneProfile, parts: Sequence[LanePart], level: Level) -> LaneProfile:
@@ -44,4 +32,4 @@ def with_head_level(lane: LaneProfile, drafter: str, level: Level) -> LaneProfil
 
 def with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:
     """The lane with its own error, and all tables that decoding uses less certain by that of single schedules."""
-    return less_certain(lane, _OF_DECODING, of_schedules).model_copy(update={"relative_error": own})
+    return less_certain(lane, DECODING_PARTS, of_schedules).model_copy(update={"relative_error": own})

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from hwprofiles.lane_profile import Event
-from hwprofiles.profile import LanePart, Profile
+from hwprofiles.lane_profile import PARTS, TARGET_PARTS, Event
+from hwprofiles.profile import Profile
 
 Part = Literal["target", "draft", "link"]
 
-_TARGET: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefill")
-_DRAFT: Final[tuple[LanePart, ...]] = (
-    "draft_step",
-    "draft_step_features",
-    "draft_start",
-    "draft_streams",
-    "heads",
-    "streams",
-    "draft_prefill",
-    "head_prefill",
-)
+_DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
 _TARGET_EVENTS: Final[tuple[Event, ...]] = ("pass_after_wait", "features")
 _DRAFT_EVENTS: Final[tuple[Event, ...]] = ("rollout_start", "branch_step")
 
@@ -37,7 +27,7 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
             for link in profile.links
         )
         return profile.model_copy(update={"links": links})
-    factors = dict.fromkeys(_TARGET if part == "target" else _DRAFT, 1 / factor)
+    factors = dict.fromkeys(TARGET_PARTS if part == "target" else _DRAFT_PARTS, 1 / factor)
     events = dict.fromkeys(_TARGET_EVENTS if part == "target" else _DRAFT_EVENTS, 1 / factor)
     lanes = tuple(lane.scaled(factors).with_overheads_scaled(events) for lane in profile.lanes)
     return profile.model_copy(update={"lanes": lanes})

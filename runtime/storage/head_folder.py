@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
@@ -29,16 +29,14 @@ ROWS_OF_TARGET = ("embedding.weight", "lm_head.weight")
 class TreeFolderConfig(FolderConfig):
     """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
 
-    paths: Annotated[tuple[TreePath, ...], Field(max_length=4096)]
+    depth_field: ClassVar[str] = "num_heads"
+    """The field that holds the levels that the weights can draft."""
 
-    @property
-    def depth(self) -> int:
-        """Levels that the weights can draft."""
-        raise NotImplementedError
+    paths: Annotated[tuple[TreePath, ...], Field(max_length=4096)]
 
     @model_validator(mode="after")
     def _is_tree(self) -> Self:
-        require_tree(self.paths, self.depth)
+        require_tree(self.paths, getattr(self, self.depth_field))
         return self
 
 

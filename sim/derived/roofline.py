@@ -19,7 +19,7 @@ import numpy as np
 from costs.cost_model import Floats, Part, PartFacts
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
-from hwprofiles.lane_profile import LanePart
+from hwprofiles.lane_profile import TARGET_PARTS, LanePart
 from hwprofiles.model_shape import ModelShape, Number, WeightFormat
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
@@ -36,7 +36,6 @@ GROWTH_PER_ROW: Final = Assumption.of(
     span=(0.01, 0.09),
 )
 _GROWING_ROWS: Final = 8
-TARGET_PARTS: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefill")
 DRAFT_PARTS: Final[tuple[LanePart, ...]] = ("draft_step", "draft_streams", "draft_prefill")
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.cost_model import ConstantCost, MeasuredCost, Part
+from costs.cost_model import MeasuredCost, Part
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 
@@ -61,13 +61,3 @@ def test_what_was_not_measured_is_named_with_what_was() -> None:
 
 def test_facts_come_with_the_numbers() -> None:
     assert MeasuredCost(LANE).facts(LAYER) == (0.1, 7, "test")
-
-
-def test_constant_costs_ignore_rows_and_context() -> None:
-    cost = ConstantCost(seconds_by_kind={"layer": 2.0, "exit": 3.0}, bytes_by_kind={"layer": 5.0}, relative_error=0.2)
-    assert cost.seconds(LAYER, 77, np.array([0.0, 1e9])).tolist() == [2, 2]
-    assert cost.seconds(Part("exit", 12), 1, np.array([0.0])).tolist() == [3]
-    assert cost.facts(LAYER) == (0.2, 5, "constant")
-    assert cost.facts(Part("exit", 1)).bytes_per_call == 0
-    with pytest.raises(ProfileError, match="no constant cost is given for lm_head; given are: layer, exit"):
-        cost.seconds(Part("lm_head"), 1, np.array([0.0]))

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costs.cost_model import ConstantCost
 from costs.duration_tables import DurationTables
 from costs.durations import Durations
 from costs.round_plan import RoundShape, step_rows
@@ -15,6 +14,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.evaluator import predict
 from sim.world import simulate
+from tests.costs.constant_cost import ConstantCost
 from tests.sim.playing import by_rows
 from tests.sim.worlds.machines import constant, lane, machine, with_overheads
 from tests.sim.worlds.records import TREES, prompt, record
@@ -285,14 +285,14 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> 
 
 
 def test_other_cost_models_replace_a_lane() -> None:
-    cost = ConstantCost(seconds_by_kind={"layer": 0.5, "lm_head": 2.0})
+    cost = ConstantCost({"layer": 0.5, "lm_head": 2.0})
     [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0")), costs={"target": cost})
     assert trace.decode_s == 7
 
 
 @pytest.mark.parametrize("seconds", [1e308, 3601.0, float("nan"), float("inf"), -1.0])
 def test_a_part_that_takes_no_plausible_time_is_refused_in_both_worlds(seconds: float) -> None:
-    costs = {"target": ConstantCost(seconds_by_kind={"layer": seconds, "lm_head": 2.0})}
+    costs = {"target": ConstantCost({"layer": seconds, "lm_head": 2.0})}
     for ask in (simulate, predict):
         with pytest.raises(
             ProfileError, match=r"seconds of layer with 1 rows on lane 'target': at most 3600 are plausible"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from costs.cost_model import ConstantCost
 from costs.prefill import PrefillTimes
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
+from tests.costs.constant_cost import ConstantCost
 from tests.sim.worlds.machines import lane, machine, reading
 from tests.sim.worlds.records import TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
@@ -121,6 +121,6 @@ def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is() -> None:
 
 
 def test_other_cost_models_replace_a_lane_here_too() -> None:
-    cost = ConstantCost(seconds_by_kind={"layer": 0.5, "lm_head": 2.0, "prefill": 3.0})
+    cost = ConstantCost({"layer": 0.5, "lm_head": 2.0, "prefill": 3.0})
     [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0", prompt_length=4)), costs={"target": cost})
     assert (trace.prefill_s, trace.decode_s) == (3, 7)

@@ -336,3 +336,10 @@ def test_drafts_of_another_length_than_all_others_are_refused(tmp_path: Path) ->
     wide = np.pad(record(prompt()).prompts[0].rollouts, ((0, 0), (0, 1)))
     with pytest.raises(RecordError, match="rollouts has 3 drafted tokens for max_window 2"):
         AcceptanceRecord.load(rewritten(tmp_path / "record.npz", **{"0.rollouts": wide}))
+
+
+def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wide_as_its_narrowest_prompt() -> None:
+    narrow = prompt(prompt_length=9, exits={4: ids([1, 2], [1, 2], [12, 2])}, alternatives=ids([10], [11], [0]))
+    known = record(prompt(), narrow)
+    assert known.contexts == range(5 - 1, 9 + 3 - 1)
+    assert [known.num_candidates(layer) for layer in (4, None)] == [2, 1]

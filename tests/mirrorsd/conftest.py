@@ -9,7 +9,7 @@ from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.medusa.folder import save_medusa
 from runtime.drafters.streams.drafter import save_streams
-from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all
 from tests.tiny_eagle import KEPT, tiny_eagle1
 from tests.tiny_heads import tiny_medusa
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams, tiny_target
@@ -17,15 +17,7 @@ from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams, tiny_target
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tiny")
-    target = tiny_target(max_position=512)
-    folders = TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    folders = save_all(tiny_target(max_position=512), tmp_path_factory.mktemp("tiny"))
     words = {f"w{index}": index for index in range(VOCAB_SIZE)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w1"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

@@ -1,17 +1,14 @@
 """Models with random weights go through the very rounds that a record of another pair, or rates, have in simulation."""
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costs.cost_model import ConstantCost
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
-from hwprofiles.lane_profile import LanePart
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
 from runtime.lanes import lane_set
@@ -21,6 +18,7 @@ from runtime.storage.shape_folder import save_shape
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.world import simulate
 from tests.benchmarks.scripts import load_script
+from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
 
@@ -52,7 +50,7 @@ def small_record():
 
 
 RECORD = small_record()
-COSTS = dict.fromkeys(("target", "draft"), ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3)))
+COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
 """Rounds do not depend on times."""
 
 

@@ -98,6 +98,8 @@ def test_rows_are_not_written_where_they_cannot_be_read(tmp_path):
     ("changes", "complaint"),
     [
         ({"token_ids": None}, "token_ids: "),
+        ({"num_rounds": 0}, "num_rounds: "),
+        ({"decode_s": -1}, "decode_s: "),
         ({"num_rounds": 3}, "num_rounds is 3, more than its 2 tokens"),
         ({"decode_s": 1e9}, "decode_s: "),
         ({"token_ids": []}, "token_ids: "),

@@ -65,7 +65,9 @@ def test_acceptance_that_is_no_record_fits_any_models():
     assert len(mirrorsd.simulate(SCHEDULE, MACHINE, drawn)) == 1
 
 
-@pytest.mark.parametrize(("name", "other"), [("target", "bigger"), ("drafter", "better"), ("dtype", "float32")])
+@pytest.mark.parametrize(
+    ("name", "other"), [("target", "bigger"), ("drafter", "better"), ("drafter", None), ("dtype", "float32")]
+)
 def test_each_difference_is_refused_with_both_sides_and_what_to_do(name, other):
     ours = getattr(machine(), name)
     message = (

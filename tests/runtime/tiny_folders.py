@@ -25,17 +25,6 @@ class TinyFolders:
     exits: Path
 
 
-def save_all(target, root):
-    """Write a decoder, its drafts without and with features, and its exits."""
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
-
-
 def save_target(decoder, folder, dtype=torch.float32):
     """Write a decoder as a Hugging Face folder, fused matrices taken apart."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,3 +85,14 @@ def save_exits_of(target, folder, layers=(2, 3)):
     heads = ExitHeads(adapters=tiny_adapters(target, layers), kept_ids=torch.arange(0, target.config.vocab_size, 2))
     save_exits(heads, folder, target=target, target_name="tiny", metadata={})
     return folder
+
+
+def save_all(target, root, *, save_draft=save_draft_of):
+    """Write a decoder, its drafts without and with features, and its exits."""
+    return TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_draft(target, root / "drafter"),
+        feature_drafter=save_draft(target, root / "feature_drafter", exit_features=(1, 2)),
+        exits=save_exits_of(target, root / "exits"),
+    )

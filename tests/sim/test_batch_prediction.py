@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.lane_profile import DECODING_PARTS
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
@@ -31,15 +32,11 @@ from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8
-TARGET_PARTS = ("layer", "lm_head", "exit", "streams")
-DRAFT_PARTS = ("draft_step", "draft_step_features", "draft_start", "draft_streams", "heads")
 
 
 def with_tables(profile: Profile, change: Callable[[LatencyTable], LatencyTable]) -> tuple[LaneProfile, ...]:
     """The lanes of a profile, with other tables."""
-    return tuple(
-        one.changed(dict.fromkeys(TARGET_PARTS + DRAFT_PARTS), lambda table, _: change(table)) for one in profile.lanes
-    )
+    return tuple(one.changed(dict.fromkeys(DECODING_PARTS), lambda table, _: change(table)) for one in profile.lanes)
 
 
 def tall(profile: Profile) -> Profile:

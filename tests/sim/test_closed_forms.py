@@ -29,6 +29,12 @@ def test_mean_acceptance_length_of_independent_draws(rate: float, num_tokens: in
     assert found.mean_acceptance_length == pytest.approx(expected, rel=0.02)
 
 
+def test_acceptance_by_position() -> None:
+    acceptance = DrawnAcceptance((0.8, 0.5, 0.0), hit_rate=0, num_tokens=2000, num_prompts=20)
+    found = predict(speculative(3), machine(), acceptance)
+    assert found.mean_acceptance_length == pytest.approx(1 + 0.8 + 0.8 * 0.5, rel=0.02)
+
+
 def test_plain_decoding_takes_a_verification_and_its_overheads_per_token() -> None:
     profile = machine(lane("target", dispatch_s=2), round_overhead_s=3)
     assert predict(AUTOREGRESSIVE, profile, DrawnAcceptance(0, hit_rate=0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3

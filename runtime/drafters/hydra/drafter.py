@@ -153,11 +153,6 @@ class HydraFolderConfig(TreeFolderConfig):
     head_width: Width
     shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
-    @property
-    def depth(self) -> int:
-        """Levels that the heads can draft."""
-        return self.num_heads
-
 
 save_hydra = partial(save_tree_heads, HydraFolderConfig)
 """Write trained heads (`save_tree_heads`)."""

@@ -6,7 +6,6 @@ Shapes: legend of `runtime.drafters.trees`, plus V kept ids, D hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,37 +14,11 @@ from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path, cut
 from runtime.drafters.head_drafter import HeadDrafter
+from runtime.drafters.medusa.model import MedusaModel, PublishedMedusa
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
 from runtime.wire.measurement import Measurement
-
-
-class MedusaHeads(Protocol):
-    """Heads on the target's normalised last hidden state."""
-
-    @property
-    def ids(self) -> Tensor:
-        """Target ids of the logits, [V]."""
-        ...
-
-    def add_prompt_tokens(self, prompt: Sequence[int], /) -> None:
-        """Propose the tokens of this prompt too, if the vocabulary is a reduced one."""
-        ...
-
-    @property
-    def target_norm(self) -> Tensor:
-        """Weight of the target's final norm, [D]."""
-        ...
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads: the depth of the deepest tree."""
-        ...
-
-    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Return the logits of the first heads, [M, V] each."""
-        ...
 
 
 class MedusaDrafter(HeadDrafter):
@@ -53,7 +26,7 @@ class MedusaDrafter(HeadDrafter):
 
     methods = ("medusa",)
 
-    def __init__(self, heads: MedusaHeads, paths: Sequence[Path], *, num_layers: int) -> None:
+    def __init__(self, heads: MedusaModel | PublishedMedusa, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(paths, num_layers=num_layers)
         self.heads = heads

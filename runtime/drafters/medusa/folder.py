@@ -9,8 +9,6 @@ Shapes: legend of `runtime.drafters.medusa.model`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -20,13 +18,12 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
-from torch.nn import functional as F
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
 from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.medusa.model import MedusaConfig, MedusaModel, PublishedHead, PublishedMedusa
 from runtime.drafters.trees import grow
 from runtime.models.decoder import Decoder
 from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
@@ -40,11 +37,6 @@ class MedusaFolderConfig(TreeFolderConfig):
     speculators_model_type: Literal["mirrorsd_medusa"] = "mirrorsd_medusa"
     num_heads: Count
     num_blocks: Count
-
-    @property
-    def depth(self) -> int:
-        """Levels that the heads can draft."""
-        return self.num_heads
 
 
 save_medusa = partial(save_tree_heads, MedusaFolderConfig)
@@ -78,41 +70,6 @@ class PublishedConfig(BaseModel):
 
     medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
     medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedHead:
-    """One head: weight [D, D] and bias [D] of every block, and the output matrix [V, D]."""
-
-    blocks: tuple[tuple[Tensor, Tensor], ...]
-    output_VD: Tensor
-
-    def __call__(self, x_MD: Tensor) -> Tensor:
-        """Normalised last hidden states -> logits, [M, V]."""
-        for weight, bias in self.blocks:
-            x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
-        return x_MD @ self.output_VD.T
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedMedusa:
-    """All heads of a checkpoint (`runtime.drafters.medusa.drafter.MedusaHeads`)."""
-
-    heads: tuple[PublishedHead, ...]
-    ids: Tensor
-    target_norm: Tensor
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads."""
-        return len(self.heads)
-
-    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Return logits of the first heads over the whole vocabulary, [M, V] each."""
-        return [head(x_MD) for head in self.heads[:num_heads]]
-
-    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Do nothing: the heads propose the whole vocabulary."""
 
 
 def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:

@@ -93,3 +93,38 @@ class MedusaModel(nn.Module):
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too."""
         self.output.add_prompt_tokens(prompt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedHead:
+    """One head as published: weight [D, D] and bias [D] of every block, and the output matrix [V, D]."""
+
+    blocks: tuple[tuple[Tensor, Tensor], ...]
+    output_VD: Tensor
+
+    def __call__(self, x_MD: Tensor) -> Tensor:
+        """Normalised last hidden states -> logits, [M, V]."""
+        for weight, bias in self.blocks:
+            x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
+        return x_MD @ self.output_VD.T
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMedusa:
+    """All heads of a published checkpoint, to be called like a `MedusaModel`."""
+
+    heads: tuple[PublishedHead, ...]
+    ids: Tensor
+    target_norm: Tensor
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return len(self.heads)
+
+    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
+        """Return logits of the first heads over the whole vocabulary, [M, V] each."""
+        return [head(x_MD) for head in self.heads[:num_heads]]
+
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
+        """Do nothing: the heads propose the whole vocabulary."""

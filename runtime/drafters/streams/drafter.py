@@ -92,15 +92,12 @@ class StreamTree:
 class StreamFolderConfig(TreeFolderConfig):
     """`config.json` of streams."""
 
+    depth_field = "num_streams"
+
     speculators_model_type: Literal["mirrorsd_streams"] = "mirrorsd_streams"
     num_streams: Count
     start_layer: int
     rank: Width
-
-    @property
-    def depth(self) -> int:
-        """Levels that the streams can draft."""
-        return self.num_streams
 
 
 def save_streams(

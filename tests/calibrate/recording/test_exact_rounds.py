@@ -1,7 +1,6 @@
 """In any numeric form: chains write the texts of plain decoding, and the rounds of a replay are the real ones."""
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 import torch
@@ -10,19 +9,18 @@ from numpy.random import default_rng
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
-from costs.cost_model import ConstantCost
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from hwprofiles.lane_profile import LanePart
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
 from sim.world import simulate
+from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all, save_draft_of
 from tests.tiny_models import tiny_target
 
 MAX_NEW_TOKENS = 24
@@ -44,7 +42,6 @@ COMPILED = [("openvino:CPU", "bfloat16")]
 FORMS = [("cpu", "bfloat16"), ("cpu", "float32"), *COMPILED]
 STREAMING = {f"{name}, streams": fields | {"draft_streams": 2} for name, fields in CHAINS.items()}
 NO_STREAMS = "streams look at keys, which compiled lanes do not show"
-COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
 
 
 def save_streaming_draft_of(target, folder, **options):
@@ -62,14 +59,7 @@ def save_streaming_draft_of(target, folder, **options):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_streaming_draft_of(target, root / "drafter"),
-        feature_drafter=save_streaming_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_streaming_draft_of)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,7 +105,7 @@ def record(folders, form, drafter, **settings):
 def assert_same_rounds(engine, lanes, recorded, drafter, **fields) -> None:
     real = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
-    costs = dict.fromkeys(("target", "draft"), COST)  # rounds do not depend on times
+    costs = dict.fromkeys(("target", "draft"), MILLISECONDS)  # rounds do not depend on times
     simulated = simulate(asked, machine(), recorded, costs=costs)
     for prompt, of_prompt, trace in zip(PROMPTS, recorded.prompts, simulated, strict=True):
         found = engine.generate(real, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)

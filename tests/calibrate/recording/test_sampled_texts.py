@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,11 +13,9 @@ from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder, RecordSettings
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
-from costs.cost_model import ConstantCost
 from decoding.errors import MirrorsdError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.lane_profile import LanePart
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
@@ -29,14 +26,14 @@ from runtime.verification.distributions import probabilities, truncated
 from runtime.verification.rules import Sampling
 from sim.acceptance.replay import Replay
 from sim.world import simulate
+from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import machine
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import TinyFolders, save_exits_of, save_target
+from tests.runtime.tiny_folders import save_all
 from tests.tiny_models import tiny_draft, tiny_target
 
-COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(LanePart), 1e-3))
-COSTS = dict.fromkeys(("target", "draft"), COST)
+COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
 PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(range(7, 40))))
 EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
 CHAINS = {
@@ -54,14 +51,7 @@ NUM_RUNS = 250
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
-    return TinyFolders(
-        decoder=target,
-        target=save_target(target, root / "target"),
-        drafter=save_poor_draft_of(target, root / "drafter"),
-        feature_drafter=save_poor_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
-    )
+    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_poor_draft_of)
 
 
 def save_poor_draft_of(target, folder, *, exit_features=(), noise=0.12):

@@ -154,6 +154,14 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
         assert entry["speedup_measured"]["value"] == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_something_else_than_a_result_is_refused(content, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=rf"^{path}: not a result that "):
+        read_report_data(path)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [

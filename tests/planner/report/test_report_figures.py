@@ -121,6 +121,13 @@ def test_levels_of_a_tree_are_its_positions(tree_data):
     assert line["y"][-1] > 0
 
 
+def test_streams_have_a_colour_of_their_own_in_the_timeline(tree_data):
+    streaming = next(one for one in tree_data.results if one.candidate.schedule.method == "speculative_streaming")
+    figure = timeline(streaming, "t", common_end_s([streaming]))
+    assert {bar["marker"]["color"] for bar in figure.data if bar["type"] == "bar"} == {"var(--stream)"}
+    assert figure.layout["yaxis"]["ticktext"] == [f"target<br>on {streaming.candidate.schedule.target_lane}"] * 2
+
+
 def test_exit_layers_need_two_exits(data):
     figure = exit_layers(data.plan.search)
     assert figure.data[0]["y"] == ["layer 15", "layer 20"]
@@ -176,6 +183,10 @@ def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, r
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
     for sweep in data.plan.sensitivity.sweeps:
+        axis = break_even_figure(sweep).layout["xaxis"]
+        assert (
+            (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) == (sweep.quantity != "acceptance")
+        )
         ties = [kind for kind, at in sweep.ties.items() if at is not None]
         if ties:
             (rings,) = (trace for trace in break_even_figure(sweep).data if trace["mode"] == "markers+text")

@@ -31,6 +31,10 @@ def test_nothing_is_fetched(page, html):
     assert "default-src 'none'" in own
 
 
+def test_the_same_data_gives_the_same_page(data, html):
+    assert render_report(data) == html
+
+
 def test_all_figures_are_drawn_from_json(page):
     assert set(page.figures) == {
         "timeline-0",

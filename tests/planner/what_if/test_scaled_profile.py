@@ -1,11 +1,10 @@
 """A faster part makes its own work faster and nothing else."""
 
-from typing import get_args
-
 import pytest
 
 from decoding.schedule import Schedule
-from hwprofiles.profile import LanePart, LatencyTable
+from hwprofiles.lane_profile import PARTS
+from hwprofiles.profile import LatencyTable
 from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
 from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, machine, table
@@ -99,7 +98,7 @@ def test_every_table_of_a_lane_belongs_to_one_of_both():
     profile = reading_machine()
     own = profile.lanes[0]
     faster = [with_speed(profile, part, 2.0).lanes[0] for part in ("target", "draft")]
-    for part in get_args(LanePart):
+    for part in PARTS:
         tables = [getattr(lane, part) for lane in (own, *faster)]
         if not isinstance(tables[0], LatencyTable | None):
             tables = [next(iter(one.values())) for one in tables]

@@ -60,6 +60,7 @@ def fastest_s(*words):
 def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
     found = json.loads(run("--platform", "lunar-lake", "--set", setting, "--json").stdout)["what_if"]
     assert re.search(f"^What if {re.escape(setting)}: {said}", found)
+    assert found in " ".join(run("--platform", "lunar-lake", "--set", setting).stdout.split())
 
 
 def test_the_issues_own_what_if_moves_the_npu_and_nothing_else():

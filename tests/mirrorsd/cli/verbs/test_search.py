@@ -48,6 +48,12 @@ def test_a_malformed_space_is_named_with_line_and_value(mirrorsd, profile_path, 
     assert re.search(message, result.stderr)
 
 
+def test_a_missing_profile_is_named(mirrorsd, record_path, tmp_path):
+    result = mirrorsd("search", "--profile", tmp_path / "nowhere.yaml", "--record", record_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{tmp_path / 'nowhere.yaml'}: cannot be read" in result.stderr
+
+
 @pytest.fixture
 def eight_path(tmp_path):
     path = tmp_path / "eight.npz"

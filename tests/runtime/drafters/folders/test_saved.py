@@ -1,0 +1,85 @@
+"""Of every kind: what was saved comes back, next to what is the target's own."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from decoding.errors import ModelError
+from runtime.target.early_exits import ExitHeads
+from tests.runtime.drafters.folders.kinds import METADATA, as_module
+from tests.tiny_heads import KEPT
+from tests.tiny_models import VOCAB_SIZE
+
+
+def test_weights_come_back_up_to_the_rounding_of_their_matrices(kind, made, folder, target) -> None:
+    loaded = kind.module(kind.load(folder, target, dtype=torch.float32))
+    stored = dict((as_module(made) if isinstance(made, ExitHeads) else made).named_parameters())
+    own = {id(weight) for weight in target.parameters()}
+    rounded = 0
+    for name, weight in loaded.named_parameters():
+        if id(weight) in own:
+            continue
+        rounding = stored[name].abs().amax(-1, keepdim=True) / 127 / 2 * 1.01 + 1e-9
+        if weight.dim() == 1 or name.endswith("affine.weight"):
+            rounding = stored[name].abs() / 2**8
+        assert bool(((weight - stored[name]).abs() <= rounding).all()), name
+        rounded += not torch.equal(weight, stored[name])
+    assert rounded, "int8 must have rounded something"
+
+
+def test_rows_of_the_target_are_shared_and_none_of_them_is_stored(kind, folder, target) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    rows = {(VOCAB_SIZE, 16), (len(KEPT), 16)}
+    assert not [name for name, tensor in tensors.items() if tuple(tensor.shape) in rows]
+    of_decoder = {name for name in tensors if name.startswith(("layers.", "embedding")) and "base" in name}
+    assert not of_decoder
+    loaded = kind.load(folder, target, dtype=torch.float32)
+    for owner in (getattr(loaded, "head", None), getattr(loaded, "decoder", None)):
+        if owner is not None:
+            assert owner.embedding.weight.data_ptr() == target.embedding.weight.data_ptr()
+            assert torch.equal(owner.lm_head.weight, target.lm_head.weight[KEPT])
+
+
+def test_the_two_maps_lead_from_draft_ids_to_target_ids_and_back(folder) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    assert [index + offset for index, offset in enumerate(tensors["d2t"].tolist())] == KEPT.tolist()
+    assert tensors["t2d"].nonzero().flatten().tolist() == KEPT.tolist()
+
+
+def test_the_config_names_kind_target_and_how_it_was_trained(name, kind, folder) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    assert config["speculators_model_type"] == f"mirrorsd_{name}"
+    assert config["speculators_config"]["verifier"]["name_or_path"] == "tiny-target"
+    assert config["metadata"] == METADATA
+    assert {field: config[field] for field in kind.fields} == kind.fields
+
+
+def test_weights_take_the_type_asked_for_and_the_target_keeps_its_own(name, kind, folder, target) -> None:
+    if name == "streams":
+        pytest.skip("streams have the type of their target")
+    loaded = kind.module(kind.load(folder, target, dtype=torch.bfloat16))
+    assert {weight.dtype for weight in loaded.parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in target.state_dict().values()} == {torch.float32}
+    assert target.rotary.cos_PH.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["exits"])
+def test_affine_maps_of_exits_are_kept_in_bfloat16(folder) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    assert tensors["3.affine.weight"].dtype == torch.bfloat16
+    assert tensors["3.up.weight"].dtype == torch.int8
+
+
+@pytest.mark.parametrize("name", ["draft"])
+def test_a_write_that_fails_keeps_what_was_there(kind, made, folder, target, monkeypatch) -> None:
+    def full(self, _target) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ModelError, match="cannot be written .*No space left"):
+        kind.save(made, folder, target)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
