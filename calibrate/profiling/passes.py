@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,7 @@ _MESSAGE_REPEATS: Final = 40
 _PASSES_BY: Final = 0.95
 """Share of the time by which passes end; what is far off is decoded again in the rest."""
 _MOST_AGAIN: Final = 3
-"""Times per check that something is decoded again."""
+"""Times per check that something is decoded again, beyond as often as it had been."""
 _STRIDE = 7919
 """Prime, so that the ids of the tokens visit the whole vocabulary."""
 
@@ -106,6 +107,8 @@ class Measuring:
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off once more, and what set its level, while time allows.
 
+        What stays far off is let be after a few times, for the time that others need.
+
         Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
         mended by any level. So are all parts of target and draft where no profile comes out of the samples.
 
@@ -117,8 +120,9 @@ class Measuring:
             ProfileError: no profile comes out of the samples.
         """
         self.progress("checking", _PASSES_BY)
-        num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
-        for _ in range(_MOST_AGAIN * num_checks):
+        counts = Counter(run.schedule for run in self.samples.runs if run.is_check)
+        left = Counter({schedule: count + _MOST_AGAIN for schedule, count in counts.items()})
+        for _ in range(_MOST_AGAIN * len(counts)):
             if self.clock() >= self._end_s:
                 break
             try:
@@ -128,9 +132,10 @@ class Measuring:
                 stage.load()
                 self.samples.visits += visit_in_turn(stage.cells, self._anchors, backwards=False)
                 continue
-            doubtful = _furthest_off(self.samples.runs, profile)
+            doubtful = _furthest_off(self.samples.runs, profile, +left)
             if doubtful is None:
                 return profile
+            left[doubtful.schedule] -= 1
             self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
             if self.clock() >= self._end_s:
                 break
@@ -264,9 +269,9 @@ def _within(progress: Callable[[float], None], start: float, stop: float, share:
     progress(start + (stop - start) * share)
 
 
-def _furthest_off(runs: Sequence[Run], profile: Profile) -> Run | None:
-    """A run of the check that is furthest off, if it is doubtful."""
-    compared = compare_runs((run for run in runs if run.is_check), profile)
+def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Schedule]) -> Run | None:
+    """A run of the check that is furthest off among some schedules, if it is doubtful."""
+    compared = compare_runs((run for run in runs if run.is_check and run.schedule in among), profile)
     checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
     worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)
     if worst is None or not checks[worst].is_doubtful:

@@ -17,6 +17,7 @@ from calibrate.profiling.passes import Measuring
 from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
+from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Profile
 from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -169,6 +170,24 @@ def test_nothing_is_decoded_again_once_the_checks_are_right(measuring: Measuring
     assert set(added) == {schedule}
     # runs that take 1.3 times as long are found 23 % too fast; as many more that do not halve that
     assert 0 < len(added) < len(disturbed)
+
+
+def test_what_stays_far_off_does_not_take_the_time_of_other_checks(measuring: Measuring) -> None:
+    runs = measuring.samples.runs
+    checks = list(dict.fromkeys(run.schedule for run in runs if run.is_check))
+    before = Counter(run.schedule for run in runs if run.is_check)
+    profile = fitted_profile(ASKED, measuring.samples)
+    lanes = [lane.model_copy(update={"layer": _slower(lane.layer, 3.0)}) for lane in profile.lanes]
+    wrong = profile.model_copy(update={"lanes": tuple(lanes)})
+    measuring.decode_again(lambda _samples: wrong)
+    again = Counter(run.schedule for run in runs if run.is_check) - before
+    assert again.total() == 3 * len(checks), "all of them stay far off"
+    assert all(count <= before[schedule] + 3 for schedule, count in again.items())
+
+
+def _slower(table: LatencyTable | None, factor: float) -> LatencyTable:
+    assert table is not None
+    return table.model_copy(update={"seconds": tuple(tuple(factor * one for one in line) for line in table.seconds)})
 
 
 def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again(measuring) -> None:
