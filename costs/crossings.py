@@ -1,15 +1,15 @@
-"""What crosses between the lanes of a schedule, and over which links: worked out here, once for both worlds.
+"""Works out, once for both worlds, which messages the lanes of a schedule exchange and over which links.
 
-The driver sits next to the target's lane. So what it tells the draft's lane crosses, and what that answers::
+The driver runs next to the target's lane. So these messages cross between it and the draft's lane::
 
-    to the draft    verdict   what was accepted, and the target's own token; of a tree the path that was accepted; for
-                              whatever reads the target's hidden states theirs, of every row that was committed
+    to the draft    verdict   the number of accepted tokens and the target's own token; for a tree the accepted path;
+                              for a drafter that reads hidden states those of every committed row
                     exit      ids and log-probs of every row's candidates; with features the rows' hidden states
     to the target   window    ids and log-probs of the drafted tokens
 
-Nothing crosses where both are one lane, and a request that carries nothing costs what dispatching it costs. A measured
-`dispatch_s` is the way of a message without payload to its lane and back, and a measured link is what a message costs
-beyond one without payload (`calibrate.fitting.links`): so neither counts what the other holds.
+Nothing crosses where target and draft share a lane. A request without payload costs its dispatch alone: a measured
+`dispatch_s` is the round trip of a message without payload, and a measured link is what payload adds to it
+(`calibrate.fitting.links`), so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ BYTES_PER_VERDICT = 2 * BYTES_PER_ID
 
 
 class Hop(NamedTuple):
-    """One link on the way of a message, in the direction it goes; `latency_s` is in whole ticks."""
+    """One link of a route, in one direction; `latency_s` is in whole ticks."""
 
     name: str
     latency_s: float
     bytes_per_s: float
 
 
-Way = tuple[Hop, ...]
-"""The links from one lane to another."""
+Route = tuple[Hop, ...]
+"""A route: the links from one lane to another, in their order."""
 
 
-def way_of(profile: Profile, origin: str, destination: str) -> Way:
-    """The way of fewest links over lanes; without any where both are one lane, or nothing links them."""
-    ways: dict[str, Way] = {origin: ()}
+def route_of(profile: Profile, origin: str, destination: str) -> Route:
+    """Return the route of fewest links; it is empty for one lane, and for lanes that nothing links."""
+    routes: dict[str, Route] = {origin: ()}
     lanes = [origin]
-    for lane in lanes:  # grows while it is gone through
+    for lane in lanes:  # breadth first: the list grows during the loop
         for link in profile.links:
-            if lane in link.lanes and (other := link.lanes[link.lanes[0] == lane]) not in ways:
-                ways[other] = (*ways[lane], _hop(profile, lane, other))
+            if lane in link.lanes and (other := link.lanes[link.lanes[0] == lane]) not in routes:
+                routes[other] = (*routes[lane], _hop(profile, lane, other))
                 lanes.append(other)
-    return ways.get(destination, ())
+    return routes.get(destination, ())
 
 
 def _hop(profile: Profile, origin: str, destination: str) -> Hop:
     link = profile.link(origin, destination)
-    assert link is not None, "a way over a link that is not there"
+    assert link is not None, "a route over a link that does not exist"
     return Hop(f"{origin}->{destination}", one_in_ticks(link.latency_s), link.bytes_per_s)
 
 
-def crossing_s(way: Way, num_bytes: Floats) -> Floats:
-    """How long messages take that meet no other one on their way."""
+def crossing_s(route: Route, num_bytes: Floats) -> Floats:
+    """Return how long messages take that queue behind no other one."""
     seconds = np.zeros_like(num_bytes)
-    for hop in way:
+    for hop in route:
         seconds = seconds + (hop.latency_s + in_ticks(num_bytes / hop.bytes_per_s))
     return seconds
 
 
-def second_arrival_s(way: Way, num_bytes: Sequence[float], sent_s: Sequence[Floats]) -> Floats:
-    """When the second of two messages arrives, which queues after the first one on every link."""
+def second_arrival_s(route: Route, num_bytes: Sequence[float], sent_s: Sequence[Floats]) -> Floats:
+    """Return when the second of two messages arrives; on every link it queues behind the first."""
     (first_bytes, second_bytes), (first_s, second_s) = num_bytes, sent_s
-    for hop in way:
+    for hop in route:
         free_s = first_s + one_in_ticks(first_bytes / hop.bytes_per_s)
         first_s = free_s + hop.latency_s
         second_s = np.maximum(second_s, free_s) + (one_in_ticks(second_bytes / hop.bytes_per_s) + hop.latency_s)
@@ -83,35 +83,35 @@ def second_arrival_s(way: Way, num_bytes: Sequence[float], sent_s: Sequence[Floa
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """The messages of a schedule.
+    """Sizes and routes of a schedule's messages.
 
     Attributes:
-        to_draft, to_target: the ways between its lanes.
-        verdict_bytes: by the number of accepted tokens.
-        exit_bytes: of an exit message; nothing without an exit.
-        window_bytes: by the number of drafted tokens.
+        to_draft, to_target: routes between the two lanes.
+        verdict_bytes: size of a verdict by the number of accepted tokens.
+        exit_bytes: size of an exit message; 0 without an exit.
+        window_bytes: size of a window by the number of drafted tokens.
     """
 
-    to_draft: Way
-    to_target: Way
+    to_draft: Route
+    to_target: Route
     verdict_bytes: tuple[float, ...]
     exit_bytes: float
     window_bytes: tuple[float, ...]
 
     @classmethod
     def of(cls, schedule: Schedule, profile: Profile) -> Messages:
-        """Those of `schedule`.
+        """Return the messages of `schedule` on the lanes of `profile`.
 
         Raises:
-            ProfileError: one takes longer than is plausible.
+            ProfileError: a message takes longer than is plausible.
         """
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         counts = range(schedule.num_rows)
         state_bytes = profile.features_bytes_per_row
         states = schedule.reads_features and not schedule.traits.overlaps
         found = cls(
-            to_draft=way_of(profile, target, draft),
-            to_target=way_of(profile, draft, target),
+            to_draft=route_of(profile, target, draft),
+            to_target=route_of(profile, draft, target),
             verdict_bytes=tuple(
                 BYTES_PER_VERDICT + schedule.is_tree * count * BYTES_PER_ID + states * (count + 1) * state_bytes
                 for count in counts
@@ -127,26 +127,26 @@ class Messages:
 
     @staticmethod
     def key(schedule: Schedule) -> tuple[object, ...]:
-        """All of a schedule that its messages depend on."""
+        """Return everything in a schedule that its messages depend on."""
         lanes = schedule.target_lane, schedule.draft_lane
         return *lanes, schedule.method, schedule.num_rows, schedule.num_exit_candidates, schedule.exit_features
 
     @cached_property
     def verdict_s(self) -> Floats:
-        """How long verdicts take that meet no other message, by the number of accepted tokens."""
+        """Seconds of verdicts that queue behind nothing, by the number of accepted tokens."""
         return crossing_s(self.to_draft, np.array(self.verdict_bytes))
 
     @cached_property
     def window_s(self) -> Floats:
-        """How long windows take, by the number of drafted tokens."""
+        """Seconds of windows, by the number of drafted tokens."""
         return crossing_s(self.to_target, np.array(self.window_bytes))
 
     def _check(self, target: str, draft: str) -> None:
-        for origin, way, most in (
+        for origin, route, most in (
             (target, self.to_draft, max(self.exit_bytes, *self.verdict_bytes)),
             (draft, self.to_target, self.window_bytes[-1]),
         ):
-            seconds = sum(hop.latency_s + most / hop.bytes_per_s for hop in way)
+            seconds = sum(hop.latency_s + most / hop.bytes_per_s for hop in route)
             if not seconds <= LONGEST_S:
                 msg = (
                     f"by this profile it is {seconds:g} seconds of a message from lane {origin!r}: at most "

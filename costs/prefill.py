@@ -15,7 +15,7 @@ import numpy as np
 
 from costs.contention import PairContention
 from costs.cost_model import LaneCost, Part
-from costs.crossings import crossing_s, way_of
+from costs.crossings import crossing_s, route_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
@@ -92,7 +92,7 @@ class PrefillTimes:
     def _states_s(self, target: str, draft: str, rows: int) -> float:
         """The states of so many tokens on their way from lane to lane; of none nothing crosses."""
         num_bytes = np.array([rows * self._profile.features_bytes_per_row])
-        return float(crossing_s(way_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
+        return float(crossing_s(route_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
 
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
         """Reading so many tokens alone; none take no time, however few were measured."""

@@ -1,7 +1,8 @@
-"""From times of whole operations to the parts that a latency model adds up.
+"""Splits the measured times of whole operations into the parts that a latency model adds up.
 
 The parts add up to the operations again: verify = layers + head, prefix = layers up to the exit + exit, suffix =
-the other layers + head. Head and exit read their weights once and then do the same for every row: a straight line.
+remaining layers + head. Head and exit read their weights once and then do equal work for every row, so each is fitted
+by a straight line.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class TargetTimes:
     """Mean seconds of the target's operations on one lane.
 
     Attributes:
-        verify: by (rows, context).
-        lm_head: of what follows the last layer, by rows; at some of the rows of `verify`.
-        exit: of what follows an exit layer, likewise; empty without exits.
-        exit_layers: the exits, all of which cost the same.
-        anchor: size and seconds of the verification that all times were compared with: known without noise.
+        verify: a whole verification, by (rows, context).
+        lm_head: everything after the last layer, by rows; measured at some of the row counts of `verify`.
+        exit: everything after an exit layer, by rows; empty without exits.
+        exit_layers: the exits, which all cost the same.
+        anchor: size and seconds of the verification that all times were compared with; it has no noise.
     """
 
     verify: Mapping[Size, Estimate]
@@ -45,7 +46,7 @@ class TargetTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTables:
-    """The target's parts on one lane."""
+    """Latency tables of the target's parts on one lane."""
 
     layer: LatencyTable
     lm_head: LatencyTable
@@ -55,9 +56,9 @@ class TargetTables:
 def fit_target(
     times: TargetTimes, num_layers: int, contexts: Sequence[int], *, noise: Noise, source: str
 ) -> TargetTables:
-    """The parts whose sums are the operations timed; only layers depend on the context.
+    """Fit the parts to the measured operations.
 
-    What verify takes beyond its head are the layers.
+    The layers take what a verification takes beyond its head. Only they depend on the context.
     """
     rows = sorted({size[0] for size in times.verify})
     whole_s = grow(times.verify, (rows,), contexts, noise, times.anchor)
@@ -71,7 +72,7 @@ def fit_target(
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
     ]
-    # what rounding leaves of a pass that is all head is no time of a layer
+    # in a pass that is all head, rounding errors remain: they are no time of a layer
     least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
     layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
     return TargetTables(
@@ -88,13 +89,13 @@ def grow(
     noise: Noise,
     known: tuple[Size, float] | None = None,
 ) -> list[list[float]]:
-    """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
+    """Return seconds [rows][contexts], from times of all row counts at the first context and of some at the others.
 
-    Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
-    More rows never take less, but where visits agree that they do (`calibrate.fitting.rising`).
-    What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
-    * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
-    noise. `known` is a size whose time has no noise.
+    Within each group, whose operations differ in rows alone, `Noise.smoothed` removes what noise explains. More rows
+    never take less time, except where repeated visits agree that they do (`calibrate.fitting.rising`). A longer context
+    adds (once + each * rows) * added context: its keys are read once, and every row is compared with them. Both
+    coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less than the
+    noise of a single size. `known` is a size whose time has no noise.
     """
     first = contexts[0]
     added = {
@@ -124,7 +125,7 @@ def make_table(
     relative_error: float,
     source: str,
 ) -> LatencyTable:
-    """A latency table of plain numbers."""
+    """Return a latency table of plain numbers."""
     return LatencyTable(
         rows=tuple(rows),
         contexts=tuple(contexts),
@@ -135,9 +136,10 @@ def make_table(
 
 
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:
-    """A head that takes no more than the whole, and grows by no more: layers take no less for more rows either.
+    """Limit the head to the whole operation, and its growth to the whole's growth.
 
-    Where the whole falls it is by its layers.
+    Otherwise the layers, which are the difference, would take less time for more rows. Where the whole falls, its
+    layers do.
     """
     first, *_ = whole_s
     found = {first: min(head_s[first], whole_s[first])}
@@ -149,7 +151,7 @@ def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[i
 
 
 def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:
-    """The least-squares line through the points, at all the rows: nothing is negative, and more rows take no less."""
+    """Evaluate the least-squares line through the points at all rows; it is neither negative nor falling."""
     middle = fmean(points.values())
     if len(points) == 1:
         return dict.fromkeys(rows, max(0.0, middle))
@@ -162,9 +164,9 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
-    """(once, each) of `grow` by least squares, from seconds by (rows, added context); neither below nothing.
+    """Fit (once, each) of `grow` to the seconds that contexts add, by (rows, added context).
 
-    More keys are more work; anything else is noise.
+    Neither is negative: more keys are more work, and anything else is noise.
     """
     if not added:
         return 0.0, 0.0
@@ -176,7 +178,7 @@ def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
 
 
 def _least_squares(design: NDArray[np.float64], seconds: NDArray[np.float64], kept: list[int]) -> tuple[float, float]:
-    """Both coefficients, of which those not kept are zero."""
+    """Return both coefficients by least squares; those that are not kept are zero."""
     solved = np.linalg.lstsq(design, seconds, rcond=None)[0]
     coefficients = [0.0, 0.0]
     for place, value in zip(kept, solved, strict=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
 
@@ -25,6 +24,8 @@ from torch.distributed.distributed_c10d import Store
 from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
 HOST: Final = "127.0.0.1"
+JOIN_DEADLINE_S: Final = 120.0
+"""For all ranks to be there."""
 _FIRST_BYTES: Final = 2048
 """What every message to the other ranks is filled up to: most need no second broadcast."""
 _LENGTH_BYTES: Final = 8
@@ -35,91 +36,27 @@ _POLL_S: Final = 0.05
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Membership:
-    """Which rank of how many a process is, and how long it waits for the others.
-
-    Attributes:
-        rank: from 0.
-        world_size: number of ranks.
-        join_deadline_s: for all of them to be there.
-        deadline_s: for each exchange of data.
-    """
-
-    rank: int
-    world_size: int
-    join_deadline_s: float = 120.0
-    deadline_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world_size:
-            raise LaneError(f"rank {self.rank} is not one of a group of {self.world_size}")
-
-
-def open_store(port: int, deadline_s: float, *, listener: int | None = None) -> Store:
+def open_store(port: int, *, listener: int | None = None) -> Store:
     """Open the store on this host where the ranks of a group leave word.
 
     Args:
         port: of the process that holds it.
-        deadline_s: to reach it.
         listener: file descriptor of the port's listening socket, which makes this process the one that holds it.
 
     Raises:
         LaneTimeoutError: it could not be reached.
     """
-    timeout = timedelta(seconds=deadline_s)
     try:
         return TCPStore(
             HOST,
             port,
-            timeout=timeout,
+            timeout=timedelta(seconds=JOIN_DEADLINE_S),
             wait_for_workers=False,
             is_master=listener is not None,
             master_listen_fd=listener,
         )
     except RuntimeError as error:
-        raise LaneTimeoutError(f"rank 0 was not reached at {HOST}:{port} within {deadline_s:g} s") from error
-
-
-def meet(store: Store, membership: Membership, lost: Callable[[], str]) -> None:
-    """Wait until every rank is there.
-
-    Args:
-        store: where every rank leaves word.
-        membership: which rank this is.
-        lost: says of a rank's process that it has ended, if it has.
-
-    Raises:
-        LaneTimeoutError: a rank has not joined in time.
-        LaneDiedError: a rank's process has ended.
-        LaneError: a rank was started for a group of another size.
-    """
-    rank, world_size = membership.rank, membership.world_size
-    missing, deadline = set(range(world_size)), time.monotonic() + membership.join_deadline_s
-    try:
-        store.set(_key(rank), str(world_size))
-        while missing := {other for other in missing if not _is_there(store, other, membership)}:
-            if text := lost():
-                raise LaneDiedError(f"a group of {world_size} ranks could not form: {text}")
-            if time.monotonic() > deadline:
-                names = ", ".join(map(str, sorted(missing)))
-                raise LaneTimeoutError(
-                    f"rank {names} of a group of {world_size} has not joined within {membership.join_deadline_s:g} s"
-                )
-            time.sleep(_POLL_S)
-    except RuntimeError as error:
-        raise LaneDiedError(f"a group of {world_size} ranks could not form: rank 0 is gone") from error
-
-
-def _is_there(store: Store, other: int, membership: Membership) -> bool:
-    if not store.check([_key(other)]):
-        return False
-    size = store.get(_key(other)).decode()
-    if size != str(membership.world_size):
-        raise LaneError(
-            f"rank {other} was started for a group of {size}, rank {membership.rank} for one of {membership.world_size}"
-        )
-    return True
+        raise LaneTimeoutError(f"rank 0 was not reached at {HOST}:{port} within {JOIN_DEADLINE_S:g} s") from error
 
 
 def _key(rank: int) -> str:
@@ -131,29 +68,36 @@ class Group:
 
     def __init__(
         self,
-        membership: Membership,
+        rank: int,
+        world_size: int,
         store: Store | None = None,
         *,
         device: str = "cpu",
         lost: Callable[[], str] = str,
+        join_deadline_s: float = JOIN_DEADLINE_S,
+        deadline_s: float = 60.0,
     ) -> None:
         """Join.
 
         Args:
-            membership: which rank this is.
+            rank: which one this is, from 0.
+            world_size: number of ranks.
             store: where the ranks meet; None for a group of one.
             device: where the tensors are that it exchanges, `cpu` or this rank's own GPU, such as `cuda:1`.
             lost: says of a rank's process that it has ended, if it has; nothing where that is not known.
+            join_deadline_s: for all ranks to be there.
+            deadline_s: for each exchange of data.
 
         Raises:
-            LaneError: see `meet`.
+            LaneTimeoutError: a rank has not joined in time.
+            LaneDiedError: a rank's process has ended.
         """
-        self.rank, self.world_size, self.device = membership.rank, membership.world_size, device
-        self._deadline_s, self._store, self._lost = membership.deadline_s, store, lost
+        self.rank, self.world_size, self.device = rank, world_size, device
+        self._deadline_s, self._store, self._lost = deadline_s, store, lost
         if store is None:
-            assert membership.world_size == 1, "a group of several without a store"
+            assert world_size == 1, "a group of several without a store"
             return
-        meet(store, membership, lost)
+        self._meet(store, join_deadline_s)
         on_gpu = torch.device(device) if device.startswith("cuda:") else None
         if on_gpu is not None:
             torch.cuda.set_device(on_gpu)
@@ -161,9 +105,9 @@ class Group:
             dist.init_process_group(
                 "gloo" if on_gpu is None else "nccl",
                 store=store,
-                rank=membership.rank,
-                world_size=membership.world_size,
-                timeout=timedelta(seconds=membership.deadline_s),
+                rank=rank,
+                world_size=world_size,
+                timeout=timedelta(seconds=deadline_s),
                 device_id=on_gpu,
             )
             self._control = dist.new_group(backend="gloo", timeout=_UNLIMITED)
@@ -171,7 +115,7 @@ class Group:
     @classmethod
     def alone(cls) -> Group:
         """A group of one."""
-        return cls(Membership(rank=0, world_size=1))
+        return cls(0, 1)
 
     def sum(self, x: Tensor) -> Tensor:
         """Add up the ranks' tensors of one shape, on every rank; `x` may be overwritten.
@@ -262,6 +206,23 @@ class Group:
         with self._together():
             dist.broadcast(tensor, 0, group=self._control)
         return tensor.numpy().tobytes()
+
+    def _meet(self, store: Store, deadline_s: float) -> None:
+        """Wait until every rank is there."""
+        missing, end_s = set(range(self.world_size)), time.monotonic() + deadline_s
+        try:
+            store.set(_key(self.rank), "")
+            while missing := {rank for rank in missing if not store.check([_key(rank)])}:
+                if text := self._lost():
+                    raise LaneDiedError(f"a group of {self.world_size} ranks could not form: {text}")
+                if time.monotonic() > end_s:
+                    names = ", ".join(map(str, sorted(missing)))
+                    raise LaneTimeoutError(
+                        f"rank {names} of a group of {self.world_size} has not joined within {deadline_s:g} s"
+                    )
+                time.sleep(_POLL_S)
+        except RuntimeError as error:
+            raise LaneDiedError(f"a group of {self.world_size} ranks could not form: rank 0 is gone") from error
 
     @contextmanager
     def _together(self) -> Iterator[None]:

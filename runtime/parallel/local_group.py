@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import Store
 
 from decoding.errors import LaneDiedError, LaneError
 from runtime.backends.lane_device import Device
-from runtime.parallel.group import HOST, Group, Membership, open_store
+from runtime.parallel.group import HOST, Group, open_store
 from runtime.wire.channel import Block, Channel, Message, from_bytes, to_bytes
 from runtime.worker.server import LaneServer
 
@@ -138,7 +138,8 @@ Processes = Mapping[int, subprocess.Popen[bytes]]
 
 
 def serve_rank(
-    membership: Membership,
+    rank: int,
+    num_ranks: int,
     store: Store,
     parent: Channel | None = None,
     *,
@@ -148,7 +149,8 @@ def serve_rank(
     """Join the group and serve a lane's operations until the parent of rank 0 is gone; rank 0 alone has one.
 
     Args:
-        membership: which rank this is.
+        rank: which one this is.
+        num_ranks: of the group.
         store: where the ranks meet.
         parent: rank 0's.
         device: this rank's own.
@@ -160,7 +162,7 @@ def serve_rank(
     # what is timed on random text is the same on all ranks
     torch.manual_seed(0)
     try:
-        group = Group(membership, store, device=device.own_name, lost=lost)
+        group = Group(rank, num_ranks, store, device=device.own_name, lost=lost)
     except LaneError as error:
         if parent is None:
             raise
@@ -183,21 +185,18 @@ def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], 
     # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
-    membership = Membership(rank=0, world_size=num_ranks)
     listener = socket.create_server((HOST, 0))
     port: int = listener.getsockname()[1]
     # a listener that the store opens would be reached from other hosts
-    store = open_store(port, membership.join_deadline_s, listener=listener.detach())
+    store = open_store(port, listener=listener.detach())
     options = ["--device", device, "--threads", str(num_threads), "--store", str(port), "--cores", *map(str, cores)]
     with _followers(num_ranks, options) as processes:
-        serve_rank(membership, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
+        serve_rank(0, num_ranks, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
 
 def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
     """Be another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
-    membership = Membership(rank=rank, world_size=num_ranks)
-    store = open_store(port, membership.join_deadline_s)
-    serve_rank(membership, store, device=Device.of_lane(device).of_rank(rank))
+    serve_rank(rank, num_ranks, open_store(port), device=Device.of_lane(device).of_rank(rank))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Two devices or one, and the ways between them: the machine of one schedule."""
+"""Two devices or one, and the routes between them: the machine of one schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimulatedMachine:
     Attributes:
         target, draft: the devices; one and the same where a schedule is pooled.
         memory: both compute out of it.
-        to_draft, to_target: the ways between them.
+        to_draft, to_target: the routes between them.
     """
 
     __slots__ = ("draft", "memory", "target", "to_draft", "to_target")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costs.crossings import Hop, Messages, crossing_s, second_arrival_s, way_of
+from costs.crossings import Hop, Messages, crossing_s, route_of, second_arrival_s
 from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile, Profile
 from tests.sim.worlds.machines import lane, machine
@@ -54,8 +54,8 @@ def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
     forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0})
     for links in ((LINK, forth), (forth, LINK)):
         profile = machine(links=links)
-        assert way_of(profile, "target", "draft") == (Hop("target->draft", 2.0, 16),)
-        assert way_of(profile, "draft", "target") == (Hop("draft->target", 0.5, 16),)
+        assert route_of(profile, "target", "draft") == (Hop("target->draft", 2.0, 16),)
+        assert route_of(profile, "draft", "target") == (Hop("draft->target", 0.5, 16),)
 
 
 def test_lanes_without_a_link_of_their_own_are_joined_over_others() -> None:
@@ -66,16 +66,16 @@ def test_lanes_without_a_link_of_their_own_are_joined_over_others() -> None:
             LinkProfile(lanes=("npu", "cpu"), latency_s=2, bytes_per_s=4, source=""),
         ),
     )
-    way = way_of(profile, "gpu", "npu")
-    assert way == (Hop("gpu->cpu", 1, 8), Hop("cpu->npu", 2, 4))
-    assert crossing_s(way, np.array([0.0, 16.0])).tolist() == [3.0, (1 + 16 / 8) + (2 + 16 / 4)]
-    assert way_of(profile, "gpu", "far") == ()
+    route = route_of(profile, "gpu", "npu")
+    assert route == (Hop("gpu->cpu", 1, 8), Hop("cpu->npu", 2, 4))
+    assert crossing_s(route, np.array([0.0, 16.0])).tolist() == [3.0, (1 + 16 / 8) + (2 + 16 / 4)]
+    assert route_of(profile, "gpu", "far") == ()
 
 
 def test_a_second_message_queues_after_the_first_on_every_link() -> None:
     """The first leaves the links at 4 and 4 + 1 + 8; the second, sent at 3, is on them at 4..5 and 13..15."""
-    way = (Hop("a", 1.0, 4.0), Hop("b", 2.0, 2.0))
-    arrival_s = second_arrival_s(way, (16.0, 4.0), (np.array([0.0, 0.0]), np.array([3.0, 90.0])))
+    route = (Hop("a", 1.0, 4.0), Hop("b", 2.0, 2.0))
+    arrival_s = second_arrival_s(route, (16.0, 4.0), (np.array([0.0, 0.0]), np.array([3.0, 90.0])))
     assert arrival_s.tolist() == [13.0 + 2.0 + 2.0, 90 + (1 + 1) + (2 + 2)]
 
 

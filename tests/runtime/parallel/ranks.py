@@ -14,7 +14,7 @@ import torch
 from torch.distributed import FileStore
 
 from decoding.errors import LaneError
-from runtime.parallel.group import Group, Membership
+from runtime.parallel.group import Group
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 300
@@ -55,7 +55,7 @@ def main():
     module, _, function = name.partition(":")
     torch.set_num_threads(1)
     try:
-        group = Group(Membership(**membership), FileStore(str(Path(folder) / "store")))
+        group = Group(**membership, store=FileStore(str(Path(folder) / "store")))
         result = getattr(import_module(module), function)(group, *arguments)
     except LaneError as error:
         result = [type(error).__name__, str(error)]

@@ -9,7 +9,7 @@ from torch.distributed import FileStore
 
 from decoding.errors import LaneError
 from runtime.parallel import local_group
-from runtime.parallel.group import Group, Membership
+from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.wire.operations import LoadTarget
 from runtime.worker.torch_models import TorchModels
@@ -42,8 +42,8 @@ def calls(monkeypatch):
 )
 def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joined, calls, tmp_path) -> None:
     store, elsewhere = FileStore(str(tmp_path / "store")), torch.device("meta")
-    store.set("joined/0", "2")
-    group = Group(Membership(rank=1, world_size=2), store, device=device)
+    store.set("joined/0", "")
+    group = Group(1, 2, store, device=device)
     assert calls == joined
     x = torch.empty(2, 3, device=elsewhere)
     assert group.sum(x).device == elsewhere

@@ -96,13 +96,6 @@ def test_a_rank_that_never_joins_is_named(run) -> None:
     assert text == "rank 1 of a group of 2 has not joined within 1 s"
 
 
-def test_ranks_of_groups_of_different_sizes_refuse_each_other(run) -> None:
-    (kind, text), (_, other) = run(nothing, {0: 2, 1: 3}, [0, 1])
-    assert kind == "LaneError"
-    assert text == "rank 1 was started for a group of 3, rank 0 for one of 2"
-    assert other == "rank 0 was started for a group of 2, rank 1 for one of 3"
-
-
 def test_a_rank_that_ends_is_missed_at_once(run) -> None:
     [(kind, text)] = run(one_ends, {0: 2, 1: 2}, [0], deadline_s=TIMEOUT_S)
     assert kind == "LaneDiedError"

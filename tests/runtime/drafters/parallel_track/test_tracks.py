@@ -16,7 +16,7 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.parallel.group import Group, Membership
+from runtime.parallel.group import Group
 from tests.runtime import plain
 from tests.runtime.parallel.ranks import on_ranks
 from tests.tiny_heads import run
@@ -38,7 +38,7 @@ class CountingGroup(Group):
     """A group of one that counts what it would exchange."""
 
     def __init__(self):
-        super().__init__(Membership(rank=0, world_size=1))
+        super().__init__(0, 1)
         self.exchanges = 0
 
     def gather(self, x):
