@@ -71,15 +71,15 @@ class Kind(NamedTuple):
     Attributes:
         load: loads it with torch.
         method: the method it drafts for; None for a draft model, which serves several.
-        load_stored: loads it for compiled lanes; None where torch computes it in every lane.
-        has_weights: whether it has weights.
+        load_stored: loads it for compiled lanes; None where it is no model of their kind.
+        load_alone: loads what is in its folder and nothing else, without torch; None for all that has weights.
         size: works out the memory that it takes, before it is loaded.
     """
 
     load: Loader
     method: Method | None = None
     load_stored: Callable[[Path, StoredContext], StoredDraft] | None = None
-    has_weights: bool = True
+    load_alone: Callable[[Path], WindowDrafter] | None = None
     size: Sizer = trained_size
 
 
@@ -174,9 +174,10 @@ def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     )
 
 
-def _without_weights(loader: str) -> Loader:
-    """Return the loader of a drafter that needs only its folder."""
-    return lambda folder, _: _function(loader)(folder)
+def _load_prompt_lookup(folder: Path) -> WindowDrafter:
+    from runtime.drafters.prompt_lookup.drafter import load_prompt_lookup
+
+    return load_prompt_lookup(folder)
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -189,9 +190,7 @@ KINDS: Final[dict[str, Kind]] = {
     "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
-        _without_weights("runtime.drafters.prompt_lookup.drafter:load_prompt_lookup"),
-        "prompt_lookup",
-        has_weights=False,
+        lambda folder, _: _load_prompt_lookup(folder), "prompt_lookup", load_alone=_load_prompt_lookup
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
     "mirrorsd_parallel_track": Kind(

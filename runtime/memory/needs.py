@@ -152,4 +152,4 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
     """
     kind = known_kind(folder)
     size = kind.size(folder, target, dtype, shares_lane)
-    return replace(size, is_of_torch=kind.has_weights and kind.load_stored is None)
+    return replace(size, is_of_torch=kind.load_alone is None and kind.load_stored is None)

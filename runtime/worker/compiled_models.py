@@ -47,8 +47,10 @@ class CompiledModels:
         )
 
     def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
-        """The drafter of a folder: a draft model by graphs, heads by torch."""
+        """The drafter of a folder: a draft model by graphs, heads by torch, and what has no weights as it is."""
         kind, dtype = known_kind(operation.drafter), arithmetic(operation.dtype)
+        if kind.load_alone is not None:
+            return kind.load_alone(operation.drafter)
         if kind.load_stored is None:
             return self._of_torch(operation)
         context = StoredContext(

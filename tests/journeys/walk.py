@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import yaml
 
 from decoding.schedule import Schedule, load_schedule, save_schedule
+from hwprofiles.host import lanes_of
 from tests.journeys.printed import ROOT, Printed, is_mention, is_understood, of_a_report, of_an_output, verb_of
 from training.recipe import shipped_recipes
 
@@ -24,7 +25,7 @@ FILLED = {"FOLDER": MINE, "NAME": "lunar-lake", "FILE": "my-file.yaml", "RECIPE.
 REACH = {"--max-new-tokens": "6", "--max-window": "2"}
 QUICK = {
     ("demo",): REACH | {"--minutes": "0.5", "--max-prompts": "2"},
-    ("calibrate",): REACH | {"--minutes": "0.1"},
+    ("calibrate",): REACH | {"--minutes": "0.1", "--lanes": lanes_of("openvino:CPU")[0].name},
     ("record",): REACH | {"--per-category": "1"},
     ("run",): {"--max-new-tokens": "24"},
     ("train", "generate"): {"--target": MINE, "--recipe": "smollm2-135m-selfgen"},
@@ -32,7 +33,7 @@ QUICK = {
     ("train", "exits"): {"--target": MINE, "--recipe": "smollm2-135m-exits"},
     ("train", "recipe"): {"--target": MINE},
 }
-"""What makes a verb quick, where its command does not say otherwise."""
+"""What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes."""
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
@@ -59,10 +60,11 @@ class Done:
 
 @dataclass
 class Walk:
-    """A user's folder, and all that was done there; nothing is done twice."""
+    """A user's folder, and all that was done there; nothing is done twice, whatever the order of its options."""
 
     folder: Path
     done: dict[tuple[str, ...], Done] = field(default_factory=dict)
+    followed: set[Done] = field(default_factory=set)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -73,8 +75,9 @@ class Walk:
     def __call__(self, *words: object) -> Done:
         """Run a command as it is given."""
         words = tuple(map(str, words))
-        if words in self.done:
-            return self.done[words]
+        known_as = _in_order(words)
+        if known_as in self.done:
+            return self.done[known_as]
         before = time.time()
         ran = subprocess.run(
             [MIRRORSD, *words[1:]],
@@ -89,8 +92,8 @@ class Walk:
         printed = of_an_output(ran.stdout, where) + of_an_output(ran.stderr, where)
         pages = [page for page in self.folder.rglob("*.html") if page.stat().st_mtime >= before - 1]
         printed += [command for page in pages for command in of_a_report(page)]
-        self.done[words] = Done(words, ran.stdout, ran.stderr, tuple(printed))
-        return self.done[words]
+        self.done[known_as] = Done(words, ran.stdout, ran.stderr, tuple(printed))
+        return self.done[known_as]
 
     def quickly(self, printed: Printed) -> Done:
         """Run a command as it is printed, in its quickest form; the text that it ends with is checked."""
@@ -104,20 +107,23 @@ class Walk:
         return done
 
     def follow(self, done: Done) -> list[Done]:
-        """Run all that a command printed, and what that prints, to the end."""
-        followed, pending = [], list(done.printed)
-        for printed in pending:
+        """Run all that a command printed, and what that prints at once: another one may write to the same folder."""
+        self.followed.add(done)
+        runs = []
+        for printed in done.printed:
             if is_mention(printed.words) and not is_understood(printed.words):
                 continue
-            is_new = self._quick(printed.words) not in self.done
-            followed.append(self.quickly(printed))
-            pending += followed[-1].printed if is_new else ()
-        return followed
+            runs.append(self.quickly(printed))
+            if runs[-1] not in self.followed:
+                runs += self.follow(runs[-1])
+        return runs
 
     def _quick(self, words: tuple[str, ...]) -> tuple[str, ...]:
         words = tuple(FILLED.get(word, word) for word in words)
         path, _ = verb_of(words)
         added = {name: value for name, value in QUICK.get(path, {}).items() if name not in words}
+        if "--device" in words:
+            added.pop("--lanes", None)
         if path == ("demo",) and "--target" not in words and ("--device" in words or inputs(words)):
             added["--target"] = MINE  # that quick training was for, and quick on lanes of torch
         words += tuple(word for option in added.items() for word in option)
@@ -149,6 +155,15 @@ class Walk:
             save_schedule(Schedule(method="autoregressive", target_lane=schedule.target_lane), self.folder / plain)
             expected = self(*run.words[:place], plain, *run.words[place + 1 :])
             assert run.stdout == expected.stdout, shlex.join(run.words)
+
+
+def _in_order(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words with their options by name; those of one name stay as they are."""
+    options = [place for place, word in enumerate(words) if word.startswith("--")]
+    parts = [words[start:stop] for start, stop in pairwise([*options, len(words)])]
+    return words[: min(options, default=len(words))] + tuple(
+        chain.from_iterable(sorted(parts, key=lambda part: part[0]))
+    )
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, list[str]]:

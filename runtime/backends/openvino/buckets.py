@@ -86,6 +86,11 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
+def is_small(num_bytes: int) -> bool:
+    """Whether a decoder of so many bytes has a copy for every number of rows."""
+    return COPIES_BYTES // num_bytes >= _SMALL_COPIES
+
+
 def own_size(size: Size, num_bytes: int) -> Size | None:
     """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others.
 
@@ -96,15 +101,15 @@ def own_size(size: Size, num_bytes: int) -> Size | None:
     num_copies = COPIES_BYTES // num_bytes
     if size == SINGLE_ROW:
         return size if num_copies else None
-    if num_copies < _SMALL_COPIES:
+    if not is_small(num_bytes):
         return None
     return size if size[0] <= min(_FEW_TEXTS, num_copies // 2) else SEVERAL_TEXTS
 
 
 def copies_bytes(num_bytes: int) -> int:
-    """Bytes that copies of a decoder of so many bytes take at most."""
-    if COPIES_BYTES // num_bytes >= _SMALL_COPIES:
-        return COPIES_BYTES
+    """Bytes that copies of a decoder of so many bytes take at most, and what they are read from."""
+    if is_small(num_bytes):
+        return COPIES_BYTES + num_bytes
     return num_bytes if num_bytes <= COPIES_BYTES else 0
 
 

@@ -13,12 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compile_apart import compiled_apart, settings_of
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.weights.kept_files import path_of, read, write
+
+Compiled = NDArray[np.uint8]
+"""The bytes of a graph that was compiled."""
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 
@@ -58,6 +64,10 @@ class Compiler:
             return self._core.compile_model(model, self.device, self._settings.graph)
         except RuntimeError as error:
             raise LaneError(f"OpenVINO's {self.device} refuses a graph of {self.form} weights: {error}") from error
+
+    def copy(self, compiled: Compiled) -> ov.CompiledModel:
+        """A graph that was compiled here once more; it reads what it was made of as long as it lives."""
+        return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:
         """The graph that `build` makes, compiled, from disk if it was before; `key` has to tell it from every other.

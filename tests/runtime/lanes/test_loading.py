@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.drafters.shipped import find_drafter
+
 ROOT = Path(__file__).parents[3]
 COMPILER = {"torch._dynamo", "sympy"}
 _LOAD = """
@@ -47,6 +49,13 @@ def test_models_are_loaded_without_the_compiler_of_torch(tiny_folders, device) -
 
 def test_so_are_heads() -> None:
     assert imported_by(_MAKE).isdisjoint(COMPILER)
+
+
+@pytest.mark.parametrize("drafter", ["feature_drafter", "prompt-lookup"])
+def test_a_lane_of_graphs_drafts_by_models_of_its_own_and_by_text_without_torch(tiny_folders, drafter) -> None:
+    folder = getattr(tiny_folders, drafter, None) or find_drafter(drafter)
+    folders = tiny_folders.target, tiny_folders.exits, folder
+    assert "torch" not in imported_by(_LOAD, "openvino:CPU", *map(str, folders))
 
 
 def imported_by(code, *arguments):

@@ -92,6 +92,10 @@ class SegmentCall:
             bound.inputs = inputs
         _run(bound.request)
 
+    def exported(self) -> NDArray[np.uint8]:
+        """What was compiled, to be read again (`Compiler.copy`)."""
+        return np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
+
     def forget_branches(self) -> None:
         """Let go of the memory of several texts: those that come now have their own."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)

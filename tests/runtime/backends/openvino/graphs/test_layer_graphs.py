@@ -34,14 +34,19 @@ def plan(*cuts, num_layers=4, rows=(3,), num_slots=100):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Names of the graphs compiled since it was last cleared."""
-    names, compile_graph = [], Compiler.compiled
+    """Names of the graphs compiled since it was last cleared; copies have none."""
+    names, compile_graph, copy_graph = [], Compiler.compiled, Compiler.copy
 
     def counted(self, model):
         names.append(model.get_friendly_name())
         return compile_graph(self, model)
 
+    def copied(self, content):
+        names.append("a copy")
+        return copy_graph(self, content)
+
     monkeypatch.setattr(Compiler, "compiled", counted)
+    monkeypatch.setattr(Compiler, "copy", copied)
     return names
 
 
@@ -121,6 +126,16 @@ def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same
     assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
 
 
+def test_copies_are_read_from_what_was_compiled_once_which_goes_with_them(copies, compiled) -> None:
+    backend = new_backend()
+    copies(9 * weights_of(backend))
+    backend.prepare(plan(rows=(3, 5)))
+    assert compiled.count("layers 1 to 4") == 1
+    assert {shape[:2] for shape in backend._graphs._compiled} == {(0, 4)}
+    backend.prepare(plan(2))
+    assert {shape[:2] for shape in backend._graphs._compiled} == {(0, 2), (2, 4)}
+
+
 def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -> None:
     backend = new_backend()
     copies(9 * weights_of(backend))
@@ -129,7 +144,7 @@ def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -
     compiled.clear()
     read(backend, [40, 3, 1, 16, 40, 5])
     assert sizes_of(backend) - prepared == {None}
-    assert compiled == ["layers 1 to 4"]
+    assert compiled == ["a copy"]
 
 
 def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(copies) -> None:
@@ -175,7 +190,7 @@ def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> No
     backend.prepare(plan(rows=(1, 3, 12)))
     assert compiled == []
     backend.prepare(plan(rows=(2,)))
-    assert compiled == ["layers 1 to 4"]
+    assert compiled == ["a copy"]
 
 
 def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> None:
