@@ -11,6 +11,7 @@ from mirrorsd.json_text import json_text
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
+from sim.evaluator import evaluate
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -68,3 +69,15 @@ def test_without_plain_decoding_there_is_no_answer_for_a_page(plan):
     assert (found.answer, found.ratios) == (None, (None,))
     assert ratio_entry(None) is None
     assert found.results[0].measured_at_anchor_s == pytest.approx(found.results[0].predicted_s)
+
+
+def test_shorter_answers_have_a_ratio_of_their_own_at_the_same_cost_of_a_round():
+    long = make_plan(SPACE, machine(), acceptance_record(num_prompts=4, num_tokens=70))
+    found = judged(long, {PLAIN: 1.0, DRAFTING: 1.3})
+    lengths = found.verdict.by_length
+    assert list(lengths) == [32, 64, 70]
+    assert lengths[70] == found.verdict.speedup
+    for length, ratio in lengths.items():
+        plain, drafting = evaluate([PLAIN, DRAFTING], machine(), long.record, max_new_tokens=length)
+        assert ratio.value == pytest.approx(plain.decode_s / drafting.decode_s / 1.3)
+    assert lengths[32].value != pytest.approx(lengths[70].value, rel=1e-3)
