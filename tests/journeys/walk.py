@@ -1,5 +1,6 @@
 """Walks printed commands as a user does: the installed command, in a folder of the user's, in their quickest form."""
 
+import hashlib
 import os
 import re
 import shlex
@@ -60,7 +61,7 @@ class Done:
 
 @dataclass
 class Walk:
-    """A user's folder, and all that was done there; nothing is done twice, whatever the order of its options."""
+    """A user's folder, and all that was done there; nothing is done twice with the same files."""
 
     folder: Path
     done: dict[tuple[str, ...], Done] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class Walk:
     def __call__(self, *words: object) -> Done:
         """Run a command as it is given."""
         words = tuple(map(str, words))
-        known_as = _in_order(words)
+        known_as = (*_in_order(words), *self._contents(words))
         if known_as in self.done:
             return self.done[known_as]
         before = time.time()
@@ -100,7 +101,7 @@ class Walk:
         assert is_understood(printed.words), f"{printed}: not a command that can be run"
         words = self._quick(printed.words)
         if words[1] == "demo":  # it takes longest: one for every set of options
-            words = next((one for one in self.done if _options(one) == _options(words)), words)
+            words = next((one.words for one in self.done.values() if _options(one.words) == _options(words)), words)
         done = self(*words)
         if verb_of(done.words)[0] == ("run",):
             self._check_text(done)
@@ -117,6 +118,11 @@ class Walk:
             if runs[-1] not in self.followed:
                 runs += self.follow(runs[-1])
         return runs
+
+    def _contents(self, words: tuple[str, ...]) -> list[str]:
+        """Digests of the files that a command reads: the same words read another one after another demo."""
+        files = [self.folder / path for path in inputs(words)]
+        return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()]
 
     def _quick(self, words: tuple[str, ...]) -> tuple[str, ...]:
         words = tuple(FILLED.get(word, word) for word in words)
