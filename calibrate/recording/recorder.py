@@ -13,18 +13,17 @@ and part from its replay there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.fingerprint import fingerprint
 from calibrate.recording.partial_record import PartialRecord
 from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorded_text import target_text
@@ -33,7 +32,6 @@ from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampl
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
-from decoding.recorded.record_checks import FORMAT
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
@@ -49,7 +47,6 @@ USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 _PROMPTS_PER_SAVE = 8
 _EXIT_ROWS = 16
 """Rows that an exit reads at once: of a window there are no more."""
-_VALUES_PER_WEIGHT = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,30 +260,6 @@ class _Rollouts(NamedTuple):
     def up_to(self, count: int) -> _Rollouts:
         """The first so many positions alone."""
         return _Rollouts(*(ids[:count] for ids in self))
-
-
-def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
-    """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
-    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
-    draft = None if models.draft is None else models.draft.config
-    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
-    digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
-    digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
-    digest.update(json.dumps([(finder.name, finder.digest) for finder in models.finders]).encode())
-    adapters = models.exits.adapters if models.exits is not None else {}
-    drafts = () if models.draft is None else (models.draft,)
-    for module in (models.target, *drafts, *(adapters[layer] for layer in sorted(adapters))):
-        for name, weight in module.named_parameters():
-            digest.update(name.encode())
-            digest.update(_sample(weight).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _sample(weight: nn.Parameter) -> Tensor:
-    """A few evenly spread values, float32."""
-    flat = weight.detach().flatten()
-    places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
-    return flat[places].float().cpu()
 
 
 def _ids(ids: Tensor) -> Ids:
