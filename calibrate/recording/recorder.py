@@ -26,9 +26,10 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording.fingerprint import fingerprint
 from calibrate.recording.partial_record import PartialRecord
 from calibrate.recording.recorded_models import RecordedModels
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TargetText, WantedText, require_room
 from calibrate.recording.recorded_trees import DynamicShape
 from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
+from calibrate.recording.texts_side_by_side import TextWriter
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
@@ -108,10 +109,10 @@ def record_acceptance(
     done = partial.load()
     try:
         texts = [(prompt, number) for prompt in prompts for number in range(settings.num_texts)]
+        records = recorder.records(texts[len(done) :])
         for index in range(len(done), len(texts)):
-            prompt, number = texts[index]
-            progress(prompt.name, index / len(texts))
-            done.append(recorder.record(prompt, number))
+            progress(texts[index][0].name, index / len(texts))
+            done.append(next(records))
             if len(done) % _PROMPTS_PER_SAVE == 0:
                 partial.save(recorder.assemble(done))
     except BaseException:
@@ -142,25 +143,36 @@ class Recorder:
         self._target = models.backend or EagerBackend(models.target)
         self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
         self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
+        head_layers = [layer for head in models.heads for layer in head.layers]
+        self._writer = TextWriter(
+            self._target,
+            max_new_tokens=settings.max_new_tokens,
+            layers=(*settings.exit_layers, *models.feature_layers, *head_layers),
+        )
 
-    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
-        """Everything that schedules could ask about one text of a prompt, by its number.
+    def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
+        """Everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
 
         Raises:
-            RecordError: prompt and text do not fit in the target's positions.
+            RecordError: a prompt and its text do not fit in the target's positions.
         """
-        settings = self.settings
-        feature_layers = self.models.feature_layers
-        head_layers = [layer for head in self.models.heads for layer in head.layers]
-        layers = (*settings.exit_layers, *feature_layers, *head_layers)
-        try:
-            sampling = settings.sampling(number)
-            text = target_text(
-                self._target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers, sampling=sampling
-            )
-        except RecordError as error:
-            msg = f"prompt {prompt.name}: {error}"
-            raise RecordError(msg) from error
+        for prompt, _ in texts:
+            try:
+                require_room(self._target.config, len(prompt.ids), self.settings.max_new_tokens)
+            except RecordError as error:
+                msg = f"prompt {prompt.name}: {error}"
+                raise RecordError(msg) from error
+        samplings = [self.settings.sampling(number) for _, number in texts]
+        wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
+        for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
+            yield self._described(prompt, sampling, text)
+
+    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
+        """One of `records`."""
+        return next(self.records([(prompt, number)]))
+
+    def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
+        settings, feature_layers = self.settings, self.models.feature_layers
         ids = [*prompt.ids, *text.tokens]
         rollouts = self._roll_out(ids, len(prompt.ids), None)
         feature_rollouts, features_TE = rollouts.up_to(0), None
