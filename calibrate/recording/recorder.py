@@ -142,7 +142,7 @@ class Recorder:
         self.models, self.settings = models, settings
         self._target = models.backend or EagerBackend(models.target)
         self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
-        self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
+        self._trees = [(head, tuple(head.trees(settings.trees))) for head in models.heads]
         head_layers = [layer for head in models.heads for layer in head.layers]
         self._writer = TextWriter(
             self._target,
@@ -220,7 +220,7 @@ class Recorder:
             feature_layers=self.models.feature_layers,
             num_streams=self.models.num_streams,
             prompts=tuple(prompts),
-            trees=tuple(tree for _, tree in self._trees),
+            trees=tuple(tree for _, trees in self._trees for tree in trees),
             chains=tuple(finder.chain for finder in self.models.finders),
             temperature=self.settings.temperature,
             seed=self.settings.seed if self.settings.temperature else 0,
@@ -252,8 +252,9 @@ class Recorder:
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
         """Places of the nodes that hold the text in every tree, [N, depth] each."""
-        for head, tree in self._trees:
-            yield head.ranks(tree, ids, start=start, states=states, target=self._target)
+        for head, trees in self._trees:
+            if trees:
+                yield from head.ranks(trees, ids, start=start, states=states, target=self._target)
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
