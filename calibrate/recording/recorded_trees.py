@@ -62,12 +62,18 @@ class RecordedHead(NamedTuple):
                 yield RecordedTree(method=method, drafter=self.name, depth=depth, paths=paths)
 
     def ranks(
-        self, tree: RecordedTree, ids: Sequence[int], *, start: int, states: Mapping[int, Tensor], target: Backend
-    ) -> Ids:
-        """Places in a tree's order of the nodes that hold the text, [N, depth].
+        self,
+        trees: Sequence[RecordedTree],
+        ids: Sequence[int],
+        *,
+        start: int,
+        states: Mapping[int, Tensor],
+        target: Backend,
+    ) -> list[Ids]:
+        """Places in the order of trees of the nodes that hold the text, [N, depth] each.
 
         Args:
-            tree: one of `trees`.
+            trees: some of `trees`.
             ids: prompt and text.
             start: tokens of the prompt.
             states: by layer, the target's hidden states at all positions but the last, [P + N - 1, D].
@@ -76,12 +82,13 @@ class RecordedHead(NamedTuple):
         drafter = self.drafter
         if isinstance(drafter, StreamTree):
             found = drafter.level_ranks(ids, start=start, x_TD=states[drafter.start_layer])
-            return places_along(found, tree.paths, tree.depth)
+            return [places_along(found, tree.paths, tree.depth) for tree in trees]
         hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
         features_TE = target.features(hidden_TED, is_raw=drafter.raw_features)
         if isinstance(drafter, EagleDrafter):
-            return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth, top_k=tree.top_k)
-        return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth)
+            shapes = [(tree.depth, tree.top_k) for tree in trees]
+            return drafter.ranks_along(ids, start=start, features_TE=features_TE, shapes=shapes)
+        return [drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth) for tree in trees]
 
 
 def digest_of(folder: Path) -> str:

@@ -13,28 +13,28 @@ and part from its replay there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.fingerprint import fingerprint
 from calibrate.recording.partial_record import PartialRecord
 from calibrate.recording.recorded_models import RecordedModels
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TargetText, WantedText, require_room
 from calibrate.recording.recorded_trees import DynamicShape
 from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
+from calibrate.recording.texts_side_by_side import TextWriter
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
-from decoding.recorded.record_checks import FORMAT
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
@@ -52,7 +52,6 @@ USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 _PROMPTS_PER_SAVE = 8
 _EXIT_ROWS = 16
 """Rows that an exit reads at once: of a window there are no more."""
-_VALUES_PER_WEIGHT = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,13 +114,16 @@ def record_acceptance(
     done = partial.load()
     try:
         texts = [(prompt, number) for prompt in prompts for number in range(settings.num_texts)]
-        start, start_s = len(done), time.monotonic()
-        for index in range(start, len(texts)):
-            if index > start and enough((time.monotonic() - start_s) / (index - start)):
+        first, longest_s = len(done), {True: 0.0, False: 0.0}
+        starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
+        for index in range(first, len(texts)):
+            is_start = index - first in starts
+            if index > first and enough(longest_s[is_start]):
                 break
-            prompt, number = texts[index]
-            progress(prompt.name, index / len(texts))
-            done.append(recorder.record(prompt, number))
+            progress(texts[index][0].name, index / len(texts))
+            begun_s = time.monotonic()
+            done.append(next(records))
+            longest_s[is_start] = max(longest_s[is_start], time.monotonic() - begun_s)
             if len(done) % _PROMPTS_PER_SAVE == 0:
                 partial.save(recorder.assemble(done))
     except BaseException:
@@ -151,26 +153,42 @@ class Recorder:
         self.models, self.settings = models, settings
         self._target = models.backend or EagerBackend(models.target)
         self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
-        self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
+        self._trees = [(head, tuple(head.trees(settings.trees))) for head in models.heads]
+        head_layers = [layer for head in models.heads for layer in head.layers]
+        self._writer = TextWriter(
+            self._target,
+            max_new_tokens=settings.max_new_tokens,
+            layers=(*settings.exit_layers, *models.feature_layers, *head_layers),
+        )
 
-    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
-        """Everything that schedules could ask about one text of a prompt, by its number.
+    def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
+        """Everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
 
         Raises:
-            RecordError: prompt and text do not fit in the target's positions.
+            RecordError: a prompt and its text do not fit in the target's positions.
         """
-        settings = self.settings
-        feature_layers = self.models.feature_layers
-        head_layers = [layer for head in self.models.heads for layer in head.layers]
-        layers = (*settings.exit_layers, *feature_layers, *head_layers)
-        try:
-            sampling = settings.sampling(number)
-            text = target_text(
-                self._target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers, sampling=sampling
-            )
-        except RecordError as error:
-            msg = f"prompt {prompt.name}: {error}"
-            raise RecordError(msg) from error
+        for prompt, _ in texts:
+            try:
+                require_room(self._target.config, len(prompt.ids), self.settings.max_new_tokens)
+            except RecordError as error:
+                msg = f"prompt {prompt.name}: {error}"
+                raise RecordError(msg) from error
+        samplings = [self.settings.sampling(number) for _, number in texts]
+        wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
+        for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
+            yield self._described(prompt, sampling, text)
+
+    def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
+        """Places of the texts with which a group begins: these take the time to write all of it."""
+        wanted = [WantedText(prompt.ids, self.settings.sampling(number)) for prompt, number in texts]
+        return {0, *accumulate(map(len, self._writer.groups(wanted)))}
+
+    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
+        """One of `records`."""
+        return next(self.records([(prompt, number)]))
+
+    def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
+        settings, feature_layers = self.settings, self.models.feature_layers
         ids = [*prompt.ids, *text.tokens]
         rollouts = self._roll_out(ids, len(prompt.ids), None)
         feature_rollouts, features_TE = rollouts.up_to(0), None
@@ -218,7 +236,7 @@ class Recorder:
             feature_layers=self.models.feature_layers,
             num_streams=self.models.num_streams,
             prompts=tuple(prompts),
-            trees=tuple(tree for _, tree in self._trees),
+            trees=tuple(tree for _, trees in self._trees for tree in trees),
             chains=tuple(finder.chain for finder in self.models.finders),
             temperature=self.settings.temperature,
             seed=self.settings.seed if self.settings.temperature else 0,
@@ -250,8 +268,9 @@ class Recorder:
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
         """Places of the nodes that hold the text in every tree, [N, depth] each."""
-        for head, tree in self._trees:
-            yield head.ranks(tree, ids, start=start, states=states, target=self._target)
+        for head, trees in self._trees:
+            if trees:
+                yield from head.ranks(trees, ids, start=start, states=states, target=self._target)
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
@@ -270,30 +289,6 @@ class _Rollouts(NamedTuple):
     def up_to(self, count: int) -> _Rollouts:
         """The first so many positions alone."""
         return _Rollouts(*(ids[:count] for ids in self))
-
-
-def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
-    """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
-    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
-    draft = None if models.draft is None else models.draft.config
-    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
-    digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
-    digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
-    digest.update(json.dumps([(finder.name, finder.digest) for finder in models.finders]).encode())
-    adapters = models.exits.adapters if models.exits is not None else {}
-    drafts = () if models.draft is None else (models.draft,)
-    for module in (models.target, *drafts, *(adapters[layer] for layer in sorted(adapters))):
-        for name, weight in module.named_parameters():
-            digest.update(name.encode())
-            digest.update(_sample(weight).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _sample(weight: nn.Parameter) -> Tensor:
-    """A few evenly spread values, float32."""
-    flat = weight.detach().flatten()
-    places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
-    return flat[places].float().cpu()
 
 
 def _ids(ids: Tensor) -> Ids:

@@ -111,6 +111,12 @@ class Branches(ABC):
         text.memory.reserve(stop, num_kept=start)
         text.memory.slots[:, :, 0, :, start:stop] = self.memory.slots[:, :, branch, :, start:stop]
 
+    @inference
+    def take(self, branch: int, stop: int, text: Text) -> None:
+        """Put the KV positions of a sequence up to `stop` into one branch, at the same places."""
+        self.memory.reserve(stop, num_kept=stop)
+        self.memory.slots[:, :, branch, :, :stop] = text.memory.slots[:, :, 0, :, :stop]
+
     def fill_random(self) -> None:
         """Put random keys and values everywhere."""
         self.memory.start_random(self._num_slots)

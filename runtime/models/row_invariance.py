@@ -48,14 +48,34 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(rows, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
 
 
+def rows_are_alike(weight: Tensor, count: int) -> bool:
+    """Whether a layer that fills nothing up gives a row the same bits in calls of `count` rows and of multiples."""
+    multiple = _fitting_multiple(*_probed(weight, None)) if weight.is_cpu else None
+    return multiple is not None and count % multiple == 0
+
+
 def _multiple_of(weight: Tensor, bias: Tensor | None) -> int:
+    return row_multiple(*_probed(weight, bias))
+
+
+def _probed(weight: Tensor, bias: Tensor | None) -> tuple[int, int, torch.dtype, bool, int]:
     outputs, inputs = min(len(weight), _MOST_OUTPUTS), weight.shape[1]
-    return row_multiple(outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads())
+    return outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads()
+
+
+def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, num_threads: int) -> int:  # noqa: FBT001
+    """Rows to fill up to a multiple of, so that a row's bits do not depend on their number; 1 where nothing helps."""
+    return _fitting_multiple(outputs, inputs, dtype, has_bias, num_threads) or 1
 
 
 @cache
-def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, num_threads: int) -> int:  # noqa: ARG001, FBT001
-    """Rows to fill up to a multiple of, so that a row's bits do not depend on their number; 1 where nothing helps."""
+def _fitting_multiple(
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    has_bias: bool,  # noqa: FBT001
+    num_threads: int,  # noqa: ARG001
+) -> int | None:
     generator = torch.Generator().manual_seed(0)
     most = max(_PROBED_ROWS) + max(_MULTIPLES)
     rows, weight = _cancelling(most, inputs, generator, dtype), torch.randn(outputs, inputs, generator=generator)
@@ -70,7 +90,7 @@ def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, 
         return torch.equal(F.linear(rows[:count], weight, bias), expected[:count])
 
     fitting = (multiple for multiple in _MULTIPLES if all(is_same(count + -count % multiple) for count in _PROBED_ROWS))
-    return next(fitting, 1)
+    return next(fitting, None)
 
 
 def _cancelling(count: int, inputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

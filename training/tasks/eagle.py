@@ -102,15 +102,8 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
             progress(done, len(greedy))
             row = states.conversations[index]
             features_TE = row_features(states, [index], drafter.feature_layers)
-            ranks.append(
-                drafter.ranks_along(
-                    row.ids,
-                    start=len(row.prompt),
-                    features_TE=features_TE,
-                    depth=recipe.tree_depth,
-                    top_k=recipe.tree_top_k,
-                )
-            )
+            shapes = [(recipe.tree_depth, recipe.tree_top_k)]
+            ranks += drafter.ranks_along(row.ids, start=len(row.prompt), features_TE=features_TE, shapes=shapes)
         return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)))
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.eagle.text_trees import grow_along
 from runtime.drafters.trees import ROOT, DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
@@ -98,25 +99,29 @@ class EagleDrafter(WindowDrafter):
         return run
 
     def ranks_along(
-        self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int, top_k: int
-    ) -> NDArray[np.int32]:
-        """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`).
+        self, ids: Sequence[int], *, start: int, features_TE: Tensor, shapes: Sequence[tuple[int, int]]
+    ) -> list[NDArray[np.int32]]:
+        """Return places in the order of trees of the nodes that a sequence follows, [N, depth] each.
 
-        The current sequence is lost. The text before place `start`, at least 1, is the prompt; features of all
-        positions but two are enough. `depth` and `top_k` are a schedule's `num_speculative_tokens` and `tree_top_k`.
+        They are what `AcceptanceRecord` holds. The current sequence is lost. The text before place `start`, at least 1,
+        is the prompt; features of all positions but two are enough. `shapes` are depth and top_k of each tree, a
+        schedule's `num_speculative_tokens` and `tree_top_k`. Trees of one top_k are grown once: a less deep one is the
+        upper part of a deeper one.
         """
-        ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
         self.head.output.add_prompt_tokens(ids[:start])
-        self.cache.start(len(ids) + depth * top_k)
+        self.cache.start(len(ids) + max((depth * top_k for depth, top_k in shapes), default=0))
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
-        # from the end on: nodes take the slots of text that has been dealt with
-        for place in reversed(range(len(ranks))):
-            slots = start + place - self._first_position
-            self.cache.set_length(slots)
-            growth = _Growth(self, feature_TD[slots - 1 : slots], top_k)
-            found = _places_along(growth, ids[start + place :][:depth], depth)
-            ranks[place, : len(found)] = found
-        return ranks
+        deepest = {top_k: max(depth for depth, own in shapes if own == top_k) for _, top_k in shapes}
+        grown = {
+            top_k: grow_along(self, ids, feature_TD, start=start, depth=depth, top_k=top_k)
+            for top_k, depth in deepest.items()
+        }
+        found = [np.full((len(ids) - start, depth), -1, dtype=np.int32) for depth, _ in shapes]
+        for ranks, (depth, top_k) in zip(found, shapes, strict=True):
+            for row, tree in zip(ranks, grown[top_k], strict=True):
+                places = tree.places(depth)
+                row[: len(places)] = places
+        return found
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -204,25 +209,6 @@ class _Growth:
         self._feature_RD = feature_RD
         self._level += 1
         self.tree.expand(*self._drafter.rank(feature_RD, self._top_k))
-
-
-def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]:
-    """Return places in the tree's order of the nodes that a sequence follows; the tree grows no further than needed."""
-    tree = growth.tree
-    nodes: list[int] = []
-    for level in range(depth):
-        if level:
-            growth.step()
-        if len(nodes) == level < len(text):
-            child = tree.child(nodes[-1] if nodes else ROOT, text[level])
-            nodes += [] if child is None else [child]
-        goes_on = level + 1 == len(nodes) < len(text) and nodes[-1] in tree.frontier
-        # what grows after the frontier is worth no more than its best
-        is_settled = not nodes or tree.scores[tree.frontier[0]] <= tree.scores[nodes[-1]]
-        if is_settled and not goes_on:
-            break
-    places = {node: place for place, node in enumerate(tree.order())}
-    return [places[node] for node in nodes]
 
 
 def _own(count: int, dtype: torch.dtype) -> Tensor:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.fingerprint import fingerprint
 from calibrate.recording.recorded_models import load_models
-from calibrate.recording.recorder import Recorder, RecordSettings, fingerprint
+from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.errors import ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.models.model_folder import NamedFolder

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.fingerprint import fingerprint
 from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorded_text import target_text
-from calibrate.recording.recorder import Recorder, RecordSettings, fingerprint, record_acceptance
+from calibrate.recording.recorder import Recorder, RecordSettings, record_acceptance
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
 from decoding.record import AcceptanceRecord

@@ -134,6 +134,18 @@ def test_a_row_of_a_branch_continues_its_text(reader, form, length) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form) -> None:
+    """Others keep theirs, whichever is longer: on both sides of a limit."""
+    branches, lengths = reader.branches(3), (22, FIRST_LIMIT + 3, 5)
+    for branch, length in enumerate(lengths):
+        branches.take(branch, length, reader.text(prompt(length))[0])
+    rows = branches.rows(slice(0, 3), [[length] for length in lengths])
+    found = reader.feed([[7], [8], [9]], rows, rows.positions_RT)
+    for branch, (length, token) in enumerate(zip(lengths, (7, 8, 9), strict=True)):
+        assert same(form, found[branch, 0], reader.alone([*prompt(length), token]))
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_branches_after_a_window_see_it(reader, form) -> None:
     (text, _), branches = reader.text(prompt(10)), reader.branches(2)
     branches.follow(text, num_final=10, stop=10)

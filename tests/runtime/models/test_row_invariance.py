@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
+from runtime.models import row_invariance
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
@@ -122,6 +123,18 @@ def test_so_has_one_read_by_an_opt(num_threads, sizes) -> None:
     with threads(num_threads):
         plainly = decoded_plainly(num_threads, 4, 0, torch.bfloat16)
         assert torch.equal(read(decoder_of(4, 0, torch.bfloat16), IDS, sizes), plainly)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_plain_layers_are_alike_in_multiples_of_what_is_said(monkeypatch, dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    weight, rows = (torch.randn(count, 96, generator=generator).to(dtype) for count in (40, 64))
+    for count in (1, 2, 4, 8):
+        if row_invariance.rows_are_alike(weight, count):
+            parts = torch.cat([torch.nn.functional.linear(part, weight) for part in rows.split(count)])
+            assert torch.equal(parts, torch.nn.functional.linear(rows, weight))
+    monkeypatch.setattr(row_invariance, "_fitting_multiple", lambda *_: None)
+    assert not row_invariance.rows_are_alike(weight, 8)
 
 
 @pytest.mark.parametrize(

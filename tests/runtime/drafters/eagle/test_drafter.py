@@ -5,6 +5,7 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
+from runtime.drafters.eagle import text_trees
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
@@ -92,7 +93,7 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
 
     drafter.prefill(text, schedule=schedule(method), capacity=32, features_TE=known[:5])
     assert head.output.ids.tolist() == said_after(text)
-    drafter.ranks_along(text, start=2, features_TE=known, depth=DEPTH, top_k=TOP_K)
+    drafter.ranks_along(text, start=2, features_TE=known, shapes=[(DEPTH, TOP_K)])
     assert head.output.ids.tolist() == said_after(text[:2])
     ids, _ = drafter.rank(torch.randn(1, head.config.hidden_size), 40)
     assert set(ids[0]) == set(said_after(text[:2]))
@@ -115,7 +116,7 @@ def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter)
     state = plain_features(drafter.head, TEXT[:1], zero, first_position=0)
     best = plain_log_probs(drafter.head, state[-1]).argmax()
     assert window.tokens[0] == KEPT[best]
-    ranks = drafter.ranks_along(TEXT[:4], start=1, features_TE=features, depth=DEPTH, top_k=TOP_K)
+    [ranks] = drafter.ranks_along(TEXT[:4], start=1, features_TE=features, shapes=[(DEPTH, TOP_K)])
     again = EagleDrafter(drafter.head, method=method, feature_layers=LAYERS[method])
     again.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
     drafted(again.rollout())
@@ -133,7 +134,7 @@ def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, 
         text += [path for path in order if len(path) == DEPTH][choice]
     text.append(59)
     features = target_features(target, text, LAYERS[method])
-    ranks = drafter.ranks_along(text, start=start, features_TE=features[:-2], depth=DEPTH, top_k=TOP_K)
+    [ranks] = drafter.ranks_along(text, start=start, features_TE=features[:-2], shapes=[(DEPTH, TOP_K)])
     assert ranks.shape == (7, DEPTH)
     assert (ranks[[0, 3]] >= 0).all()
     for place in range(7):
@@ -144,6 +145,23 @@ def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, 
             path = tuple(following[:depth])
             expected.append(order.index(path) if len(path) == depth and path in order else -1)
         assert ranks[place].tolist() == expected
+
+
+def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, drafter, monkeypatch) -> None:
+    """Of several shapes and past a block of keys; each alone where calls of more rows might have other bits."""
+    generator = torch.Generator().manual_seed(3)
+    text = [*torch.randint(61, (50,), generator=generator).tolist(), *TEXT, *TEXT]
+    features = target_features(target, text, LAYERS[method])
+    shapes = [(2, 4), (3, 4), (5, 4), (4, 8)]
+
+    def ranks_along(*shapes):
+        return drafter.ranks_along(text, start=45, features_TE=features, shapes=shapes)
+
+    together = ranks_along(*shapes)
+    monkeypatch.setattr(text_trees, "rows_are_alike", lambda weight, count: False)
+    for shape, ranks in zip(shapes, together, strict=True):
+        assert (ranks >= 0).any()
+        assert ranks.tolist() == ranks_along(shape)[0].tolist()
 
 
 def test_without_features_there_is_nothing_to_go_on_from(method, drafter) -> None:

@@ -1,0 +1,187 @@
+"""Dynamic trees after every prefix of a text, grown level by level, those of many prefixes side by side.
+
+A level of one tree has too few rows for the cores, so the same levels of some trees are one call. A row has the same
+bits there as in a call of its own tree's rows, where linear layers do not tell multiples of these rows apart
+(`runtime.models.row_invariance.rows_are_alike`) and each row is attended over the keys that its slot settles
+(`runtime.models.attention`). Elsewhere there is a call for every tree.
+
+Shapes: legend of `runtime.drafters.eagle.model`, plus P trees of a call, R nodes of a level, F nodes fed, S slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor, nn
+
+from runtime.drafters.trees import ROOT, DynamicTree
+from runtime.models.attention import LayerKeys, Piece, Sight, keys_seen, mask_for_groups
+from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import rows_are_alike
+
+if TYPE_CHECKING:
+    from runtime.drafters.eagle.drafter import EagleDrafter
+
+_MOST_ROWS: Final = 64
+"""Of a call, as many as were compared with calls of fewer."""
+
+
+@dataclass(slots=True)
+class TextTree:
+    """The tree after a prefix of a text, which is followed as far as the tree has it.
+
+    Attributes:
+        tree: as far as it is grown.
+        text: what follows the prefix, at most as many tokens as the tree may have levels.
+        base: slots of the prefix.
+        feature_RD: of the rows fed last, `rows` of them by node.
+        own_RF: additive mask of these rows over the nodes fed so far.
+        keys_2KFH: keys and values of these nodes; None before the first.
+        nodes: those that the text follows.
+    """
+
+    tree: DynamicTree
+    text: Sequence[int]
+    base: int
+    feature_RD: Tensor
+    own_RF: Tensor
+    rows: dict[int, int] = field(default_factory=lambda: {ROOT: 0})
+    keys_2KFH: Tensor | None = None
+    nodes: list[int] = field(default_factory=list)
+
+    def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
+        """Give the last level its children, and follow the text to one of them."""
+        level = len(self.nodes)
+        is_followed = level == self.num_levels < len(self.text)
+        self.tree.expand(tokens, log_probs)
+        if is_followed:
+            child = self.tree.child(self.nodes[-1] if self.nodes else ROOT, self.text[level])
+            self.nodes += [] if child is None else [child]
+
+    @property
+    def num_levels(self) -> int:
+        """Levels that there are."""
+        return self.tree.depths[-1] if self.tree.depths else 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the places of the nodes that the text follows stay as they are, however the tree grows."""
+        tree, nodes = self.tree, self.nodes
+        if self.num_levels == len(nodes) < len(self.text) and nodes[-1] in tree.frontier:
+            return False
+        # what grows after the frontier is worth no more than its best
+        return not nodes or tree.scores[tree.frontier[0]] <= tree.scores[nodes[-1]]
+
+    def places(self, depth: int) -> list[int]:
+        """Places in the order of the tree of so many levels, or fewer than were grown, of the nodes that it has."""
+        order = [node for node in self.tree.order() if self.tree.depths[node] <= depth]
+        places = {node: place for place, node in enumerate(order)}
+        return [places[node] for node in self.nodes[:depth]]
+
+
+def grow_along(
+    drafter: EagleDrafter, ids: Sequence[int], feature_TD: Tensor, *, start: int, depth: int, top_k: int
+) -> list[TextTree]:
+    """Grow a tree after every prefix of a text from place `start` on, as far as the text's places in it need.
+
+    Args:
+        drafter: its cache holds the text, which begins at its first position.
+        ids: the text.
+        feature_TD: the head's own, of all slots.
+        start: tokens before the first tree.
+        depth: levels at most.
+        top_k: nodes expanded on a level.
+    """
+    trees = []
+    for place in range(start, len(ids)):
+        base = place - drafter.position(0)
+        root_1D, nothing = feature_TD[base - 1 : base], feature_TD.new_zeros(1, 0)
+        trees.append(TextTree(DynamicTree(top_k), ids[place : place + depth], base, root_1D, nothing))
+    alike = all(rows_are_alike(layer.weight, top_k) for layer in drafter.head.modules() if isinstance(layer, nn.Linear))
+    most = max(1, _MOST_ROWS // top_k) if alike else 1
+    growing = trees
+    for level in range(depth):
+        for first in range(0, len(growing), most):
+            together = growing[first : first + most]
+            if level:
+                _feed(drafter, together)
+            _expand(drafter, together, top_k)
+        growing = [tree for tree in growing if not tree.is_settled]
+    return trees
+
+
+def _expand(drafter: EagleDrafter, trees: Sequence[TextTree], top_k: int) -> None:
+    tokens, log_probs = drafter.rank(torch.cat([tree.feature_RD for tree in trees]), top_k)
+    first = 0
+    for tree in trees:
+        stop = first + len(tree.feature_RD)
+        tree.expand(tokens[first:stop], log_probs[first:stop])
+        first = stop
+
+
+@torch.inference_mode()
+def _feed(drafter: EagleDrafter, trees: Sequence[TextTree]) -> None:
+    """Run the nodes of the last level of trees that have as many levels."""
+    above = [[tree.rows[tree.tree.parents[node]] for node in tree.tree.frontier] for tree in trees]
+    ids_PR = torch.tensor([[tree.tree.tokens[node] for node in tree.tree.frontier] for tree in trees])
+    feature_PRD = torch.stack([tree.feature_RD[rows] for tree, rows in zip(trees, above, strict=True)])
+    own_PRF = torch.stack([tree.own_RF[rows] for tree, rows in zip(trees, above, strict=True)])
+    among_RR = own_PRF.new_full((ids_PR.shape[1],) * 2, -math.inf).fill_diagonal_(0)
+    own_PRF = torch.cat([own_PRF, among_RR.expand(len(trees), -1, -1)], dim=2)
+    places = [drafter.position(tree.base + tree.num_levels - 1) for tree in trees]
+    keys = _LevelKeys(drafter.cache, trees, own_PRF)
+    positions_PR = torch.tensor(places)[:, None].expand(ids_PR.shape)
+    feature_PRD = drafter.head(ids_PR, feature_PRD, positions=positions_PR, mask=None, cache=keys)
+    for number, tree in enumerate(trees):
+        tree.rows = {node: row for row, node in enumerate(tree.tree.frontier)}
+        tree.feature_RD, tree.own_RF = feature_PRD[number], own_PRF[number]
+        tree.keys_2KFH = keys.own_2PKFH[:, number]
+
+
+class _LevelKeys(LayerKeys):
+    """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie.
+
+    Attributes:
+        own_2PKFH: keys and values of all nodes fed, those of this level included once they were attended.
+    """
+
+    def __init__(self, text: KVCache, trees: Sequence[TextTree], own_PRF: Tensor) -> None:
+        self._text_21KSH, self._trees, self._own_PRF = text.memory.slots[0], trees, own_PRF
+        num_rows, num_fed = own_PRF.shape[1:]
+        counts = [[keys_seen(tree.base + fed) for fed in range(num_fed - num_rows, num_fed)] for tree in trees]
+        self._num_keys_PR = torch.tensor(counts)
+        self._sizes = sorted({count for row in counts for count in row})
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
+        """All keys of each tree: of the text, and of its nodes after its prefix."""
+        new_2PKRH = torch.stack([k_BKTH, v_BKTH])
+        before = [tree.keys_2KFH for tree in self._trees if tree.keys_2KFH is not None]
+        self.own_2PKFH = torch.cat([torch.stack(before, dim=1), new_2PKRH], dim=3) if before else new_2PKRH
+        seen_2PKSH = self._text_21KSH[..., : self._sizes[-1], :].repeat(1, len(self._trees), 1, 1, 1)
+        num_fed = self.own_2PKFH.shape[3]
+        for number, tree in enumerate(self._trees):
+            seen_2PKSH[:, number, :, tree.base : tree.base + num_fed] = self.own_2PKFH[:, number]
+        return seen_2PKSH[0], seen_2PKSH[1]
+
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """All rows over every number of keys that one of them sees: seldom more than two."""
+        mask_PRS = self._own_PRF.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
+        num_fed = self._own_PRF.shape[2]
+        for own_RS, tree, own_RF in zip(mask_PRS, self._trees, self._own_PRF, strict=True):
+            own_RS[:, : tree.base] = 0
+            own_RS[:, tree.base : tree.base + num_fed] = own_RF
+        grouped = mask_for_groups(mask_PRS[:, None], num_queries_per_kv)
+        return tuple(Piece(slice(None), size, grouped[..., :size]) for size in self._sizes)
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Gather what each row sees over the number of keys that its slot settles, [P, R, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
+            is_own = (self._num_keys_PR == size)[..., None]
+            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
+        return seen

@@ -1,0 +1,127 @@
+"""Texts written side by side, held against each of them written alone: every array the same to the last bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.recording import texts_side_by_side
+from calibrate.recording.recorded_text import WantedText, target_text
+from calibrate.recording.recorder import Recorder, record_acceptance
+from calibrate.recording.texts_side_by_side import TextWriter
+from decoding.errors import RecordError
+from decoding.record import AcceptanceRecord
+from runtime.backends.eager import EagerBackend
+from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.weights import load_decoder
+from runtime.verification.rules import GREEDY, Sampling
+from tests.calibrate.recording.test_recorder import PROMPTS, SETTINGS, models
+from tests.runtime.reading import compiled
+from tests.tiny_models import tiny_target
+
+SAMPLED = Sampling("match", 0.8, 5)
+LENGTHS = (40, 600, 63, 130)
+LAYERS = (20, 6, 30)
+NUM_TOKENS = 6
+
+
+def wanted(vocab_size, lengths, sampling):
+    """Random prompts; the first of them twice, where draws tell the texts apart."""
+    texts = []
+    for seed, length in enumerate(lengths):
+        prompt = np.random.default_rng(seed).integers(3, vocab_size, length).tolist()
+        texts.append(WantedText(prompt, sampling))
+    return [*texts, WantedText(texts[0].prompt, sampling._replace(seed=sampling.seed + 1))]
+
+
+def alone(backend, text, layers, num_tokens):
+    return target_text(backend, text.prompt, max_new_tokens=num_tokens, layers=layers, sampling=text.sampling)
+
+
+def assert_same(one, other):
+    assert (one.tokens, one.margins) == (other.tokens, other.margins)
+    assert one.states.keys() == other.states.keys()
+    assert all(torch.equal(rows, other.states[layer]) for layer, rows in one.states.items())
+    assert np.array_equal(one.probabilities, other.probabilities)
+
+
+@pytest.fixture(params=["torch", "bfloat16", "int8"])
+def backend(request):
+    decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
+    return EagerBackend(decoder) if request.param == "torch" else compiled(decoder, request.param)
+
+
+@pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")
+def test_texts_of_a_real_model_are_those_written_alone(backend) -> None:
+    """Prompts of all lengths, greedy and sampled in turn, some with an early end."""
+    texts = wanted(backend.config.vocab_size, LENGTHS, SAMPLED)
+    texts = [text._replace(sampling=GREEDY) if number % 2 else text for number, text in enumerate(texts)]
+    ends = (alone(backend, texts[number], (), 3).tokens[number % 3] for number in (0, 2))
+    backend.config = replace(backend.config, eos_token_ids=tuple(ends))
+    expected = [alone(backend, text, LAYERS, NUM_TOKENS) for text in texts]
+    assert {len(text.tokens) for text in expected} >= {1, 3, NUM_TOKENS}
+    for text, found in zip(expected, side_by_side(backend, texts, LAYERS, NUM_TOKENS), strict=True):
+        assert_same(text, found)
+
+
+def side_by_side(backend, texts, layers, num_tokens):
+    """In one group, of which none is written alone."""
+    writer = TextWriter(backend, max_new_tokens=num_tokens, layers=layers)
+    assert len(list(writer.groups(texts))) == 1
+    found = list(writer.write(texts))
+    assert writer.rows_are_alike
+    return found
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling) -> None:
+    backend = EagerBackend(tiny_target())
+    texts = wanted(61, (1, 70, 3), sampling)
+    for text, found in zip(texts, side_by_side(backend, texts, (1, 3), 12), strict=True):
+        assert_same(alone(backend, text, (1, 3), 12), found)
+
+
+def test_where_rows_are_not_alike_each_text_is_written_alone() -> None:
+    target = tiny_target()
+    normalise = target.normalise
+    target.normalise = lambda x: normalise(x) * (1 + 1e-3 * (len(x) - 1))
+    writer, texts = TextWriter(EagerBackend(target), max_new_tokens=12, layers=(1,)), wanted(61, (9, 5), GREEDY)
+    for text, found in zip(texts, writer.write(texts), strict=True):
+        assert_same(alone(EagerBackend(target), text, (1,), 12), found)
+    assert not writer.rows_are_alike
+
+
+def test_groups_fit_in_memory(monkeypatch) -> None:
+    writer, texts = (
+        TextWriter(EagerBackend(tiny_target()), max_new_tokens=12, layers=(1,)),
+        wanted(61, [9] * 20, GREEDY),
+    )
+    assert [len(group) for group in writer.groups(texts)] == [8, 8, 5]
+    monkeypatch.setattr(texts_side_by_side, "_MOST_BYTES", 3.5 * writer.num_bytes(texts[:1]))
+    longer = [*texts[:4], *wanted(61, [60], GREEDY)[:1], texts[4]]
+    assert [len(group) for group in writer.groups(longer)] == [3, 1, 1, 1]
+
+
+def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(tmp_path) -> None:
+    for settings in (SETTINGS, replace(SETTINGS, temperature=0.8, num_texts=3)):
+        made = record_acceptance(models(), PROMPTS, settings, tmp_path / "r.npz")
+        recorder = Recorder(models(), settings)
+        numbers = range(settings.num_texts)
+        recorder.assemble([recorder.record(prompt, number) for prompt in PROMPTS for number in numbers]).save(
+            tmp_path / "alone.npz"
+        )
+        with np.load(tmp_path / "r.npz") as one, np.load(tmp_path / "alone.npz") as other:
+            assert one.files == other.files
+            assert all(np.array_equal(one[name], other[name]) for name in one.files)
+        assert AcceptanceRecord.load(tmp_path / "r.npz").prompts[0].name == made.prompts[0].name
+
+
+def test_a_prompt_that_does_not_fit_is_named_before_anything_is_written(tmp_path) -> None:
+    steps = []
+    long = EncodedPrompt("the long one", "", tuple(range(3, 60)) * 3)
+    with pytest.raises(RecordError, match="prompt the long one: 171 prompt and 12 new tokens exceed the target's 128"):
+        record_acceptance(models(), [*PROMPTS, long], SETTINGS, tmp_path / "r.npz", lambda step, _: steps.append(step))
+    assert steps == [PROMPTS[0].name]
+    assert not list(tmp_path.iterdir())
