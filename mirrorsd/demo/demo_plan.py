@@ -31,6 +31,8 @@ _DURING: Final = 1 + 1 / 3
 """Time of a decoding with the anchors in it, over that of the decoding."""
 _WARM_UP_S: Final = 1.0
 """Of a schedule: loading what it needs, and a few tokens."""
+_SIDE_BY_SIDE: Final = 8
+"""Texts that are recorded in the same steps."""
 _GROWN_SHARE = 0.5
 """Most trees are given up before they are grown: the text has left them."""
 
@@ -55,8 +57,8 @@ def prompt_cost(
 ) -> PromptCost:
     """Return what recording a prompt, and running every schedule on it, will take.
 
-    Recording decodes plainly on the fastest lane, rolls the draft out twice from every position, and grows a tree
-    there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
+    Recording decodes several texts side by side on the fastest lane, rolls the draft out twice from every position, and
+    grows a tree there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
     most schedules are faster, the worst slower. In it and after it anchors are taken.
 
     Args:
@@ -68,7 +70,8 @@ def prompt_cost(
         num_tree_steps: steps that all trees to be recorded of one of them take together.
     """
     fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
-    record_s = _prefill_s(profile, fast, prompt_length) + max_new_tokens * _token_s(profile, fast)
+    step_s = _pass_s(profile, fast, _SIDE_BY_SIDE) / _SIDE_BY_SIDE
+    record_s = _prefill_s(profile, fast, prompt_length) + max_new_tokens * step_s
     if fast.draft_step is not None:
         rows = prompt_length + (max_window + 1) * max_new_tokens
         record_s += 2 * rows * _row_s(fast.draft_step)
@@ -140,8 +143,13 @@ def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
 
 def _token_s(profile: Profile, lane: LaneProfile) -> float:
     """Return one plain decoding step at the shortest context."""
+    return _pass_s(profile, lane, 1)
+
+
+def _pass_s(profile: Profile, lane: LaneProfile, num_rows: int) -> float:
     assert lane.layer is not None
-    return lane.verify_s(profile.num_layers, 1, lane.layer.contexts[0]) + lane.dispatch_s
+    rows = min(num_rows, lane.layer.rows[-1])
+    return lane.verify_s(profile.num_layers, rows, lane.layer.contexts[0]) + lane.dispatch_s
 
 
 def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
