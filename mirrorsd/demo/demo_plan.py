@@ -58,8 +58,8 @@ def prompt_cost(
     """Return what recording a prompt, and running every schedule on it, will take.
 
     Recording decodes several texts side by side on the fastest lane, rolls the draft out twice from every position, and
-    grows a tree there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
-    most schedules are faster, the worst slower. In it and after it anchors are taken.
+    grows a tree there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the
+    slowest lane: most schedules are faster, the worst slower. In it and after it anchors are taken.
 
     Args:
         profile: the machine.
