@@ -270,6 +270,21 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path: Path, recor
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path: Path, record: AcceptanceRecord) -> None:
+    asked: list[float] = []
+
+    def enough(next_s: float) -> bool:
+        asked.append(next_s)
+        return len(asked) == 2
+
+    path = tmp_path / "r.npz"
+    made = record_acceptance(models(), PROMPTS, SETTINGS, path, enough=enough)
+    assert [prompt.name for prompt in made.prompts] == [prompt.name for prompt in record.prompts[:2]]
+    assert asked[0] == 0 < asked[1], "the first text of a group takes the time to write all of it, the others do not"
+    assert len(AcceptanceRecord.load(path).prompts) == 2
+    assert list(tmp_path.iterdir()) == [path], "nothing is left that a later recording would go on with"
+
+
 def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     with pytest.raises(KeyboardInterrupt):
