@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from _common import RESULTS, markdown_table, read_result
-from _judged_again import judged_again
 
 from mirrorsd.pair_on_platform import plan_pair
 
@@ -18,7 +17,7 @@ Json = Mapping[str, Any]
 def sections() -> dict[str, str]:
     """Return every section of docs/results.md, by marker."""
     return {
-        "demo": demo(judged_again(RESULTS / "demos" / "1")),
+        "demo": demo(read_result(RESULTS / "demos" / "1" / "demo.json")),
         "demos": series(read_result(RESULTS / "demos.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
         "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
@@ -30,13 +29,15 @@ def headline() -> dict[str, str]:
     """Return the sentences of README.md that quote results, by marker."""
     found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
     whole, speedup = found["all"], found["demos"]["1"]["winner_speedup"]
+    again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
     ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))
     theirs = engines["llama.cpp, 4-bit"]["tpot_s"]["median"]
     lines = (
         (
             f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
-            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%})."
+            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); recomputed by today's simulator it "
+            f"is {again['median']:.1%} ({again['worst']:.1%})."
         ),
         f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the rounds that were simulated.",
         (
@@ -73,16 +74,45 @@ def demo(result: Json) -> str:
     paragraphs = [
         (
             f"{host['cpu_model']}, {len(host['cores'])} cores; {host['target']} with {host['drafter']} "
-            f"in {host['dtype']}; {result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each."
+            f"in {host['dtype']}; {_prompts(result)}, up to {result['max_new_tokens']} new tokens each."
         ),
-        (
-            f"**Does speculation pay? {_ANSWERS[result['pays']]}.** {result['winner']} decodes at "
-            f"{_times(result['speedup'])} the speed of plain decoding."
-        ),
+        *_answers(result),
         _table(rows),
         _listed([result["rounds"], *result["notes"]]),
     ]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _prompts(result: Json) -> str:
+    """Return how many prompts were run; of how many recorded and drawn by which seed, if that is known."""
+    if "seed" not in result:
+        return f"{result['num_prompts']} prompts"
+    return (
+        f"{result['num_recorded_prompts']} prompts recorded, drawn by seed {result['seed']}, and "
+        f"{result['num_prompts']} of them run"
+    )
+
+
+def _answers(result: Json) -> Iterator[str]:
+    """Return the answer; also by what it is about and by the length of answers, of a demo that tells."""
+    speedup, winner, lengths = result["speedup"], result["winner"], result.get("by_length", [])
+    scope = (speedup or {}).get("scope")
+    if scope is None:
+        answer = f"{winner} decodes at {_times(speedup)} the speed of plain decoding." if speedup else ""
+        yield f"**Does speculation pay? {_ANSWERS[result['pays']]}.** {answer}".rstrip()
+        return
+    recommended = f" Recommended: {winner}." if winner else ""
+    yield f"**{result['verdict'].splitlines()[0]}**{recommended}"
+    yield (
+        f"That is about prompts like these: {_times(scope['like_these'])}. On these very prompts it is "
+        f"{_times(scope['these_prompts'])}."
+    )
+    if lengths:
+        side = "ahead" if lengths[-1]["value"] > 1 else "behind"
+        turn = result.get("turns_at")
+        turns = "" if turn is None else f" Speculation is {side} from about {turn:,} tokens on."
+        told = "; ".join(f"{one['max_new_tokens']:,} tokens {_times(one)}" for one in lengths)
+        yield f"By length of answers: {told}.{turns}"
 
 
 def series(summary: Json) -> str:
@@ -173,6 +203,8 @@ def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
     yield "speed-up", _interval(entry["speedup_measured"])
     yield "tokens per round", f"{measured['mean_acceptance_length']:.2f}"
     yield "hits", "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
+    if "num_prompts" in entry:
+        yield "prompts", str(entry["num_prompts"])
 
 
 def _share(coverage: Json | None) -> str:
@@ -191,7 +223,16 @@ def _line(name: str, figures: Json) -> dict[str, str]:
         "intervals": _share(figures.get("actual_coverage")),
         "corrected intervals": _share(figures["interval_coverage"]),
         "equal rounds": f"{rounds['equal']} of {rounds['of']}",
+        "recomputed": _recomputed(figures.get("recomputed")),
     }
+
+
+def _recomputed(figures: Json | None) -> str:
+    """Return the error, the intervals and the answer by today's simulator; nothing where nothing was kept for it."""
+    if figures is None:
+        return "-"
+    answer = f"{figures['pays'].replace('_', ' ')}; " if isinstance(figures["pays"], str) else ""
+    return f"{answer}{_spread(figures['error'])}; {_share(figures['actual_coverage'])}"
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
@@ -203,11 +244,13 @@ def _listed(sentences: Sequence[str]) -> str:
 
 
 def _times(found: Json) -> str:
+    if found["low"] is None:
+        return f"{found['value']:.2f}×"
     return f"{found['value']:.2f}× ({found['low']:.2f}× to {found['high']:.2f}×)"
 
 
 def _interval(found: Json | None) -> str:
-    return "" if found is None else f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    return "" if found is None else _times(found).replace("×", "")
 
 
 def _spread(errors: Json | None) -> str:

@@ -37,7 +37,7 @@ from _common import (
     write_result,
 )
 from _demo_anchors import machine
-from _judged_again import judged_again
+from _recomputed import recomputed
 
 from hwprofiles.profile import load_profile
 from mirrorsd.model_pair import find_pair
@@ -92,17 +92,24 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def summary(folders: Sequence[Path]) -> dict[str, Any]:
-    """Figures of every demo and of all together, from what was kept of them."""
-    demos, runs = [judged_again(folder) for folder in folders], [read_result(folder / RUN) for folder in folders]
+    """Figures of every demo and of all together, from what was kept of them.
+
+    They are of predictions as they were made before the runs; `recomputed` has the same ones of predictions that
+    today's simulator makes from the profile and the record of each demo, and the answer that today's rules give.
+    """
+    demos, runs = ([read_result(folder / name) for folder in folders] for name in (DEMO, RUN))
+    again = [recomputed(folder) for folder in folders]
     return {
         "platform": demos[0]["platform"],
         "measured": runs[0]["measured"],
         "formats": runs[0]["formats"],
-        "all": {"num_demos": len(demos), "pays": [demo["pays"] for demo in demos]} | figures(demos),
+        "all": {"num_demos": len(demos)} | _answers(demos) | {"recomputed": _answers(again)},
         "machine": machine(folders),
         "demos": {
-            folder.name: _facts(demo, run) | figures([demo]) | {"num_bytes": _num_bytes(folder)}
-            for folder, demo, run in zip(folders, demos, runs, strict=True)
+            folder.name: _facts(demo, run)
+            | figures([demo])
+            | {"recomputed": _recomputed_facts(now), "num_bytes": _num_bytes(folder)}
+            for folder, demo, run, now in zip(folders, demos, runs, again, strict=True)
         },
     }
 
@@ -157,11 +164,27 @@ def _demo(out: Path, *given: str) -> tuple[Path, float]:
     return ROOT / out, time.perf_counter() - start_s
 
 
+def _answers(demos: Sequence[Json]) -> dict[str, Any]:
+    return {"pays": [demo["pays"] for demo in demos]} | figures(demos)
+
+
+def _recomputed_facts(demo: Json) -> dict[str, Any]:
+    """Return the same figures by today's simulator, and all its times, so that no change of one goes unseen."""
+    predicted_s = {entry["name"]: entry["predicted"]["tpot_s"] for entry in demo["schedules"]}
+    own = {name: demo[name] for name in ("pays", "speedup", "winner")}
+    return own | {"winner_speedup": _winner_speedup(demo)} | figures([demo]) | {"predicted_tpot_s": predicted_s}
+
+
+def _winner_speedup(demo: Json) -> Json | None:
+    """Return how many times as fast as plain decoding the recommended schedule was; None where none is."""
+    return next((one["speedup_measured"] for one in demo["schedules"] if one["name"] == demo["winner"]), None)
+
+
 def _facts(demo: Json, run: Json) -> dict[str, Any]:
     names = ("created", "num_prompts", "pays", "speedup", "winner", "busy", "notes", "rounds", "total_s")
-    own = {"wall_s": run["wall_s"]}
-    winner = next(entry for entry in demo["schedules"] if entry["name"] == demo["winner"])
-    return {name: demo[name] for name in names} | {"winner_speedup": winner["speedup_measured"]} | own
+    newer = ("seed", "num_recorded_prompts", "max_new_tokens", "by_length", "turns_at")
+    told = {name: demo[name] for name in (*names, *newer) if name in demo}
+    return told | {"winner_speedup": _winner_speedup(demo), "wall_s": run["wall_s"]}
 
 
 def _lanes(entry: Json) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, Protocol
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
@@ -17,7 +17,6 @@ from mirrorsd.compare.runs import Measured, Run
 from planner.measured_runs import MeasuredSchedule, PromptTime, Runs
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Pairs, Ratio
-from planner.plan import Plan
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate
 from planner.verdict import Claim, SpeculationVerdict
@@ -27,6 +26,20 @@ from sim.world import simulate
 
 _LENGTHS: Final = (32, 64, 128, 256, 512, 1024, 2048)
 """Tokens of answers for which a verdict is given, beside those of the record's texts."""
+
+
+class Basis(Protocol):
+    """What predictions are made from: a plan, say."""
+
+    @property
+    def profile(self) -> Profile:
+        """The machine."""
+        ...
+
+    @property
+    def record(self) -> AcceptanceRecord:
+        """What would be accepted."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,17 +72,17 @@ class JudgedRuns:
         return self.verdict if self.verdict.speedup is not None else None
 
 
-def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) -> JudgedRuns:
+def judge_runs(candidates: Sequence[Candidate], measured: Measured, basis: Basis) -> JudgedRuns:
     """Compare runs with what is predicted of the same texts, and judge them.
 
-    `candidates` hold what is predicted of every prompt of the plan's record, of which runs need to be of the first.
+    `candidates` hold what is predicted of every prompt of the basis' record, of which runs need to be of the first.
     """
-    results = put_together(candidates, measured, plan.profile, plan.record)
+    results = put_together(candidates, measured, basis.profile, basis.record)
     names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
-    comparisons = compare_all(results, names, measured, plan.profile, plan.record)
+    comparisons = compare_all(results, names, measured, basis.profile, basis.record)
     as_run, at_anchors = (
         [
-            measured_schedule(name, recorded, result.candidate, times_s, result.measured, plan.record)
+            measured_schedule(name, recorded, result.candidate, times_s, result.measured, basis.record)
             for name, recorded, result, times_s in zip(names, candidates, results, all_times_s, strict=True)
         ]
         for all_times_s in (
@@ -85,7 +98,7 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) 
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
         comparisons=tuple(comparisons),
         ratios=ratios,
-        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, plan)),
+        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, basis)),
     )
 
 
@@ -147,15 +160,15 @@ def measured_schedule(
     )
 
 
-def by_length(claim: Claim | None, runs: Runs, plan: Plan) -> dict[int, Ratio]:
+def by_length(claim: Claim | None, runs: Runs, basis: Basis) -> dict[int, Ratio]:
     """Return the ratio of a claim for answers of several lengths, the last of which is that of the record."""
     if claim is None:
         return {}
-    named, longest = {one.name: one for one in runs.finished}, plan.record.max_new_tokens
+    named, longest = {one.name: one for one in runs.finished}, basis.record.max_new_tokens
     one, other = named[claim.one], named[claim.other]
     found = {}
     for length in [*takewhile(lambda length: length < longest, _LENGTHS), longest]:
-        evaluator = Evaluator(plan.profile, plan.record, max_new_tokens=length)
+        evaluator = Evaluator(basis.profile, basis.record, max_new_tokens=length)
         recorded = Pairs(*(evaluator.predict(each.schedule).prompt_decode_s for each in (one, other)))
         found[length] = runs.ratio(one, other, recorded=recorded)
     return found

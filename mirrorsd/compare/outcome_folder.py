@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -20,11 +20,12 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from decoding.validation import told
 from decoding.yaml_file import write_atomically
-from hwprofiles.profile import load_profile
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from hwprofiles.profile import Profile, load_profile
+from mirrorsd.compare.measured_answer import Basis, JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, schedule_entries
 from mirrorsd.compare.rounds import rounds_in_words
+from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
 from mirrorsd.json_text import json_text, path_from
 from mirrorsd.next_command import run_command
@@ -188,26 +189,10 @@ def read_report_data(path: Path) -> ReportData:
         ConfigError: the object is missing, damaged, or of something else.
         MirrorsdError: a file that it names is missing or damaged.
     """
-    try:
-        saved = _Saved.model_validate(parse_json(read_bytes(path)))
-    except (OSError, ValueError) as error:
-        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({told(error)})"
-        raise ConfigError(msg) from error
-    files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
-    profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
-    traces, schedules = load_traces(files["traces"]), [entry.schedule for entry in saved.schedules]
-    counts = [len(row) for row in traces]
-    if len(counts) != len(schedules) or not all(0 < count <= len(record.prompts) for count in counts):
-        msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
-        raise TraceError(msg)
-    measured = load_runs(files["runs"], traces)
-    for key, file in files.items():
-        if key in saved.sha256 and saved.sha256[key] != _digest(file):
-            msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
-            raise ConfigError(msg)
+    saved = _read(path)
+    profile, record, measured = _evidence(saved, path)
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
+    judged = _judge(saved, plan, profile, measured)
     return ReportData(
         title=saved.title,
         created=saved.created,
@@ -219,6 +204,53 @@ def read_report_data(path: Path) -> ReportData:
         command=saved.command,
         sample=None if saved.sample is None else (saved.sample.prompt, saved.sample.answer),
     )
+
+
+def read_judged(path: Path) -> JudgedRuns:
+    """Return the runs that such an object is about, next to what is predicted of them now; nothing is searched.
+
+    Raises:
+        MirrorsdError: what `read_report_data` does.
+    """
+    saved = _read(path)
+    profile, record, measured = _evidence(saved, path)
+    return _judge(saved, _Basis(as_recorded(profile, record), record), profile, measured)
+
+
+class _Basis(NamedTuple):
+    profile: Profile
+    record: AcceptanceRecord
+
+
+def _read(path: Path) -> _Saved:
+    try:
+        return _Saved.model_validate(parse_json(read_bytes(path)))
+    except (OSError, ValueError) as error:
+        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({told(error)})"
+        raise ConfigError(msg) from error
+
+
+def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Measured]:
+    """Return what the files of an object hold, which have to be those that it was made with."""
+    files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
+    profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
+    traces = load_traces(files["traces"])
+    counts = [len(row) for row in traces]
+    if len(counts) != len(saved.schedules) or not all(0 < count <= len(record.prompts) for count in counts):
+        msg = f"{files['traces']}: not traces of {len(saved.schedules)} schedules over prompts of {files['record']}"
+        raise TraceError(msg)
+    measured = load_runs(files["runs"], traces)
+    for key, file in files.items():
+        if key in saved.sha256 and saved.sha256[key] != _digest(file):
+            msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
+            raise ConfigError(msg)
+    return profile, record, measured
+
+
+def _judge(saved: _Saved, basis: Basis, profile: Profile, measured: Measured) -> JudgedRuns:
+    schedules = [entry.schedule for entry in saved.schedules]
+    candidates = {one.schedule: one for one in rank(schedules, profile, basis.record).candidates}
+    return judge_runs([candidates[schedule] for schedule in schedules], measured, basis)
 
 
 def _digest(path: Path) -> str:

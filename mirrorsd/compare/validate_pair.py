@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from calibrate.profiling.run_anchors import lanes_of
 from decoding.errors import ConfigError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
@@ -14,6 +15,7 @@ from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
+from mirrorsd.compare.calibrated_reach import reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
@@ -73,11 +75,15 @@ def validate(
         progress: called with what is under way and the share that is done.
 
     Raises:
-        MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had.
+        MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had. Of these
+            `OutOfRangeError`: the recorded texts lie where nothing was calibrated.
     """
     profile, record = evidence.profile, evidence.record
+    sides = evidence.profile_path, evidence.record_path
+    lanes = {lane for schedule in schedules.values() for lane in lanes_of(schedule)}
     for schedule in schedules.values():
-        require_same_models(profile, record, schedule=schedule, sides=(evidence.profile_path, evidence.record_path))
+        require_same_models(profile, record, schedule=schedule, sides=sides)
+    require_reach(profile, record, lanes, sides=sides)
     pair = find_pair(
         record.target, drafter=record.drafter or NO_DRAFTER, exits=exits, dtype=cast("Dtype", record.dtype)
     )
@@ -105,7 +111,7 @@ def validate(
         files={"profile": evidence.profile_path, "record": evidence.record_path},
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
-        notes=profile.notes,
+        notes=(*profile.notes, *filter(None, [reach_in_words(profile, record, lanes)])),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,

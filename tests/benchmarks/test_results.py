@@ -11,7 +11,7 @@ from runtime.models import embedded
 from tests.benchmarks.scripts import RESULTS, load_script
 
 FILES = sorted(RESULTS.glob("*.json"))
-RAW = sorted(path for path in RESULTS.glob("*/*/*") if path.suffix in (".json", ".yaml"))
+RAW = sorted(path for path in RESULTS.glob("*/**/*") if path.suffix in (".json", ".yaml"))
 
 
 @pytest.fixture(scope="module")

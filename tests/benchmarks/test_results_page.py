@@ -53,6 +53,30 @@ def test_a_demo_has_its_machine_verdict_figures_and_notes(script):
     assert lines[9:] == [f"- {DEMO['rounds']}", *(f"- {note}" for note in DEMO["notes"])]
 
 
+def test_a_newer_demo_says_what_its_answer_is_about_and_how_many_prompts_were_run(script):
+    open_ended = SPEEDUP | {"low": None, "high": None}
+    newer = DEMO | {
+        "seed": 7,
+        "num_recorded_prompts": 30,
+        "verdict": "Yes: 1.33× the speed of plain decoding.\nWhy: it is so.",
+        "speedup": SPEEDUP | {"scope": {"like_these": SPEEDUP, "these_prompts": SPEEDUP | {"low": 1.3, "high": 1.4}}},
+        "by_length": [{"max_new_tokens": 32, **open_ended}, {"max_new_tokens": 256, **SPEEDUP}],
+        "turns_at": 256,
+        "schedules": [one | {"num_prompts": count} for one, count in zip(DEMO["schedules"], (9, 4), strict=True)],
+    }
+    lines = script.demo(newer).splitlines()
+    assert "30 prompts recorded, drawn by seed 7, and 9 of them run, up to 48 new tokens each." in lines[0]
+    assert lines[2] == "**Yes: 1.33× the speed of plain decoding.** Recommended: mirror."
+    assert lines[4] == (
+        "That is about prompts like these: 1.33× (1.20× to 1.50×). On these very prompts it is 1.33× (1.30× to 1.40×)."
+    )
+    assert lines[6] == (
+        "By length of answers: 32 tokens 1.33×; 256 tokens 1.33× (1.20× to 1.50×). "
+        "Speculation is ahead from about 256 tokens on."
+    )
+    assert [line.split(" | ")[-1] for line in lines[8:12]] == ["prompts |", "--- |", "9 |", "4 |"]
+
+
 def figures(median, pays="yes", **facts):
     return {
         "pays": pays,
@@ -65,17 +89,29 @@ def figures(median, pays="yes", **facts):
 
 
 def test_every_demo_has_a_line_and_no_note_is_left_out(script):
+    again = figures(0.03, pays="no", actual_coverage={"covered": 8, "of": 11})
     summary = {
-        "all": figures(0.05, pays=["yes", "cannot_tell"]),
+        "all": figures(0.05, pays=["yes", "cannot_tell"], recomputed=again | {"pays": ["no", "no"]}),
         "demos": {
-            "1": figures(0.04, actual_coverage={"covered": 9, "of": 11}, winner_speedup=SPEEDUP, notes=["Busy."]),
+            "1": figures(
+                0.04,
+                actual_coverage={"covered": 9, "of": 11},
+                winner_speedup=SPEEDUP,
+                notes=["Busy."],
+                recomputed=again,
+            ),
             "2": figures(0.06, pays="cannot_tell", winner_speedup=None, notes=["Busy.", "Two repeats were skipped."]),
         },
     }
-    assert script.series(summary).splitlines()[2:] == [
-        "| 1 | yes | 1.33 (1.20 to 1.50) | 4.0% (20.0%) | 2.0% (10.0%) |  | 9 of 11 | 10 of 11 | 76 of 77 |",
-        "| 2 | cannot tell |  | 6.0% (20.0%) | 3.0% (10.0%) |  | - | 10 of 11 | 76 of 77 |",
-        "| all |  |  | 5.0% (20.0%) | 2.5% (10.0%) |  | - | 10 of 11 | 76 of 77 |",
+    assert [line.rpartition(" | ")[0] for line in script.series(summary).splitlines()[2:5]] == [
+        "| 1 | yes | 1.33 (1.20 to 1.50) | 4.0% (20.0%) | 2.0% (10.0%) |  | 9 of 11 | 10 of 11 | 76 of 77",
+        "| 2 | cannot tell |  | 6.0% (20.0%) | 3.0% (10.0%) |  | - | 10 of 11 | 76 of 77",
+        "| all |  |  | 5.0% (20.0%) | 2.5% (10.0%) |  | - | 10 of 11 | 76 of 77",
+    ]
+    assert [line.rpartition(" | ")[2] for line in script.series(summary).splitlines()[2:]] == [
+        "no; 3.0% (20.0%); 8 of 11 |",
+        "- |",
+        "3.0% (20.0%); 8 of 11 |",
         "",
         "- Busy. (demo 1, 2)",
         "- Two repeats were skipped. (demo 2)",

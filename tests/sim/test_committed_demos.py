@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,49 +13,58 @@ import pytest
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
-from sim.evaluator import Evaluator, predict
+from mirrorsd.compare.runs_file import load_runs, load_traces
+from sim.evaluator import Evaluator
 from sim.world import simulate
 
-DEMOS = Path(__file__).parents[2] / "benchmarks" / "results"
-NAMES = sorted(f"{kind}/{path.name}" for kind in ("demos",) for path in (DEMOS / kind).iterdir())
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+NAMES = sorted((path.name for path in (RESULTS / "demos").iterdir()), key=int)
 
 
 class Demo(NamedTuple):
-    """What a demo was run with, and its schedules as the result has them."""
+    """What a demo was run with: its schedules by name, and the texts that each has run, cut as they were."""
 
     profile: Profile
-    texts: AcceptanceRecord
-    rows: list[dict[str, Any]]
+    schedules: dict[str, Schedule]
+    texts: list[AcceptanceRecord]
 
     @classmethod
     @cache
     def load(cls, name: str) -> Demo:
         """One of the committed ones."""
+        folder = RESULTS / "demos" / name
+        rows = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["schedules"]
+        measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
+        texts = measured.texts(AcceptanceRecord.load(folder / "record.npz"))
         return cls(
-            load_profile(DEMOS / name / "profile.yaml"),
-            AcceptanceRecord.load(DEMOS / name / "record.npz"),
-            json.loads((DEMOS / name / "demo.json").read_text(encoding="utf-8"))["schedules"],
+            load_profile(folder / "profile.yaml"),
+            {row["name"]: Schedule(**row["schedule"]) for row in rows},
+            [replace(texts, prompts=texts.prompts[: len(runs)]) for runs in measured.runs],
         )
 
 
+@pytest.fixture(scope="module")
+def summary() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / "demos.json").read_text(encoding="utf-8"))
+    return content["demos"]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_prediction_that_a_demo_keeps_and_its_error_come_out_again(name: str) -> None:
-    """Who changes what a prediction is works the committed ones out again, and sees there what it did to the errors."""
-    profile, texts, rows = Demo.load(name)
-    evaluator = Evaluator(profile, texts)
-    for row in rows:
-        tpot_s = evaluator.predict(Schedule(**row["schedule"])).tpot_s
-        assert tpot_s == pytest.approx(row["predicted"]["tpot_s"], rel=1e-9), row["schedule"]
-        error = tpot_s / row["measured"]["tpot_s_at_anchor"] - 1
-        assert error == pytest.approx(row["tpot_error_at_anchor"], abs=1e-9), row["schedule"]
+def test_the_summary_has_todays_predictions_of_every_demo(name: str, summary: dict[str, Any]) -> None:
+    """Whoever changes what a prediction is writes the summary again, and sees there what it did to the errors."""
+    demo = Demo.load(name)
+    today = {
+        called: Evaluator(demo.profile, texts).predict(schedule).tpot_s
+        for (called, schedule), texts in zip(demo.schedules.items(), demo.texts, strict=True)
+    }
+    assert today == pytest.approx(summary[name]["recomputed"]["predicted_tpot_s"], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_events_say_of_every_text_what_arrays_say(name: str) -> None:
-    profile, texts, rows = Demo.load(name)
-    for row in rows:
-        schedule = Schedule(**row["schedule"])
-        played = simulate(schedule, profile, texts, trace=False)
-        told = predict(schedule, profile, texts)
+    demo = Demo.load(name)
+    for schedule, texts in zip(demo.schedules.values(), demo.texts, strict=True):
+        played = simulate(schedule, demo.profile, texts, trace=False)
+        told = Evaluator(demo.profile, texts).predict(schedule)
         assert [trace.decode_s for trace in played] == pytest.approx(told.prompt_decode_s, abs=1e-9)
-        assert sum(len(trace.rounds) for trace in played) == row["predicted"]["num_rounds"]
+        assert sum(len(trace.rounds) for trace in played) == told.num_rounds

@@ -59,6 +59,6 @@ def validate(
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         show_verdict(result, explain=explain)
-        show_paragraphs(result["rounds"], f"Report: {result['report']}")
+        show_paragraphs(result["rounds"], *(() if explain else outcome.notes), f"Report: {result['report']}")
         if result["command"] is not None:
             say_command("Use what is recommended", result["command"])

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from calibrate.profiling.run_anchors import lanes_of
+from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
@@ -201,6 +203,27 @@ def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, 
     result = json.loads((tmp_path / "out" / "validate.json").read_text())
     assert [entry["same_rounds"] for entry in result["schedules"]] == [True, True]
     assert (tmp_path / "out" / "report.html").exists()
+    said = "it has seen none of these prompts and answers"
+    assert [said in note for note in result["notes"]].count(True) == 1
+    assert said in " ".join(shown.stdout.split())
+    for entry, traces in zip(result["schedules"], load_traces(tmp_path / "out" / "traces.json.gz"), strict=True):
+        predicted, measured = entry["predicted"], entry["measured"]
+        assert measured["tpot_s"] == pytest.approx(tpot_s(traces))
+        assert entry["tpot_error"] == pytest.approx(predicted["tpot_s"] / measured["tpot_s"] - 1)
+        assert predicted["tpot_s_low"] <= predicted["tpot_s"] <= predicted["tpot_s_high"]
+
+
+def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_calibrates_for_them(demo, tmp_path):
+    folder, _, _ = demo
+    record = AcceptanceRecord.load(folder / "record.npz")
+    longer = tuple(replace(prompt, prompt_length=prompt.prompt_length + 500) for prompt in record.prompts)
+    replace(record, prompts=longer).save(tmp_path / "longer.npz")
+    schedule = min((folder / "schedules").iterdir())
+    files = ("--profile", folder / "profile.yaml", "--record", tmp_path / "longer.npz")
+    result = call("validate", "--schedule", schedule, *files)
+    assert result.exit_code == 2
+    assert "longer.npz: its texts have" in result.stderr
+    assert "`mirrorsd calibrate`" in result.stderr
 
 
 def test_evidence_of_different_models_is_refused(demo, tmp_path):

@@ -1,0 +1,146 @@
+"""What `held_out.py` decodes, by which schedules, and what is predicted and measured of it, as rows of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from _held_out_rows import speedup
+
+from calibrate.prompts import Prompt, bundled_prompts, draw_prompts
+from decoding.record import AcceptanceRecord
+from hwprofiles.profile import Profile
+from mirrorsd.compare.measured_answer import compare_all, put_together
+from mirrorsd.compare.numbers import picked, schedule_entry
+from mirrorsd.compare.runs import Measured
+from planner.search.comparison import ratio_of
+from planner.search.search import Candidate, search
+from planner.search.space import SearchSpace
+from planner.wording import schedule_names
+from sim.evaluator import Evaluator
+
+SEED: Final = 2026
+"""Of the draw from those prompts of the pool that are not the demo set's."""
+LONGEST_ANSWER: Final = 1024
+METHODS_RUN: Final = ("autoregressive", "prompt_lookup", "speculative", "mirror")
+WANTED: Final[tuple[Mapping[str, Any], ...]] = (
+    {"kind": "plain", "placement": "pooled"},
+    {"kind": "plain", "placement": "split"},
+    {"kind": "lookup", "placement": "pooled"},
+    {"kind": "synchronous", "placement": "pooled"},
+    {"kind": "synchronous", "placement": "split"},
+    {"kind": "mirror", "root_source": "exit"},
+    {"kind": "mirror", "root_source": "draft"},
+)
+"""Schedules that are run, plain pooled decoding first: speed-ups are over it."""
+
+Json = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """Prompts, up to how many new tokens are decoded after each, and how many of them on a busy machine as well."""
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    max_new_tokens: int
+    num_busy: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Basis:
+    """What all cells are predicted from and run with.
+
+    Attributes:
+        profile: the machine.
+        facts: of it and of the day, the same in every row.
+        records: of every cell, by its name.
+        schedules: what is run, with what is predicted of the first cell.
+    """
+
+    profile: Profile
+    facts: Json
+    records: Mapping[str, AcceptanceRecord]
+    schedules: tuple[Candidate, ...]
+
+
+def cells(most_prompts: int | None = None, most_tokens: int | None = None) -> tuple[Cell, ...]:
+    """Return all cells, of which each has prompts of its own; none of more prompts and tokens than those given."""
+    known = {prompt.prompt_id for prompt in bundled_prompts()}
+    drawn = draw_prompts([one for one in bundled_prompts("pool") if one.prompt_id not in known], 15, SEED)
+    # the last one's answer goes on to the end, as most that are so long do in circles
+    whole = (
+        Cell("short-32", drawn[:8], 32, num_busy=4),
+        Cell("short-256", drawn[8:14], 256, num_busy=3),
+        Cell("short-1024", drawn[14:], LONGEST_ANSWER),
+        Cell("long-64", bundled_prompts("long")[2::3], 64),
+    )
+    return tuple(
+        Cell(
+            cell.name,
+            cell.prompts[:most_prompts],
+            min(cell.max_new_tokens, most_tokens or cell.max_new_tokens),
+            min(cell.num_busy, most_prompts or cell.num_busy),
+        )
+        for cell in whole
+    )
+
+
+def best_of_kinds(profile: Profile, accepted: AcceptanceRecord) -> tuple[Candidate, ...]:
+    """Return the schedules of `WANTED` that are predicted fastest; what the machine has no lanes for is left out."""
+    found = search(SearchSpace(methods=METHODS_RUN), profile, accepted)
+    best = (found.best(**wanted) for wanted in WANTED)
+    return tuple(candidate for candidate in best if candidate is not None)
+
+
+def predicted_rows(basis: Basis, accepted: AcceptanceRecord, run: Json) -> tuple[list[Candidate], list[Json]]:
+    """Return the schedules with what is predicted of a record, and their rows before anything is run."""
+    evaluator = Evaluator(basis.profile, accepted)
+    candidates = [replace(one, prediction=evaluator.predict(one.schedule)) for one in basis.schedules]
+    names = schedule_names([(one.schedule, one.placement) for one in candidates])
+    plain = candidates[0].prediction
+    rows = []
+    for name, one in zip(names, candidates, strict=True):
+        ratio = ratio_of(one.prediction, plain).on_these
+        rows.append(
+            basis.facts
+            | run
+            | {
+                "name": name,
+                "schedule": schedule_entry(one.schedule),
+                "predicted": picked(one.prediction, "tpot_s tpot_s_low tpot_s_high"),
+                "errors": {cause: share.half_width for cause, share in one.prediction.errors.items()},
+                "speedup": None if one is candidates[0] else {"predicted": picked(ratio, "value low high")},
+                "measured": None,
+            }
+        )
+    return candidates, rows
+
+
+def measured_rows(
+    rows: Sequence[Json], candidates: Sequence[Candidate], measured: Measured, basis: Basis, accepted: AcceptanceRecord
+) -> list[Json]:
+    """Return the rows with what was measured; what was predicted stays as it was written."""
+    results = put_together(candidates, measured, basis.profile, accepted)
+    comparisons = compare_all(results, [row["name"] for row in rows], measured, basis.profile, accepted)
+    plain_s = comparisons[0].measured_tpot_s
+    return [
+        row
+        | {
+            "measured": {
+                "tpot_s": one.measured_tpot_s,
+                "tpot_s_at_anchor": one.measured_tpot_s_at_anchor,
+                "num_tokens": sum(len(prompt.text) for prompt in accepted.prompts),
+                "num_repeating": sum(prompt.repeats_itself for prompt in accepted.prompts),
+            },
+            "tpot_error": row["predicted"]["tpot_s"] / one.measured_tpot_s - 1,
+            "rounds_equal": {"equal": one.num_equal, "of": one.num_prompts},
+            "speedup": row["speedup"] and speedup(row["speedup"]["predicted"], plain_s / one.measured_tpot_s),
+        }
+        for row, one in zip(rows, comparisons, strict=True)
+    ]
+
+
+def run_facts(cell: Cell, *, busy: bool) -> Json:
+    num_prompts = cell.num_busy if busy else len(cell.prompts)
+    return {"cell": cell.name, "max_new_tokens": cell.max_new_tokens, "num_prompts": num_prompts, "busy": busy}

@@ -1,0 +1,236 @@
+"""How good predictions are of what nobody has measured: a machine is calibrated once, and other prompts are predicted.
+
+    python benchmarks/held_out.py                     half an hour: quiet cells about 20 minutes, busy ones 7
+    python benchmarks/held_out.py --quiet             without the busy ones
+    python benchmarks/held_out.py --profile FILE      with a profile of an earlier day, of benchmarks/results/held-out/
+
+The calibration knows a range of lengths and no prompt: up to 1,500 tokens of prompt and 1,024 of answer. Cells are
+answers of up to 32, 256 and 1,024 tokens to short prompts, and of 64 to long ones; none of the prompts is of the demo's
+set, and no two cells share one. Busy cells are some of these prompts next to a process that keeps a core at work,
+predicted as if it were not there. The schedules are the best of their kind and placement by prediction for the first
+cell. What is predicted of a cell is written before it is run.
+
+Writes benchmarks/results/held-out.json, a row for every schedule in every run, and keeps the profile in
+benchmarks/results/held-out/. Rows of other machines and days stay. What this machine has done today is not done again,
+so that a run that was interrupted goes on with the same command. Records are in out/held-out/ meanwhile. Nothing else
+should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, out_of_date, read_result, write_result
+from _held_out_cells import (
+    LONGEST_ANSWER,
+    SEED,
+    Basis,
+    Cell,
+    Json,
+    best_of_kinds,
+    cells,
+    measured_rows,
+    predicted_rows,
+    run_facts,
+)
+from _held_out_rows import is_done, summary, with_run
+
+from calibrate.profiling.anchors import Anchors
+from calibrate.prompts import EncodedPrompt, bundled_prompts
+from decoding.methods import METHODS
+from decoding.record import AcceptanceRecord
+from hwprofiles.host import describe_host, differences
+from hwprofiles.other_use import OtherUse
+from hwprofiles.profile import Profile, load_profile, save_profile
+from mirrorsd.calibrate_pair import calibrate, contexts_of
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.compare.validate_pair import matching_prompts
+from mirrorsd.lane_choice import profile_lanes
+from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.prompt_tokens import encode, num_tokens
+from mirrorsd.record_pair import Reach, record
+from mirrorsd.text_engine import new_engine
+from runtime.engine import Engine
+
+RESULT: Final = RESULTS / "held-out.json"
+_BUSY: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+
+Say = Callable[[str, float], None]
+
+
+class Lanes(NamedTuple):
+    """Where schedules run: an engine, and anchors on its lanes."""
+
+    engine: Engine
+    anchors: Anchors
+
+
+def main() -> None:
+    """Predict and run every cell that is missing."""
+    options = _options()
+    pair = find_pair(EMBEDDED)
+    kept = _kept(options.out, measured_pair(pair))
+    here = {"machine": machine_of(describe_host()), "date": date.today().isoformat()}
+    path = options.profile or _calibrated(pair, options.out.parent / "held-out", here, options)
+    profile = _of_this_machine(path)
+    facts = here | {"profile": path.name, "same_day": _date_of(path) == here["date"]}
+    chosen = cells(options.most_prompts, options.most_tokens)
+    runs = [(cell, False) for cell in chosen]
+    runs += [(cell, True) for cell in chosen if cell.num_busy and not options.quiet]
+    missing = [(cell, busy) for cell, busy in runs if not is_done(kept["rows"], facts | run_facts(cell, busy=busy))]
+    if missing:
+        work = options.work / _name(here)
+        needed = dict.fromkeys((chosen[0], *(cell for cell, _ in missing)))
+        records = {cell.name: _record(pair, cell, work) for cell in needed}
+        schedules = best_of_kinds(profile, records[chosen[0].name])
+        basis = Basis(profile=profile, facts=facts, records=records, schedules=schedules)
+        with new_engine(pair, profile_lanes(profile)) as engine:
+            lanes = Lanes(engine, anchors_of(engine, profile))
+            for cell, busy in missing:
+                _run_cell(basis, lanes, cell, encode(cell.prompts, pair.target_folder), kept, options.out, busy=busy)
+    print(json.dumps(summary(kept["rows"]), indent=2))
+
+
+def _run_cell(
+    basis: Basis, lanes: Lanes, cell: Cell, encoded: Sequence[EncodedPrompt], kept: Json, out: Path, *, busy: bool
+) -> None:
+    """Predict a cell and write that; run it and write that as well."""
+    run, title = run_facts(cell, busy=busy), f"{cell.name}, {'busy' if busy else 'quiet'}"
+    accepted = basis.records[cell.name]
+    accepted = replace(accepted, prompts=accepted.prompts[: run["num_prompts"]])
+    candidates, rows = predicted_rows(basis, accepted, run)
+    _write(kept, rows, out)
+    prompts, others = matching_prompts(encoded, accepted), OtherUse()
+    with _one_core_at_work(wanted=busy):
+        measured = run_in_turn(
+            lanes.engine,
+            [one.schedule for one in candidates],
+            prompts,
+            lanes.anchors,
+            cuts=[cell.max_new_tokens] * len(prompts),
+            progress=_saying(title),
+        )
+    used = others.so_far()
+    found = measured_rows(rows, candidates, measured, basis, accepted)
+    _write(kept, [row | {"others_share": used and used.share} for row in found], out)
+    for row in found:
+        print(f"{title}: {row['name']}, {1e3 * row['measured']['tpot_s']:.1f} ms, {row['tpot_error']:+.1%}", flush=True)
+
+
+def _write(kept: Json, rows: Sequence[Json], out: Path) -> None:
+    kept["rows"] = with_run(kept["rows"], rows)
+    write_result(out, {"summary": summary(kept["rows"])} | kept)
+
+
+def _kept(out: Path, weights: Mapping[str, str]) -> Json:
+    """Return what is in the result file, which has to be about the same weights."""
+    if not out.exists():
+        return {"measured": dict(weights), "formats": formats(), "seed": SEED, "rows": []}
+    kept = read_result(out)
+    if changed := out_of_date(kept, weights):
+        raise SystemExit(f"{out}: is about other weights or formats ({', '.join(changed)}); remove it")
+    return {name: value for name, value in kept.items() if name != "summary"}
+
+
+def machine_of(host: Mapping[str, Any]) -> Json:
+    """Return what rows say of a machine."""
+    return {name: host[name] for name in ("cpu_model", "instruction_sets")} | {"num_cores": len(host["cores"])}
+
+
+def _name(here: Json) -> str:
+    """Return a name for what belongs to this machine and day."""
+    identity = hashlib.sha256(json.dumps(here["machine"], sort_keys=True).encode()).hexdigest()
+    return f"{here['date']}-{identity[:8]}"
+
+
+def _calibrated(pair: ModelPair, folder: Path, here: Json, options: argparse.Namespace) -> Path:
+    """Return this machine's profile of today, which is made where there is none."""
+    path = folder / f"{_name(here)}.yaml"
+    if not path.exists():
+        lengths = num_tokens((*bundled_prompts("pool"), *bundled_prompts("long")), pair.target_folder)
+        whole = options.work / _name(here) / "profile.yaml"
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        contexts, time_s = contexts_of(lengths, LONGEST_ANSWER), 60 * options.minutes
+        found = calibrate(pair, whole, contexts=contexts, quick=True, time_s=time_s, progress=_saying("calibrating"))
+        folder.mkdir(parents=True, exist_ok=True)
+        save_profile(found.model_copy(update={"samples": None}), path)
+    return path
+
+
+def _of_this_machine(path: Path) -> Profile:
+    profile = load_profile(path)
+    if found := differences(profile.host):
+        raise SystemExit(f"{path}: is of another machine ({found}); its times are not to be expected here")
+    return profile
+
+
+def _date_of(path: Path) -> str:
+    """Return the day on which a profile was made, which its name begins with."""
+    try:
+        return date.fromisoformat(path.name[:10]).isoformat()
+    except ValueError:
+        raise SystemExit(f"{path}: its name should begin with the date of its calibration, as 2026-11-30") from None
+
+
+def _record(pair: ModelPair, cell: Cell, work: Path) -> AcceptanceRecord:
+    """Return the record of a cell's prompts; one that was made before an interruption is taken as it is."""
+    path = work / f"{cell.name}-{len(cell.prompts)}x{cell.max_new_tokens}.npz"
+    if path.exists():
+        return AcceptanceRecord.load(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    finders = tuple(head for head in pair.heads if METHODS[pair.head_methods[head.name]].finds_text)
+    reach = Reach(max_new_tokens=cell.max_new_tokens, trees=())
+    title = f"recording {cell.name}"
+    return record(replace(pair, heads=finders), cell.prompts, path, reach=reach, progress=_saying(title))
+
+
+@contextmanager
+def _one_core_at_work(*, wanted: bool) -> Iterator[None]:
+    """Keep one core at work, whichever the system chooses, by a process that ends with this one."""
+    if not wanted:
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", _BUSY]) as child:
+        try:
+            yield
+        finally:
+            child.kill()
+
+
+def _saying(title: str) -> Say:
+    """Return what prints progress, a line for every twentieth."""
+    told = -1
+
+    def say(step: str, share: float, /) -> None:
+        nonlocal told
+        if int(20 * share) > told:
+            told = int(20 * share)
+            print(f"{time.strftime('%H:%M:%S')} {title}, {share:.0%}: {step}", flush=True)
+
+    return say
+
+
+def _options() -> argparse.Namespace:
+    parser = arguments(__doc__, out=RESULT)
+    parser.add_argument("--profile", type=Path, help="a kept one of this machine, whose name begins with its date")
+    parser.add_argument("--quiet", action="store_true", help="leave out busy cells")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of the calibration")
+    parser.add_argument("--most-prompts", type=int, help="of a cell, to try the script")
+    parser.add_argument("--most-tokens", type=int, help="of an answer, likewise")
+    parser.add_argument("--work", type=Path, default=Path("out") / "held-out", help="for records of this run")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Rows of made-up runs, held against counting by hand; and that an interrupted series goes on where it was."""
+
+from dataclasses import replace
+
+import pytest
+
+from calibrate.prompts import bundled_prompts
+from tests.benchmarks.scripts import load_script
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.planner.synthetic import CHAINS, acceptance_record, machine
+
+HERE = {"machine": {"cpu_model": "Some CPU", "instruction_sets": "avx2", "num_cores": 2}, "date": "2026-11-30"}
+
+
+@pytest.fixture
+def rows():
+    return load_script("_held_out_rows")
+
+
+@pytest.fixture
+def script():
+    return load_script("held_out")
+
+
+def row(predicted_s, measured_s, *, lanes=("cpu0", "cpu1"), errors=None, speedup=None, rounds=(2, 2), **facts):
+    target, draft = lanes
+    run = HERE | {"profile": "2026-11-30-1.yaml", "same_day": True, "cell": "short-32", "max_new_tokens": 32}
+    return (
+        run
+        | {"num_prompts": 2, "busy": False, "name": "mirror"}
+        | {
+            "schedule": {"target_lane": target} | ({} if draft is None else {"draft_lane": draft}),
+            "predicted": {"tpot_s": predicted_s, "tpot_s_low": 0.9 * predicted_s, "tpot_s_high": 1.1 * predicted_s},
+            "errors": errors or {},
+            "measured": None if measured_s is None else {"tpot_s": measured_s},
+            "tpot_error": None if measured_s is None else predicted_s / measured_s - 1,
+            "speedup": speedup,
+            "rounds_equal": {"equal": rounds[0], "of": rounds[1]},
+        }
+        | facts
+    )
+
+
+def test_errors_are_of_actual_times_and_intervals_hold_them_or_not(rows):
+    found = rows.figures([row(1.0, 1.25), row(1.1, 1.0), row(1.0, 1.0, rounds=(1, 2))])
+    assert found["error"] == pytest.approx({"median": 0.1, "worst": 0.2})
+    assert found["interval_coverage"] == {"covered": 2, "of": 3}
+    assert found["rounds_equal"] == {"equal": 5, "of": 6}
+
+
+def test_what_two_schedules_of_the_same_lanes_share_is_no_error_of_their_ratio(rows):
+    shared = {"all times": 0.3, "target on cpu0": 0.05}
+    one, other = row(1.0, 1.2, errors=shared), row(2.0, 2.4, errors=shared | {"target on cpu0": 0.06})
+    assert list(rows.same_lane_ratios([one, other])) == [True]
+    beyond = row(2.0, 2.5, errors=shared | {"target on cpu0": 0.06})
+    assert list(rows.same_lane_ratios([one, beyond])) == [False]
+
+
+@pytest.mark.parametrize(
+    "facts", [{"lanes": ("cpu1", "cpu0")}, {"lanes": ("cpu0", None)}, {"busy": True}, {"date": "2026-12-01"}]
+)
+def test_ratios_are_of_the_same_lanes_in_the_same_run(rows, facts):
+    assert list(rows.same_lane_ratios([row(1.0, 1.0), row(1.0, 1.0, **facts)])) == []
+
+
+def test_a_speed_up_that_was_promised_and_did_not_come_has_its_sign(rows):
+    ends = {"value": 1.3, "low": 1.2, "high": 1.4}
+    faster = [rows.speedup(ends, measured) for measured in (1.0, 1.3)]
+    assert [one["is_held"] for one in faster] == [False, True]
+    found = rows.figures([row(1.0, 1.0), *(row(1.0, 1.0, speedup=one) for one in faster)])
+    assert found["speedup_error"] == pytest.approx({"mean": 0.15})
+    assert found["speedup_coverage"] == {"covered": 1, "of": 2}
+
+
+def test_runs_are_summed_up_by_use_and_cell_and_age_of_the_profile_if_they_are_over(rows):
+    of_another_day = row(1.0, 2.0, date="2026-12-01", same_day=False)
+    found = rows.summary([row(1.0, 1.0), row(1.0, 1.25, busy=True), of_another_day, row(1.0, None, cell="long-64")])
+    assert found["num_runs"] == 3
+    assert found["all"]["error"] == pytest.approx({"median": 0.2, "worst": 0.5})
+    assert {name: one["num_rows"] for name, one in found["by_use"].items()} == {"quiet": 2, "busy": 1}
+    assert list(found["by_cell"]) == ["short-32, quiet", "short-32, busy"]
+    assert found["by_profile"]["of another day"]["error"]["worst"] == 0.5
+
+
+def test_there_is_a_summary_before_any_run_is_over(rows):
+    assert rows.summary([row(1.0, None)])["all"]["error"] is None
+
+
+def test_a_run_takes_the_place_of_what_was_predicted_for_it_and_of_nothing_else(rows):
+    earlier = [row(1.0, 1.0, date="2026-11-29"), row(1.0, 1.0, cell="long-64")]
+    announced = [row(1.0, None), row(2.0, None)]
+    kept = rows.with_run(earlier, announced)
+    assert not rows.is_done(kept, announced[0])
+    over = [row(1.0, 1.1), row(2.0, 1.9)]
+    kept = rows.with_run(kept, over)
+    assert kept == [*earlier, *over]
+    assert rows.is_done(kept, announced[0])
+
+
+@pytest.mark.parametrize(
+    "facts", [{"date": "2026-12-01"}, {"profile": "other.yaml"}, {"busy": True}, {"machine": {"cpu_model": "Another"}}]
+)
+def test_a_run_of_another_day_or_machine_or_profile_is_not_this_one(rows, facts):
+    assert not rows.is_done([row(1.0, 1.0)], row(1.0, None, **facts))
+
+
+def test_no_prompt_is_of_the_demos_set_or_in_two_cells():
+    cells = load_script("_held_out_cells").cells()
+    names = [prompt.prompt_id for cell in cells for prompt in cell.prompts]
+    assert len(set(names)) == len(names)
+    assert not {prompt.prompt_id for prompt in bundled_prompts()} & set(names)
+    assert [(cell.name, len(cell.prompts), cell.max_new_tokens, cell.num_busy) for cell in cells] == [
+        ("short-32", 8, 32, 4),
+        ("short-256", 6, 256, 3),
+        ("short-1024", 1, 1024, 0),
+        ("long-64", 2, 64, 0),
+    ]
+
+
+@pytest.fixture
+def basis():
+    cells = load_script("_held_out_cells")
+    profile, record = machine(), acceptance_record(num_prompts=3, num_tokens=24, chains=CHAINS)
+    schedules = cells.best_of_kinds(profile, record)
+    return cells, cells.Basis(profile=profile, facts=HERE, records={"short-32": record}, schedules=schedules), record
+
+
+def test_plain_pooled_decoding_comes_first_and_every_kind_has_its_best(basis):
+    _, made, _ = basis
+    kinds = [(one.schedule.method, one.placement, one.schedule.root_source) for one in made.schedules]
+    assert kinds == [
+        ("autoregressive", "pooled", None),
+        ("autoregressive", "split", None),
+        ("prompt_lookup", "pooled", None),
+        ("speculative", "pooled", None),
+        ("speculative", "split", None),
+        ("mirror", "split", "exit"),
+        ("mirror", "split", "draft"),
+    ]
+
+
+def test_what_was_predicted_stays_as_it_was_written_and_what_was_measured_comes_to_it(basis):
+    cells, made, record = basis
+    two = replace(record, prompts=record.prompts[:2])
+    candidates, announced = cells.predicted_rows(made, two, {"cell": "short-32", "busy": False})
+    assert [one["measured"] for one in announced] == [None] * 7
+    assert [one.prediction.num_tokens for one in candidates] == [48] * 7
+    measured = made_up_runs([one.schedule for one in candidates], made.profile, two, slower=1.25)
+    over = cells.measured_rows(announced, candidates, measured, made, two)
+    assert [one["predicted"] for one in over] == [one["predicted"] for one in announced]
+    assert [one["tpot_error"] for one in over] == pytest.approx([-0.2] * 7)
+    assert [one["rounds_equal"] for one in over] == [{"equal": 2, "of": 2}] * 7
+    assert over[0]["speedup"] is None
+    assert [one["speedup"]["error"] for one in over[1:]] == pytest.approx([0.0] * 6, abs=1e-9)
+    assert all(one["speedup"]["is_held"] for one in over[1:])
+
+
+def test_a_result_of_other_weights_is_not_added_to(script, tmp_path):
+    out = tmp_path / "held-out.json"
+    kept = script._kept(out, {"model": "abc"})
+    script._write(kept, [row(1.0, 1.0)], out)
+    assert script._kept(out, {"model": "abc"})["rows"] == kept["rows"]
+    with pytest.raises(SystemExit, match=r"other weights or formats \(model\)"):
+        script._kept(out, {"model": "abd"})
+
+
+def test_a_profile_says_by_its_name_of_what_day_it_is(script, tmp_path):
+    assert script._date_of(tmp_path / "2026-11-30-abc.yaml") == "2026-11-30"
+    with pytest.raises(SystemExit, match="begin with the date"):
+        script._date_of(tmp_path / "profile.yaml")
