@@ -41,7 +41,7 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """Return the page as text. `data` has at least one result."""
-    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken)
+    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken, counted)
     filters = {filter_.__name__: filter_ for filter_ in shown}
     return page_template(Path(__file__).with_name("template.html"), filters).render(
         data=data,
