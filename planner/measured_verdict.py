@@ -60,16 +60,20 @@ def _claim(runs: Runs, one: MeasuredSchedule, other: MeasuredSchedule) -> Claim:
 
 
 def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule | None]:
-    """Return the answer, and the plain and the drafting schedule that it is about."""
+    """Return the answer, and the plain and the drafting schedule that it is about.
+
+    Of several plain ones that is the one which the drafting one is least sure to beat; in a *no*, one that beats all.
+    """
     plains, draftings = runs.side(plain=True), runs.side(plain=False)
     if not plains or not draftings:
         return "cannot_tell", next(iter(plains), None), next(iter(draftings), None)
+    hardest = min(plains, key=lambda plain: runs.ratio(draftings[0], plain).low)
     if _beats_plain(runs, draftings[0]):
-        return "yes", plains[0], draftings[0]
+        return "yes", hardest, draftings[0]
     for plain in plains:
         if all(runs.tells_faster(plain, one) for one in draftings):
             return "no", plain, draftings[0]
-    return "cannot_tell", plains[0], draftings[0]
+    return "cannot_tell", hardest, draftings[0]
 
 
 def _prompts(runs: Runs, claim: Claim, drafting: MeasuredSchedule | None, plain: MeasuredSchedule | None) -> str:
@@ -113,15 +117,11 @@ def _why(
         yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {run.num_pairs} that were run"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
-    if as_run != "cannot_tell" or ratio.outcome == "cannot tell":
-        return
-    if ratio.outcome == "faster":
-        equals = [one for one in runs.side(plain=True) if not runs.tells_faster(drafting, one)]
-        open_claim = _claim(runs, drafting, min(equals, key=runs.relative_s))
-    else:
+    if as_run == "cannot_tell" and ratio.outcome == "slower":
         equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
-        open_claim = _claim(runs, min(equals, key=runs.relative_s), plain)
-    yield f'"{open_claim.one}" has only {times(open_claim.ratio)} the speed of "{open_claim.other}"'
+        if equals:
+            open_claim = _claim(runs, min(equals, key=runs.relative_s), plain)
+            yield f'"{open_claim.one}" has {times(open_claim.ratio)} the speed of "{open_claim.other}"'
 
 
 def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None) -> str:
