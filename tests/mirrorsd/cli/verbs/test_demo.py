@@ -55,6 +55,8 @@ def demo(models, head_folders, prompts, tmp_path_factory):
         12,
         "--max-window",
         3,
+        "--seed",
+        5,
         "--minutes",
         60,
         "--out",
@@ -89,7 +91,15 @@ def test_scripts_get_what_was_promised(demo):
     reference = min(plain, key=lambda entry: entry["predicted"]["tpot_s"])
     assert reference["speedup_measured"] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert result["pays"] in ("yes", "no", "cannot_tell")
-    assert set(result["speedup"]) == {"value", "low", "high"}
+    assert set(result["speedup"]) == {"value", "low", "high", "scope"}
+    for scope in ("these_prompts", "like_these"):
+        ratio = result["speedup"]["scope"][scope]
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    assert result["speedup"]["scope"]["like_these"]["low"] <= result["speedup"]["scope"]["these_prompts"]["low"]
+    assert result["num_recorded_prompts"] == len(PROMPTS)
+    assert 0 <= result["coverage"] <= 1
+    assert (result["seed"], result["turns_at"]) == (5, None)
+    assert [one["max_new_tokens"] for one in result["by_length"]] == [12]
     assert result["busy"] is None or 0 <= result["busy"] <= 1
 
 
@@ -107,7 +117,7 @@ def test_the_anchors_of_all_runs_are_saved(demo):
 def test_the_answer_comes_with_a_text_of_the_target_and_a_command_that_runs(demo, models, prompts):
     folder, shown, result = demo
     record = AcceptanceRecord.load(folder / "record.npz")
-    assert result["sample"]["prompt"] == PROMPTS[0]
+    assert result["sample"]["prompt"] in PROMPTS
     assert result["sample"]["answer"].split() == [f"w{token}" for token in record.prompts[0].text if token != EOS]
     assert result["command"].startswith(f"mirrorsd run --schedule {folder / 'best.yaml'} --target {models[1]}")
     assert f"Use what is recommended: {result['command']}" in shown.stderr
@@ -124,7 +134,7 @@ def test_in_float32_both_worlds_go_through_the_same_rounds(demo):
         for name in ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens"):
             assert entry["predicted"][name] == entry["measured"][name]
         assert entry["divergences"] == entry["events"] == []
-        assert entry["rounds_equal"] == {"equal": len(PROMPTS), "of": len(PROMPTS)}
+        assert entry["rounds_equal"] == {"equal": entry["num_prompts"], "of": entry["num_prompts"]}
 
 
 @two_cores
