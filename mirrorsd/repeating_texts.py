@@ -45,8 +45,8 @@ def predicted_on_repeating(plan: Plan) -> str | None:
 def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple[list[str], Ratio | None]:
     """Return the prompts that were run whose texts repeat themselves, and what drafting is worth on the others.
 
-    That is the speed of the drafting schedule predicted fastest over that of the plain one; None if one of them or all
-    other prompts are missing.
+    That is the speed of the drafting schedule predicted fastest over that of the plain one, on the prompts that both
+    ran; None if one of them or all other prompts are missing.
     """
     texts = record.prompts[: judged.measured.num_prompts]
     others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
@@ -56,6 +56,8 @@ def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple
         for is_plain in (True, False)
     )
     ratio = None
-    if others and plain is not None and drafting is not None:
-        ratio = paired_ratio(*([one.measured[place].decode_s for place in others] for one in (drafting, plain)))
+    if plain is not None and drafting is not None:
+        num_shared = min(len(plain.measured), len(drafting.measured))
+        if shared := [place for place in others if place < num_shared]:
+            ratio = paired_ratio(*([one.measured[place].decode_s for place in shared] for one in (drafting, plain)))
     return [prompt.name for prompt in texts if prompt.repeats_itself], ratio

@@ -12,7 +12,7 @@ from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.outputs import write_json
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, write_outcome
+from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_judged, read_report_data, write_outcome
 from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.runs_file import save_traces
 from planner.plan import make_plan
@@ -178,3 +178,17 @@ def test_a_damaged_result_is_refused(outcome, changes, complaint):
     Path("out/result.json").write_text(json.dumps(written))
     with pytest.raises(ConfigError, match=rf"out/result\.json: not a result .*{complaint}"):
         read_report_data(Path("out/result.json"))
+
+
+def test_runs_of_cut_texts_and_unequal_prompts_are_judged_anew_without_a_search(plan, outcome, monkeypatch):
+    candidates = pick_demo_schedules(plan.search)
+    cut = replace(plan.record, prompts=tuple(prompt.cut(10) for prompt in plan.record.prompts))
+    all_runs = made_up_runs([one.schedule for one in candidates], plan.profile, cut).runs
+    measured = Measured(runs=(*all_runs[:3], *(row[:1] for row in all_runs[3:])), cuts=(10, 10))
+    made = judge_runs(candidates, measured, plan)
+    entries = write_outcome(replace(outcome, judged=made), Path("out"), "result.json")
+    monkeypatch.setattr("mirrorsd.compare.outcome_folder.make_plan", None)
+    again = read_judged(Path("out/result.json"))
+    assert again.comparisons == made.comparisons
+    assert [one.num_prompts for one in again.comparisons] == [one["num_prompts"] for one in entries["schedules"]]
+    assert again.verdict.pays == made.verdict.pays

@@ -57,6 +57,14 @@ def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(re
     assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
 
 
+def test_of_a_schedule_that_ended_early_the_prompts_that_both_ran_count(record):
+    looped = looping(record, {record.prompts[0].name})
+    runs = judged(looped)
+    short = tuple(replace(one, measured=one.measured[: 4 - place]) for place, one in enumerate(runs.results))
+    _, speedup = measured_on_repeating(replace(runs, results=short), looped)
+    assert speedup.num_pairs == 2
+
+
 def test_no_ratio_is_left_where_all_texts_do(record):
     every = looping(record, {prompt.name for prompt in record.prompts})
     names, speedup = measured_on_repeating(judged(every), every)
