@@ -262,8 +262,8 @@ class _Fit:
         task, done, wanted = self._task, self._samples.num_passes, self._task.effort.least_passes
         if done < wanted:
             yield (
-                f"Calibration had {task.limit_s:g} s, too few here for all repeats: everything was timed {done} of "
-                f"{wanted} times."
+                f"Calibration had {task.limit_s:g} s, too few here for all repeats: all but passes of the target was "
+                f"timed {done} of {wanted} times."
             )
         yield from task.left_out
         if left_out:

@@ -22,6 +22,8 @@ _CORES: Final = "generic-cpu"
 _NUM_CANDIDATES = 9
 PAUSE_S: Final = 0.015
 """How long lanes of a schedule wait for each other, by and large."""
+OF_THE_TARGET: Final = frozenset({"verify", "verify_tree"})
+"""Whole passes of the target: these are timed most often."""
 _OF_THE_DRAFT = ("draft_step", "draft_start", "draft_streams", "draft_prefill")
 _BENDS: Final = 0.03
 """Compiled kernels do better at some numbers of rows than at their neighbours: in fifteen demos passes of 2 to 9 rows
@@ -106,8 +108,9 @@ class LaneParts:
         device = Device.of_lane(lane.name)
         bends = _BENDS if device.prepares else 0.0
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT], bends=bends)
-        target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT], bends=bends)
-        target = self._target_tables(seconds, target_noise, anchor)
+        pass_noise = Noise.of([one for of, one in estimates.items() if of.part in OF_THE_TARGET], bends=bends)
+        prompt_noise = Noise.of([one for of, one in estimates.items() if of.part == "prefill"], bends=bends)
+        target = self._target_tables(seconds, pass_noise, anchor)
         steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
@@ -122,7 +125,7 @@ class LaneParts:
             draft_step_features=steps.get("draft_step_features"),
             draft_start=steps.get("draft_start"),
             draft_streams=self._streams_table(seconds, steps_noise) if self.num_streams else None,
-            prefill=prefill_table("prefill", self.effort, seconds, target_noise, self.source),
+            prefill=prefill_table("prefill", self.effort, seconds, prompt_noise, self.source),
             draft_prefill=(
                 prefill_table("draft_prefill", self.effort, seconds, steps_noise, self.source)
                 if self.draft_steps

@@ -14,6 +14,7 @@ from calibrate.fitting.checks import check_of
 from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.lane_pairs import measure_pairs
+from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.run_anchors import decode_with_anchors
 from calibrate.profiling.run_times import compare_runs
@@ -34,7 +35,9 @@ from runtime.lanes.sequence_lanes import Listener
 
 _MESSAGE_REPEATS: Final = 40
 _PASSES_BY: Final = 0.95
-"""Share of the time by which passes end; what is far off is decoded again in the rest."""
+"""Share of the time by which passes end."""
+_TARGET_SHARE: Final = 0.75
+"""Share of the time left then in which the target is timed alone; what is far off is decoded again in the rest."""
 _MOST_AGAIN: Final = 3
 """Times per check that something is decoded again, beyond as often as it had been."""
 _STRIDE = 7919
@@ -103,6 +106,7 @@ class Measuring:
             self.samples.num_passes += 1
             if index == 0:
                 self._measure_messages(stages[0])
+        self._time_target(stages[0])
 
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off once more, and what set its level, while time allows.
@@ -196,6 +200,16 @@ class Measuring:
         if self.clock() < self._end_s:
             again = second_looks(cells, self.samples)
             self.samples.visits += visit_in_turn(again, self._anchors, backwards=False)
+
+    def _time_target(self, stage: Stage) -> None:
+        """Time what is most of every round again, where the time that is left is too short for a whole pass."""
+        cells = {
+            lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET] for lane, own in stage.cells.items()
+        }
+        end_s = self.clock() + _TARGET_SHARE * (self._end_s - self.clock())
+        stage.load()
+        for index in passes_until(end_s, self.task.effort.passes - self.samples.num_passes, self.clock, least=0):
+            self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1)
 
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
         task = self.task

@@ -51,6 +51,11 @@ def test_there_is_always_one_and_the_time_is_overrun_by_no_more_than_one_grew_lo
         assert over_s <= end_s + max(0.0, last_s - one_before_s) + 1e-9
 
 
+def test_where_none_is_asked_for_the_first_one_too_is_begun_in_time_only() -> None:
+    assert list(passes_until(-0.1, 3, lambda: 0.0, least=0)) == []
+    assert list(passes_until(0.1, 3, lambda: 0.0, least=0)) == [0, 1, 2]
+
+
 @given(end_s=st.floats(0, 100), later_s=st.floats(0, 100), duration_s=st.floats(0.1, 30))
 def test_more_time_never_means_fewer(end_s, later_s, duration_s) -> None:
     durations_s = [duration_s] * 6

@@ -61,6 +61,24 @@ def test_a_straight_line_is_left_as_it_is(start: float, slope: float, error: flo
     assert Noise(variance=error**2).smoothed(line) == pytest.approx(line, rel=1e-6)
 
 
+@given(slope=st.floats(0, 1e-4), more=st.floats(5e-3, 1e-2), knot=st.sampled_from(ROWS[2:-2]))
+def test_a_line_that_bends_upwards_is_left_as_it_is(slope: float, more: float, knot: int) -> None:
+    """Reading the weights hides the arithmetic of a few rows, and from some number of rows on it does not."""
+    bent = {rows: 30e-3 + slope * rows + more * max(0, rows - knot) for rows in ROWS}
+    assert Noise(variance=0.02**2).smoothed(bent) == pytest.approx(bent, rel=1e-6)
+
+
+def test_rows_that_cost_next_to_nothing_are_not_dear_because_many_rows_are() -> None:
+    """A Zen 4 computes nine rows in the time of one, and 33 in two and a half times that time."""
+    draw, noise, taken_s = (
+        random.Random(7),
+        Noise(variance=0.05**2),
+        dict(zip(ROWS, [1.0] * 7 + [1.5, 2.5], strict=True)),
+    )
+    found = [noise.smoothed({rows: one * draw.gauss(1.0, 0.05) for rows, one in taken_s.items()}) for _ in range(200)]
+    assert fmean(one[9] / one[1] for one in found) == pytest.approx(1.0, abs=0.03)
+
+
 @given(st.dictionaries(st.integers(1, 64), SECONDS, min_size=1, max_size=9))
 def test_times_without_noise_are_believed(seconds: dict[int, float]) -> None:
     assert Noise(variance=0.0).smoothed(seconds) == seconds

