@@ -2,9 +2,9 @@
 
     python benchmarks/ablations.py                 about two minutes; runs nothing, works it out from raw data
 
-There are two kinds of runs to compare with: the schedules of the demos (12 prompts, up to 32 new tokens each), and the
-runs that their calibrations held back to check themselves (98 prompt tokens, 16 new ones, other windows than those that
-overheads were fitted to). No runs of other lengths or prompts are committed.
+There are two kinds of runs to compare with: the texts that the demos ran (other prompts in each, up to 256 new tokens),
+and the runs that their calibrations held back to check themselves (16 new tokens, other windows than those that
+overheads were fitted to).
 
 Every overhead is left out in two ways: `zeroed`, with everything else as it was fitted, and `refitted`, with the
 profile fitted again without it, so that levels of parts take up what they can. What counts is the latter, since that is
@@ -19,6 +19,7 @@ what it said. Writes benchmarks/results/ablations.json.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -35,6 +36,8 @@ from decoding.schedule import Schedule
 from hwprofiles.lane_profile import EVENTS, event_of
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.calibrate_pair import exit_layers_of
+from mirrorsd.compare.runs import Measured
+from mirrorsd.compare.runs_file import load_runs, load_traces
 from mirrorsd.lane_choice import fitted_to
 from mirrorsd.model_pair import ModelPair, find_pair, folder_of, name_of
 from planner.search.space import SearchSpace
@@ -62,10 +65,7 @@ KEPT: Final = {
 _CHANGED: Final = 1e-4
 """Relative change of a prediction from which on a run counts among those that an overhead changes."""
 _OUT: Final = RESULTS / "ablations.json"
-_DATA: Final = (
-    "12 prompts with up to 32 new tokens each, and calibration's own held-back runs of 98 prompt tokens and 16 new "
-    "ones; no runs of other lengths or prompts are committed"
-)
+_DATA: Final = "texts that demos ran, of up to 256 new tokens, and calibration's own held-back runs of 16"
 
 Errors = tuple[float, ...]
 """Predicted over measured time, less one, of every run of a kind."""
@@ -77,6 +77,7 @@ class Demo(NamedTuple):
     profile: Profile
     samples: Samples
     record: AcceptanceRecord
+    measured: Measured
     schedules: Sequence[Mapping[str, Any]]
 
     @classmethod
@@ -87,16 +88,21 @@ class Demo(NamedTuple):
             profile,
             load_samples(folder / (profile.samples or "")),
             AcceptanceRecord.load(folder / "record.npz"),
+            load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz")),
             read_result(folder / "demo.json")["schedules"],
         )
 
     def errors(self, profile: Profile) -> dict[str, Errors]:
         """Return how far a profile is off, at the anchors' speed, on the demo's schedules and on held-back runs."""
-        evaluator = Evaluator(profile, self.record)
+        texts = self.measured.texts(self.record)
         compared = [compare_run(run, profile) for run in self.samples.runs if run.is_check]
         return {
             "schedules": tuple(
-                evaluator.predict(Schedule(**entry["schedule"])).tpot_s / entry["measured"]["tpot_s_at_anchor"] - 1
+                Evaluator(profile, replace(texts, prompts=texts.prompts[: entry["num_prompts"]]))
+                .predict(Schedule(**entry["schedule"]))
+                .tpot_s
+                / entry["measured"]["tpot_s_at_anchor"]
+                - 1
                 for entry in self.schedules
             ),
             "held_back_runs": tuple(1 / found[0].value - 1 for found in compared if found is not None),
