@@ -205,15 +205,16 @@ class PromptRecord:
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
-        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N].
+        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N], up to the text's end.
 
         Args:
             tree: place among the record's trees.
             size: the schedule's `tree_size`.
         """
         ranks = self.tree_ranks[tree]
-        lengths: Ids = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
-        return lengths
+        lengths = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
+        bounded: Ids = np.minimum(lengths, np.arange(len(ranks), 0, -1, dtype=np.int32))
+        return bounded
 
 
 def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
