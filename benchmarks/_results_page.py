@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import verdict_power
 from _common import RESULTS, markdown_table, read_result
 
 from mirrorsd.pair_on_platform import plan_pair
+from planner.wording import counted, listing
 
+_CELLS: Final = {
+    "short-32, quiet": "short, up to 32 tokens",
+    "short-256, quiet": "short, up to 256 tokens",
+    "short-1024, quiet": "short, up to 1,024 tokens",
+    "long-64, quiet": "300 to 1,500 tokens, up to 64",
+    "short-32, busy": "short, up to 32 tokens, a core busy",
+    "short-256, busy": "short, up to 256 tokens, a core busy",
+}
 _ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
 
 Json = Mapping[str, Any]
@@ -20,6 +30,8 @@ def sections() -> dict[str, str]:
         "demo": demo(read_result(RESULTS / "demos" / "1" / "demo.json")),
         "demos": series(read_result(RESULTS / "demos.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
+        "held-out": held_out(read_result(RESULTS / "held-out.json")),
+        "power": "\n".join(verdict_power.summary(read_result(RESULTS / "verdict-power.json"))) + "\n",
         "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
         "engines": other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json")),
     }
@@ -51,6 +63,19 @@ def headline() -> dict[str, str]:
         f"- llama.cpp with 4-bit weights is {ours / theirs:.1f} times as fast as the fastest lane here.",
     )
     return {"headline": "".join(f"{line}\n" for line in lines)}
+
+
+def matrix() -> dict[str, str]:
+    """Return README.md's table of how good predictions of other prompts are, by marker."""
+    found = read_result(RESULTS / "held-out.json")["summary"]
+    cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
+    columns = ("rows", "error", "intervals", "of ratios, same lanes")
+    rows = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
+    return {"matrix": _table(rows) + "\n"}
+
+
+def _picked(line: Mapping[str, str], columns: Sequence[str]) -> dict[str, str]:
+    return {column: line[column] for column in columns}
 
 
 def plan() -> dict[str, str]:
@@ -126,6 +151,37 @@ def series(summary: Json) -> str:
             notes.setdefault(note, []).append(name)
     said = [f"{note} (demo {', '.join(names)})" for note, names in notes.items()]
     return "\n\n".join([_table(rows), *([_listed(said)] if said else [])]) + "\n"
+
+
+def held_out(result: Json) -> str:
+    """Return how good predictions of other prompts and lengths are: by cell, quiet and busy, and all together."""
+    found, rows = result["summary"], result["rows"]
+    machines = sorted(
+        {f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {row['date']}" for row in rows}
+    )
+    told = [_held_out_line(name, one) for kind in ("by_cell", "by_use") for name, one in found[kind].items()]
+    return (
+        "\n\n".join(
+            [
+                f"{counted(found['num_runs'], 'run')}, on {listing(machines)}.",
+                _table([*told, _held_out_line("all", found["all"])]),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _held_out_line(name: str, figures: Json) -> dict[str, str]:
+    rounds, mean = figures["rounds_equal"], figures["speedup_error"]
+    return {
+        "cell": name,
+        "rows": str(figures["num_rows"]),
+        "error": _spread(figures["error"]),
+        "intervals": _share(figures["interval_coverage"]),
+        "of ratios, same lanes": _share(figures["ratio_coverage"]),
+        "speed-up, mean error": "-" if mean is None else f"{mean['mean']:+.1%}",
+        "equal rounds": f"{rounds['equal']} of {rounds['of']}",
+    }
 
 
 def large_pair(result: Json) -> str:

@@ -24,7 +24,7 @@ import vocabulary
 ROOT: Final = Path(__file__).parents[1]
 _TRAINING: Final = (_drafters_table, exit_coverage, exit_features, vocabulary, draft_streams, training_curves)
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
-    "README.md": (_results_page.plan, _results_page.headline),
+    "README.md": (_results_page.plan, _results_page.matrix, _results_page.headline),
     "docs/results.md": (_results_page.sections,),
     "docs/training.md": tuple(module.sections for module in _TRAINING),
 }
