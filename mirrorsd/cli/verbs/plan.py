@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
 
-class Weights(StrEnum):
-    """How weights are stored."""
-
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT4 = "int4"
-
-
 def plan(
     target: options.ShapeOption,
     draft: options.DraftShapeOption,
@@ -47,10 +38,11 @@ def plan(
     context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
     new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
     weights: Annotated[
-        Weights | None, options.optional("Weights of the target; int4 where devices share one memory, else bf16.")
+        options.Weights | None,
+        options.optional("Weights of the target; int4 where devices share one memory, else bf16."),
     ] = None,
     draft_weights: Annotated[
-        Weights | None, options.optional("Weights of the draft; without it as the target's.")
+        options.Weights | None, options.optional("Weights of the draft; without it as the target's.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -88,8 +80,9 @@ def plan(
     from mirrorsd.pair_on_platform import Accepted, plan_pair
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
+    from sim.batch_prediction import MAX_BATCH
 
-    sizes = _batch_sizes(batch)
+    sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
     asked = partial(
         plan_pair,
         target,
@@ -113,18 +106,6 @@ def plan(
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
-
-
-def _batch_sizes(text: str | None) -> tuple[int, ...]:
-    """What `--batch` asks for; nothing without."""
-    from decoding.errors import ConfigError, shown
-    from sim.batch_prediction import MAX_BATCH
-
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= MAX_BATCH)]
-    if wrong or (text is not None and not parts):
-        raise ConfigError(f"--batch {shown(text)}: write sizes of 1..{MAX_BATCH}, such as 1,2,4,8")
-    return tuple(map(int, parts))
 
 
 def _changes(settings: list[str]) -> dict[str, str]:
