@@ -56,7 +56,7 @@ class Law(NamedTuple):
 
     start_s: float
     memory_efficiency: float
-    unhidden_flops: float
+    unhidden_share: float
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def layer_errors(law: Law, products: Sequence[Product], bytes_per_s: float, flop
     layers = defaultdict[tuple[int, int], list[Product]](list)
     for one in products:
         layers[one.tp, one.rows].append(one)
-    numbers = (law.start_s, 1 / law.memory_efficiency, law.unhidden_flops)
+    numbers = (law.start_s, 1 / law.memory_efficiency, law.unhidden_share)
     for own in layers.values():
         predicted_s = sum(float(np.dot(_terms(one, bytes_per_s, flops), numbers)) for one in own)
         yield predicted_s / sum(one.seconds for one in own) - 1

@@ -94,7 +94,7 @@ class DeviceSheet(Priced):
         growth_per_row: by what share every further row, up to eight, slows kernels that are bound by memory.
         kernel_start_s: of a measured kernel law: what each kernel takes beside reading and computing, all of which add
             up; kernels of a replayed graph.
-        unhidden_flops: of such a law: the share of the time at peak that computing adds to reading.
+        unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
         power_w: board or package power while working.
         idle_power_w: the same while waiting.
         power_of: whether that is the power of this device, or of a package that it shares with others.
@@ -122,7 +122,7 @@ class DeviceSheet(Priced):
     flops_efficiency: Shares | None = None
     growth_per_row: GrowthsPerRow | None = None
     kernel_start_s: Times | None = None
-    unhidden_flops: Shares | None = None
+    unhidden_share: Shares | None = None
     power_w: Powers | None = None
     idle_power_w: Powers | None = None
     power_of: Literal["device", "package"] = "device"
@@ -144,8 +144,8 @@ class DeviceSheet(Priced):
             problem = f"row_buckets {list(self.row_buckets)} must be ascending without repeats"
         elif (self.dispatch_s is None) != (self.dispatch_of is None):
             problem = "dispatch_s and dispatch_of belong together: say whether it is paid by kernel or by graph"
-        elif (self.kernel_start_s is None) != (self.unhidden_flops is None):
-            problem = "kernel_start_s and unhidden_flops belong together: they are of one measured law"
+        elif (self.kernel_start_s is None) != (self.unhidden_share is None):
+            problem = "kernel_start_s and unhidden_share belong together: they are of one measured law"
         elif self.row_buckets and not self.static_shapes:
             problem = "row_buckets are of devices with static_shapes: true"
         if problem is not None:

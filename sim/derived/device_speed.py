@@ -155,7 +155,7 @@ class DeviceSpeed:
     @property
     def computing_error(self) -> float:
         """What `flops` may be off by."""
-        return self.error_of("bf16_flops", "flops_efficiency", "unhidden_flops")
+        return self.error_of("bf16_flops", "flops_efficiency", "unhidden_share")
 
     @property
     def dispatch_error(self) -> float:
@@ -179,7 +179,7 @@ def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> D
         reading = min(peak, found.take("memory_cap_bytes_per_s"))
     flops, has_law = found.take("bf16_flops"), sheet.kernel_start_s is not None
     if has_law:
-        flops /= found.take("unhidden_flops")
+        flops /= found.take("unhidden_share")
     elif sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
         flops *= found.take("flops_efficiency")
     dispatch_s = found.take("kernel_start_s" if has_law else "dispatch_s")

@@ -10,7 +10,7 @@ from tests.benchmarks.scripts import RESULTS, load_script
 
 kernel_laws = load_script("kernel_laws")
 BANDWIDTH, PEAK = 2e12, 3e14
-LAW = kernel_laws.Law(start_s=4e-6, memory_efficiency=0.8, unhidden_flops=0.4)
+LAW = kernel_laws.Law(start_s=4e-6, memory_efficiency=0.8, unhidden_share=0.4)
 FITTED = json.loads((RESULTS / "kernel-laws.json").read_text())
 
 

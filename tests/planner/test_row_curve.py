@@ -39,7 +39,7 @@ def test_intervals_hold_their_times_and_what_rows_have_in_common_cancels_from_ra
 def test_where_a_law_was_measured_rows_are_known_better_than_where_they_are_guessed():
     measured, guessed = curve("h100-sxm").rows[-1], curve("mi300x").rows[-1]
     assert measured.ratio_high / measured.ratio < guessed.ratio_high / guessed.ratio
-    assert "measured: memory_efficiency, unhidden_flops and kernel_start_s" in curve("h100-sxm").source
+    assert "measured: memory_efficiency, unhidden_share and kernel_start_s" in curve("h100-sxm").source
     assert "guessed: memory_efficiency" in curve("mi300x").source
 
 
