@@ -59,6 +59,13 @@ def device_names(incomplete: str) -> list[str]:
     return _beginning(incomplete, shipped_names("device"))
 
 
+def engine_names(incomplete: str) -> list[str]:
+    """Return the engines that begin so, of which something was measured."""
+    from hwprofiles.engines import engines
+
+    return _beginning(incomplete, tuple(engines()))
+
+
 def platform_names(incomplete: str) -> list[str]:
     """Return the shipped platforms that begin so."""
     from hwprofiles.sheets import shipped_names
@@ -174,6 +181,13 @@ ShapeOption = Annotated[
 DraftShapeOption = Annotated[
     str,
     typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
+]
+EngineOption = Annotated[
+    str | None,
+    optional(
+        "What runs the target on GPUs: llama.cpp, mlx or vllm. What further rows cost is then as measured with it.",
+        autocompletion=engine_names,
+    ),
 ]
 PlatformOption = Annotated[
     str,

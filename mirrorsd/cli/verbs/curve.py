@@ -27,6 +27,7 @@ def curve(
         ),
     ],
     weights: Annotated[options.Weights, typer.Option(help="How weights are stored.")] = options.Weights.BF16,
+    engine: options.EngineOption = None,
     rows: Annotated[
         str, typer.Option(metavar="COUNTS", help="Tokens that are verified at once.")
     ] = "1,2,3,4,5,6,8,12,16",
@@ -36,6 +37,7 @@ def curve(
 ) -> None:
     """Say what a pass over several rows takes on a device, next to a pass over one; nothing is run or downloaded."""
     from decoding.yaml_file import write_atomically
+    from hwprofiles.engines import run_by
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
     from planner.row_curve import row_curve
@@ -44,11 +46,13 @@ def curve(
 
     counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
     model = StoredModel(shape=model_shape(target), weights=weights.value)
-    found = row_curve(model, device, device_sheet(device), counts, context)
+    sheet = device_sheet(device)
+    sheet = sheet if engine is None else run_by(sheet, engine, model.weights)
+    found = row_curve(model, device, sheet, counts, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {out}")
-    if write_json(_result(found), json):
+    if write_json(_result(found) | {"engine": engine}, json):
         show(_table(found))
         show_paragraphs(f"What it stands on is {found.source}.")
 
@@ -71,7 +75,6 @@ def _result(found: RowCurve) -> dict[str, Any]:
     return {
         "target": found.model.shape.name,
         "device": found.device,
-        "engine": None,
         "weights": found.model.weights,
         "context": found.context,
         "source": found.source,

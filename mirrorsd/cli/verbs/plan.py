@@ -44,6 +44,7 @@ def plan(
     draft_weights: Annotated[
         options.Weights | None, options.optional("Weights of the draft; without it as the target's.")
     ] = None,
+    engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,7 +78,7 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import Accepted, plan_pair
+    from mirrorsd.pair_on_platform import Accepted, plan_pair, with_engine
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from sim.batch_prediction import MAX_BATCH
@@ -87,7 +88,7 @@ def plan(
         plan_pair,
         target,
         draft,
-        platform,
+        platform if engine is None else with_engine(platform, engine, None if weights is None else weights.value),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),

@@ -25,6 +25,17 @@ def test_scripts_get_what_was_promised():
     assert all(one["low"] < one["time_s"] < one["high"] for one in found["rows"])
 
 
+def test_an_engine_has_its_own_price_of_rows():
+    found = {
+        engine: json.loads(run("--device", "m4-max-gpu", "--weights", "int4", *words, "--json").stdout)
+        for engine, words in ((None, ()), ("llama.cpp", ("--engine", "llama.cpp")))
+    }
+    assert {one["engine"] for one in found.values()} == {None, "llama.cpp"}
+    ratios = {engine: one["rows"][-1]["ratio"] for engine, one in found.items()}
+    assert ratios["llama.cpp"] > ratios[None]
+    assert "growth_per_row" in found["llama.cpp"]["source"].split(";")[0]
+
+
 def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):
     result = run("--out", tmp_path / "curve.svg")
     assert "times one row" in result.stdout
