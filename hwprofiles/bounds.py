@@ -72,6 +72,8 @@ CAPACITIES_BYTES: Final = (1.0, 1e15)
 POWERS_W: Final = (1e-6, 1e6)
 SHARES: Final = (1e-6, 1.0)
 """Of a peak that is reached."""
+GROWTHS_PER_ROW: Final = (1e-6, 4.0)
+"""From next to nothing to old kernels that read the weights again for each row."""
 PRICES_USD: Final = (1e-6, 1e9)
 COUNTS: Final = (1.0, 1e9)
 TRANSFER_RATES: Final = (1e6, 1e12)

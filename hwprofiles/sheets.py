@@ -31,6 +31,7 @@ Powers = Annotated[Quantity, within(*bounds.POWERS_W)]
 Shares = Annotated[Quantity, within(*bounds.SHARES)]
 Prices = Annotated[Quantity, within(*bounds.PRICES_USD)]
 Counts = Annotated[Quantity, within(*bounds.COUNTS)]
+GrowthsPerRow = Annotated[Quantity, within(*bounds.GROWTHS_PER_ROW)]
 WriteOffs = Annotated[Quantity, within(*bounds.WRITE_OFFS_S)]
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
@@ -90,6 +91,10 @@ class DeviceSheet(Priced):
         memory_bytes: capacity of that memory.
         memory_efficiency: share of `memory_bytes_per_s` that was reached by this device alone.
         flops_efficiency: share of `bf16_flops` that was reached.
+        growth_per_row: by what share every further row, up to eight, slows kernels that are bound by memory.
+        kernel_start_s: of a measured kernel law: what each kernel takes beside reading and computing, all of which add
+            up; kernels of a replayed graph.
+        unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
         power_w: board or package power while working.
         idle_power_w: the same while waiting.
         power_of: whether that is the power of this device, or of a package that it shares with others.
@@ -115,6 +120,9 @@ class DeviceSheet(Priced):
     memory_bytes: Capacities | None = None
     memory_efficiency: Shares | None = None
     flops_efficiency: Shares | None = None
+    growth_per_row: GrowthsPerRow | None = None
+    kernel_start_s: Times | None = None
+    unhidden_share: Shares | None = None
     power_w: Powers | None = None
     idle_power_w: Powers | None = None
     power_of: Literal["device", "package"] = "device"
@@ -136,6 +144,8 @@ class DeviceSheet(Priced):
             problem = f"row_buckets {list(self.row_buckets)} must be ascending without repeats"
         elif (self.dispatch_s is None) != (self.dispatch_of is None):
             problem = "dispatch_s and dispatch_of belong together: say whether it is paid by kernel or by graph"
+        elif (self.kernel_start_s is None) != (self.unhidden_share is None):
+            problem = "kernel_start_s and unhidden_share belong together: they are of one measured law"
         elif self.row_buckets and not self.static_shapes:
             problem = "row_buckets are of devices with static_shapes: true"
         if problem is not None:
@@ -150,11 +160,13 @@ class LinkSheet(Sourced):
         name: as it is called.
         bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
         latency_s: of a message without a byte.
+        collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
     """
 
     name: Annotated[str, Field(min_length=1)]
     bytes_per_s: ByteRates | None = None
     latency_s: Times | None = None
+    collective_latency_s: Times | None = None
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:

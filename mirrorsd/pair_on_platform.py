@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
+from hwprofiles.engines import platform_run_by
 from hwprofiles.model_shape import WeightFormat, model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
@@ -92,6 +93,17 @@ def plan_pair(
         trained_exits=known.trained_exits,
     )
     return plan_platform(question)
+
+
+def with_engine(platform: str | Path, engine: str, weights: WeightFormat | None) -> Platform:
+    """Return a platform on whose GPUs an engine runs a target of such weights, or of the usual ones.
+
+    Raises:
+        ConfigError: a file is wrong, or nobody measured the engine with such weights.
+        ProfileError: the platform is not known.
+    """
+    machine = load_platform(platform)
+    return platform_run_by(machine, engine, weights or _usual_weights(machine))
 
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:

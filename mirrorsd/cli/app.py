@@ -14,8 +14,10 @@ from mirrorsd.cli.options import example
 from mirrorsd.cli.outputs import with_default_destination
 from mirrorsd.cli.verbs import (
     calibrate,
+    curve,
     demo,
     devices,
+    import_,
     plan,
     record,
     report,
@@ -90,6 +92,8 @@ app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
 app.command(epilog=example(record.EXAMPLE))(record.record)
 app.command(epilog=example(search.EXAMPLE))(search.search)
 app.command(epilog=example(plan.EXAMPLE))(plan.plan)
+app.command(epilog=example(curve.EXAMPLE))(curve.curve)
+app.command("import", epilog=example(import_.EXAMPLE))(import_.import_)
 app.command(epilog=example(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
 app.command(epilog=example(run.EXAMPLE))(run.run)

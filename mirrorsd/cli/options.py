@@ -32,6 +32,14 @@ class Dtype(StrEnum):
     INT4 = "int4"
 
 
+class Weights(StrEnum):
+    """How a planned model's weights are stored."""
+
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
 def optional(what: str, **settings: Any) -> Any:
     """An option whose default is told by its help, `what`; `settings` are Typer's."""
     return typer.Option(help=what, show_default=False, **settings)
@@ -42,6 +50,20 @@ def shape_names(incomplete: str) -> list[str]:
     from hwprofiles.model_shape import shipped_models
 
     return _beginning(incomplete, shipped_models())
+
+
+def device_names(incomplete: str) -> list[str]:
+    """Return the shipped devices that begin so."""
+    from hwprofiles.sheets import shipped_names
+
+    return _beginning(incomplete, shipped_names("device"))
+
+
+def engine_names(incomplete: str) -> list[str]:
+    """Return the engines that begin so, of which something was measured."""
+    from hwprofiles.engines import engines
+
+    return _beginning(incomplete, tuple(engines()))
 
 
 def platform_names(incomplete: str) -> list[str]:
@@ -66,6 +88,21 @@ def drafter_names(incomplete: str) -> list[str]:
 
 def _beginning(incomplete: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
+
+
+def counts(option: str, text: str, most: int, such_as: str) -> tuple[int, ...]:
+    """Return the numbers of 1..`most` that an option lists, separated by commas.
+
+    Raises:
+        ConfigError: there is none, or something else among them.
+    """
+    from decoding.errors import ConfigError, shown
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= most)]
+    if wrong or not parts:
+        raise ConfigError(f"{option} {shown(text)}: write sizes of 1..{most}, such as {such_as}")
+    return tuple(map(int, parts))
 
 
 def example(command: str) -> str:
@@ -144,6 +181,13 @@ ShapeOption = Annotated[
 DraftShapeOption = Annotated[
     str,
     typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
+]
+EngineOption = Annotated[
+    str | None,
+    optional(
+        "What runs the target on GPUs: llama.cpp, mlx or vllm. What further rows cost is then as measured with it.",
+        autocompletion=engine_names,
+    ),
 ]
 PlatformOption = Annotated[
     str,

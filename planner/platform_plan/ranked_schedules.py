@@ -20,7 +20,6 @@ from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile
-from sim.derived.roofline import growth_error
 from sim.error_shares import interval
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
@@ -34,6 +33,7 @@ class PlannedSchedule:
         schedule, pair, prediction: itself.
         speedup: time per token of the fastest plain decoding over its own.
         bound: the most that this could be on these lanes with this window.
+        growth_error: half-width (90 %) of what its verifications may be off by for what nobody measured of few rows.
         energy_j_per_token, usd_per_million_tokens: None where sheets do not say enough.
         needs_training: whether it takes an exit that nobody trained for the target, as far as is known.
     """
@@ -43,6 +43,7 @@ class PlannedSchedule:
     prediction: Prediction
     speedup: float
     bound: float
+    growth_error: float
     energy_j_per_token: float | None
     usd_per_million_tokens: float | None
     needs_training: bool
@@ -71,7 +72,7 @@ class PlannedSchedule:
     def few_rows_error(self) -> float:
         """What it may be off by for what nobody measured of verifications of a few rows."""
         prediction = self.prediction
-        return growth_error(self.schedule.num_rows) * prediction.target_busy_s / prediction.decode_s
+        return self.growth_error * prediction.target_busy_s / prediction.decode_s
 
     @property
     def tpot_s_low(self) -> float:
@@ -164,6 +165,7 @@ def _priced(
         prediction=prediction,
         speedup=plain_s / prediction.tpot_s,
         bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
+        growth_error=machine.costs[schedule.target_lane].device.growth_error(schedule.num_rows),
         energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,

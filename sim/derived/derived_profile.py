@@ -13,7 +13,6 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from costs.cost_model import LaneCost
 from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.placed import MemoryPool
@@ -22,7 +21,7 @@ from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Pr
 from sim.derived.assumption import Assumption
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed
-from sim.derived.roofline import GROWTH_PER_ROW, STREAM_LAYERS, RooflineCost, StoredModel
+from sim.derived.roofline import STREAM_LAYERS, RooflineCost, StoredModel
 
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
@@ -53,7 +52,7 @@ class DerivedProfile:
     """The profile, what parts cost on its lanes, and every number that both stand on."""
 
     profile: Profile
-    costs: Mapping[str, LaneCost]
+    costs: Mapping[str, RooflineCost]
     assumptions: tuple[Assumption, ...]
 
 
@@ -93,7 +92,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
-    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
+    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD)
     return DerivedProfile(profile=profile, costs=costs, assumptions=tuple(dict.fromkeys(used)))
 
 
@@ -150,16 +149,20 @@ def speed_on(platform: Platform, device: str) -> DeviceSpeed:
 
 
 def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:
-    """Latency and bandwidth of the slowest way from a member to the next."""
-    latencies_s, bytes_per_s = zip(*(_way(platform, *pair) for pair in pairwise((*members, members[0]))), strict=True)
+    """Latency of a step of a collective, and bandwidth, on the slowest way from a member to the next."""
+    pairs = pairwise((*members, members[0]))
+    latencies_s, bytes_per_s = zip(*(_way(platform, *pair, collective=True) for pair in pairs), strict=True)
     return max(latencies_s), min(bytes_per_s)
 
 
-def _way(platform: Platform, start: str, end: str) -> tuple[float, float]:
+def _way(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:
     """Latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
     num_bytes = 1e6
     links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
-    latency_s = sum(link.transfer_s(0.0) for link in links)
+    in_step = [link.collective_latency_s if collective else None for link in links]
+    latency_s = sum(
+        link.transfer_s(0.0) if known is None else known.value for link, known in zip(links, in_step, strict=True)
+    )
     per_byte_s = sum(link.transfer_s(num_bytes) - link.transfer_s(0.0) for link in links) / num_bytes
     return latency_s, 1 / per_byte_s if per_byte_s else float("inf")
 

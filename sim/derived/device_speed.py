@@ -26,6 +26,12 @@ def _guess(value: float, span: tuple[float, float], source: str) -> Quantity:
     return Quantity(value=value, span=span, status="guessed", source=source)
 
 
+GROWTH_PER_ROW: Final = _guess(
+    0.03,
+    (0.01, 0.09),
+    "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
+    "rows), 0.02 on a CPU core of ours (8 rows), at most 0.09 on Lunar Lake's GPU (4 rows, with the loop around them)",
+)
 GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     "memory_efficiency": {
         "gpu": _guess(
@@ -50,6 +56,7 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
         "cpu": _guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
         "npu": _guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
     },
+    "growth_per_row": dict.fromkeys(("cpu", "gpu", "npu"), GROWTH_PER_ROW),
     "dispatch_s": {
         "gpu": _guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
         "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
@@ -58,9 +65,11 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     "bf16_flops": {"cpu": _guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
 }
 """What stands in for a number that a sheet does not give, and how far it may be off."""
+_GROWING_ROWS: Final = 8
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
+_STARTED_BY: Final[Mapping[Kind, str]] = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
 CONTEXT_STEP: Final = 256
@@ -76,7 +85,10 @@ class DeviceSpeed:
         kind: what it is.
         bytes_per_s: achieved reading.
         flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
-        kernel_s: dispatch of one kernel; 0 where whole graphs are dispatched.
+        adds_up: whether kernels take the sum of their start, reading and computing, by a measured law, and not the
+            longest of these.
+        growth_per_row: by what share every further row slows reading, up to eight.
+        kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
         graph_s: dispatch of one compiled graph, which is one operation; 0 where kernels are dispatched.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
         row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number. Where
@@ -90,6 +102,8 @@ class DeviceSpeed:
     kind: Kind
     bytes_per_s: float
     flops: float
+    adds_up: bool = False
+    growth_per_row: float = 0.0
     kernel_s: float = 0.0
     graph_s: float = 0.0
     queues_kernels: bool = True
@@ -121,6 +135,14 @@ class DeviceSpeed:
         padded: Floats = np.ceil(context / self.context_step) * self.context_step
         return padded
 
+    def growth(self, rows: float) -> float:
+        """How much slower reading is for so many rows than for one."""
+        return 1 + self.growth_per_row * (min(rows, _GROWING_ROWS) - 1)
+
+    def growth_error(self, rows: float) -> float:
+        """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
+        return (self.growth(rows) - 1) * self.error_of("growth_per_row") / self.growth(rows)
+
     def error_of(self, *numbers: str) -> float:
         """Half-width (90 %) of what some of its numbers may be off by together, relative."""
         return joint_error(one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
@@ -133,12 +155,12 @@ class DeviceSpeed:
     @property
     def computing_error(self) -> float:
         """What `flops` may be off by."""
-        return self.error_of("bf16_flops", "flops_efficiency")
+        return self.error_of("bf16_flops", "flops_efficiency", "unhidden_share")
 
     @property
     def dispatch_error(self) -> float:
         """What a dispatch may be off by."""
-        return self.error_of("dispatch_s")
+        return self.error_of("dispatch_s", "kernel_start_s")
 
 
 def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> DeviceSpeed:
@@ -155,17 +177,21 @@ def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> D
         reading = peak * found.take("memory_efficiency")
     else:
         reading = min(peak, found.take("memory_cap_bytes_per_s"))
-    flops = found.take("bf16_flops")
-    if sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
+    flops, has_law = found.take("bf16_flops"), sheet.kernel_start_s is not None
+    if has_law:
+        flops /= found.take("unhidden_share")
+    elif sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
         flops *= found.take("flops_efficiency")
-    dispatch_s = found.take("dispatch_s")
-    is_graph = sheet.dispatch_of == "graph" or (sheet.dispatch_of is None and sheet.kind == "npu")
+    dispatch_s = found.take("kernel_start_s" if has_law else "dispatch_s")
+    is_graph = not has_law and (sheet.dispatch_of or _STARTED_BY[sheet.kind]) == "graph"
     is_static = sheet.static_shapes
     return DeviceSpeed(
         name=name,
         kind=sheet.kind,
         bytes_per_s=reading,
         flops=flops,
+        adds_up=has_law,
+        growth_per_row=0.0 if has_law else found.take("growth_per_row"),
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else 0.0,
         queues_kernels=sheet.kind != "npu",

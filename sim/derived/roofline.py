@@ -4,8 +4,9 @@ A pass over some rows reads weights, keys and values and states, computes, and s
 
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Kernels for a few rows read a little more slowly than those for one, which is `GROWTH_PER_ROW`. Where kernels do not
-queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost.
+Kernels for a few rows read a little more slowly than those for one, which is growth. Where kernels do not queue,
+dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost. Where a
+kernel law was measured, all three add up, and rows cost what they compute (`benchmarks/kernel_laws.py`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,11 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
 from hwprofiles.model_shape import ModelShape, Number, WeightFormat
-from sim.derived.assumption import Assumption
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
 ROOFLINE_ERROR: Final = 0.1
 """Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
 models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
-GROWTH_PER_ROW: Final = Assumption.of(
-    "kernels.growth_per_row",
-    0.03,
-    "guessed",
-    "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
-    "rows), 0.02 on a CPU core of ours (8 rows), at most 0.09 on Lunar Lake's GPU (4 rows, with the loop around them)",
-    span=(0.01, 0.09),
-)
-_GROWING_ROWS: Final = 8
 DRAFT_PARTS: Final[tuple[LanePart, ...]] = ("draft_step", "draft_streams", "draft_prefill")
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
@@ -45,16 +36,6 @@ _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """At which a part's traffic and errors are told."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
-
-
-def growth(rows: float) -> float:
-    """How much slower reading is for so many rows than for one."""
-    return 1 + GROWTH_PER_ROW.value * (min(rows, _GROWING_ROWS) - 1)
-
-
-def growth_error(rows: float) -> float:
-    """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
-    return (growth(rows) - 1) * GROWTH_PER_ROW.relative_error / growth(rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +127,7 @@ class RooflineCost:
         num_passes = rows if self._feeds_single_rows(part) else 1
         rows_at_once = rows / num_passes
         num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, self.device.padded_context(contexts))
-        pass_s = self._roofline_s(num_bytes * growth(rows_at_once), flops, num_kernels)
+        pass_s = self._roofline_s(num_bytes * self.device.growth(rows_at_once), flops, num_kernels)
         return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
 
     def _feeds_single_rows(self, part: Part) -> bool:
@@ -155,8 +136,10 @@ class RooflineCost:
 
     def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:
         device = self.device
-        working_s = np.maximum(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
         dispatch_s = num_kernels * device.kernel_s
+        if device.adds_up:
+            return (num_bytes / device.bytes_per_s + flops / device.flops) / self.num_devices + dispatch_s
+        working_s = np.maximum(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
         return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
     def _work(self, part: Part, model: StoredModel, rows: float, contexts: Floats) -> tuple[Floats, Floats, int]:

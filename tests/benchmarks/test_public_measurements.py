@@ -16,13 +16,10 @@ rate_of_adaptive_share, rate_of_length, rate_of_share = (
 
 PAGE = ROOT / "docs" / "platforms.md"
 MISSED = {
-    "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.49),
+    "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.33),
     "M5 Pro, GPU decoding next to a draft on the same GPU": (-0.3, -0.49),
-    "Four H100, Llama-3.1-70B in bf16 over NVLink, plain, tokens/s": (54.0, 66.8),
-    "Four H100, Qwen3-32B in bf16 over NVLink, plain, tokens/s": (89.0, 136.9),
-    "Four H100 and one, Qwen3-32B with a 0.6B draft at once, 4 drafted, 2 roots a row, times in turn": (1.25, 1.49),
-    "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 4 sequences, times the tokens/s of one": (2.86, 3.41),
-    "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 16 sequences, times the tokens/s of one": (7.98, 10.91),
+    "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 4 sequences, times the tokens/s of one": (2.86, 3.46),
+    "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 16 sequences, times the tokens/s of one": (7.98, 10.21),
 }
 """What data sheets get wrong, and by how much: the page says why. Nothing is tuned by case to leave this list."""
 
@@ -45,11 +42,12 @@ def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_say
 
 
 @pytest.mark.parametrize("window", range(1, 17))
-def test_with_no_window_does_a_sheet_say_zero_gain_for_the_ryzen(window):
+def test_with_no_window_of_several_tokens_does_a_sheet_say_zero_gain_for_the_ryzen(window):
     """As the note to that miss has it, since its source gives no window."""
     cases = load_yaml(script._FILE, EvidenceFile).speeds
     (one,) = (case for case in cases if case.case.startswith("Ryzen AI Max 385, with a 1B draft"))
-    assert script._speed(one.model_copy(update={"window": window})).predicted > 1 + one.tolerance
+    predicted = script._speed(one.model_copy(update={"window": window})).predicted
+    assert (predicted > 1 + one.tolerance) == (window > 1)
 
 
 def test_no_tolerance_is_wider_than_what_is_known_of_a_device():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
 
-class Weights(StrEnum):
-    """How weights are stored."""
-
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT4 = "int4"
-
-
 def plan(
     target: options.ShapeOption,
     draft: options.DraftShapeOption,
@@ -47,11 +38,13 @@ def plan(
     context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
     new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
     weights: Annotated[
-        Weights | None, options.optional("Weights of the target; int4 where devices share one memory, else bf16.")
+        options.Weights | None,
+        options.optional("Weights of the target; int4 where devices share one memory, else bf16."),
     ] = None,
     draft_weights: Annotated[
-        Weights | None, options.optional("Weights of the draft; without it as the target's.")
+        options.Weights | None, options.optional("Weights of the draft; without it as the target's.")
     ] = None,
+    engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,16 +78,17 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import Accepted, plan_pair
+    from mirrorsd.pair_on_platform import Accepted, plan_pair, with_engine
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
+    from sim.batch_prediction import MAX_BATCH
 
-    sizes = _batch_sizes(batch)
+    sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
     asked = partial(
         plan_pair,
         target,
         draft,
-        platform,
+        platform if engine is None else with_engine(platform, engine, None if weights is None else weights.value),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
@@ -113,18 +107,6 @@ def plan(
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
-
-
-def _batch_sizes(text: str | None) -> tuple[int, ...]:
-    """What `--batch` asks for; nothing without."""
-    from decoding.errors import ConfigError, shown
-    from sim.batch_prediction import MAX_BATCH
-
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= MAX_BATCH)]
-    if wrong or (text is not None and not parts):
-        raise ConfigError(f"--batch {shown(text)}: write sizes of 1..{MAX_BATCH}, such as 1,2,4,8")
-    return tuple(map(int, parts))
 
 
 def _changes(settings: list[str]) -> dict[str, str]:

@@ -9,8 +9,8 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
+from mirrorsd.cli.options import Weights
 from mirrorsd.cli.outputs import JsonOption, output, write_json
-from mirrorsd.cli.verbs.plan import Weights
 
 if TYPE_CHECKING:
     from planner.reproduce.reproduction import PredictedCell, Reproduction

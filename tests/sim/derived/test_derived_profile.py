@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -177,7 +178,16 @@ def test_every_number_names_its_source_and_what_nobody_published_is_called_guess
     fields = {one.field: one for one in found.assumptions}
     assert fields["gpu0.bf16_flops"].status == "datasheet"
     assert fields["gpu0.dispatch_s"].status == "guessed"
-    assert {"gpu0-gpu1.latency_s", "kernels.growth_per_row", "memory_pool.efficiency"} <= set(fields)
+    assert {"gpu0-gpu1.latency_s", "gpu0.growth_per_row", "memory_pool.efficiency"} <= set(fields)
+
+
+def test_collectives_wait_for_each_other_longer_than_a_message_takes_where_that_was_measured():
+    waiting = load_platform("h100x4+1")
+    free = with_overrides(
+        waiting, {f"gpu{one}-gpu{other}.collective_latency_s": "none" for one, other in combinations(range(5), 2)}
+    )
+    assert device_group(waiting, demand([]), "target").latency_s == pytest.approx(5e-6)
+    assert device_group(free, demand([]), "target").latency_s == pytest.approx(1.5e-6)
 
 
 def test_a_link_that_is_crossed_both_ways_counts_once_and_under_the_name_that_settings_give_it():

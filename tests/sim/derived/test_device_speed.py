@@ -55,6 +55,21 @@ def test_kernels_are_dispatched_one_by_one_and_graphs_once():
     assert (graphs.kernel_s, graphs.graph_s) == (0.0, 1e-4)
 
 
+def test_a_measured_law_replaces_dispatch_growth_and_the_share_of_the_peak():
+    law = {"kernel_start_s": known(4e-6, "measured"), "unhidden_share": known(0.5, "measured")}
+    speed = device_speed("gpu", sheet(dispatch_s=known(9e-6), dispatch_of="kernel", **law), POOL)
+    assert (speed.kernel_s, speed.flops, speed.adds_up) == (4e-6, 2e13, True)
+    assert speed.growth(8) == 1
+    assert speed.growth_error(8) == 0
+
+
+def test_growth_by_rows_ends_at_eight_and_is_as_doubtful_as_its_source():
+    guessed, told = (device_speed("gpu", sheet(**fields), POOL) for fields in ({}, {"growth_per_row": known(0.1)}))
+    assert told.growth(1) == 1 < told.growth(2) < told.growth(8) == told.growth(64) == pytest.approx(1.7)
+    assert guessed.growth_error(1) == 0 < guessed.growth_error(2) < guessed.growth_error(8) == guessed.growth_error(9)
+    assert told.growth_error(8) < guessed.growth_error(8)
+
+
 def test_static_shapes_pad_rows_and_contexts():
     speed = device_speed("npu", sheet(kind="npu", static_shapes=True, row_buckets=(1, 8, 32)), POOL)
     assert [speed.padded_rows(rows) for rows in (1, 2, 8, 9, 32)] == [1, 8, 8, 32, 32]

@@ -9,7 +9,7 @@ from costs.cost_model import Part
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import model_shape
 from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
-from sim.derived.roofline import GROWTH_PER_ROW, RooflineCost, StoredModel, growth, growth_error
+from sim.derived.roofline import RooflineCost, StoredModel
 
 TARGET = StoredModel(shape=model_shape("qwen3-14b"), weights="bf16")
 DRAFT = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
@@ -36,9 +36,17 @@ def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
 def test_a_few_rows_read_a_little_more_slowly():
     shape = TARGET.shape
     num_bytes = 2 * shape.layer_parameters + (512 + 4) * 2 * 8 * 128 * 2 + shape.layer_activation_bytes(4)
-    assert at(cost(), "layer", 4, 512) == pytest.approx(num_bytes / 1e11 * (1 + 3 * GROWTH_PER_ROW.value), abs=1e-15)
-    assert growth(8) == growth(64)
-    assert growth_error(1) == 0 < growth_error(2) < growth_error(8) == growth_error(9)
+    slower = cost(replace(SLOW_MEMORY, growth_per_row=0.05))
+    assert at(slower, "layer", 4, 512) == pytest.approx(num_bytes / 1e11 * 1.15, abs=1e-15)
+
+
+def test_by_a_measured_law_start_reading_and_computing_add_up():
+    law = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e12, flops=1e14, kernel_s=4e-6, adds_up=True)
+    num_bytes, flops = TARGET.layer_bytes(4, 512), TARGET.shape.layer_flops(4, 512)
+    expected_s = num_bytes / 1e12 + flops / 1e14 + KERNELS_PER_LAYER * 4e-6
+    assert at(cost(law), "layer", 4, 512) == pytest.approx(expected_s, rel=1e-12)
+    shared_s = (num_bytes / 1e12 + flops / 1e14) / 4 + KERNELS_PER_LAYER * 4e-6
+    assert at(cost(law, num_devices=4), "layer", 4, 512) == pytest.approx(shared_s, rel=1e-12)
 
 
 def test_computing_decides_where_memory_is_fast():
@@ -119,6 +127,8 @@ devices = st.builds(
     flops=st.floats(1e11, 1e16),
     kernel_s=st.floats(0, 1e-4),
     queues_kernels=st.booleans(),
+    adds_up=st.booleans(),
+    growth_per_row=st.floats(0, 1),
 )
 parts = st.sampled_from(["layer", "lm_head", "draft_step"])
 

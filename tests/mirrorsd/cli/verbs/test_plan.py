@@ -146,3 +146,38 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
 def test_batch_sizes_that_are_none_are_refused(sizes):
     result = run("--platform", "lunar-lake", "--batch", sizes, exit_code=2)
     assert "write sizes of 1..64, such as 1,2,4,8" in " ".join(result.stderr.split())
+
+
+def growth_of_the_gpu(*words):
+    found = json.loads(run(*words, "--json").stdout)
+    (one,) = (one for one in found["assumptions"] if one["field"] == "gpu.growth_per_row")
+    return one
+
+
+def test_with_an_engine_named_rows_cost_what_was_measured_with_it_and_the_answer_moves():
+    guessed = growth_of_the_gpu("--platform", "m4-max")
+    measured = growth_of_the_gpu("--platform", "m4-max", "--engine", "llama.cpp")
+    assert (guessed["status"], measured["status"]) == ("guessed", "measured")
+    assert measured["value"] == 0.151
+    plain, slower = (
+        json.loads(run("--platform", "m4-max", *words, "--json").stdout)["speedup"]["value"]
+        for words in ((), ("--engine", "llama.cpp"))
+    )
+    assert slower < plain
+
+
+def test_what_is_set_wins_over_the_engine():
+    assert (
+        growth_of_the_gpu("--platform", "m4-max", "--engine", "mlx", "--set", "gpu.growth_per_row=0.2")["value"] == 0.2
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--engine", "ollama"), "no engine is called 'ollama'; there are llama.cpp, mlx, vllm"),
+        (("--engine", "mlx", "--weights", "bf16"), "nobody measured what rows of mlx cost in bf16; there is int4"),
+    ],
+)
+def test_an_engine_that_nobody_measured_is_refused(words, told):
+    assert told in " ".join(run("--platform", "m4-max", *words, exit_code=2).stderr.split())

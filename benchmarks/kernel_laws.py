@@ -1,0 +1,162 @@
+"""Kernel laws: what a product of some rows with a matrix takes on a device, from public tables of kernel times.
+
+    python benchmarks/kernel_laws.py FOLDER         a second; FOLDER has the tables as CSV
+
+One law of three numbers for each device, whatever the model and the tensor parallelism::
+
+    seconds = start + bytes / (bandwidth * memory efficiency) + unhidden share * FLOPs / peak
+
+Each number is fitted by least squares of relative errors to all models together; its span, and the errors, are those of
+fits that leave one model out and are asked for that one: of every layer's products together, at 1 to 64 rows. Data
+sheets of `hwprofiles/devices/` give the laws, and this file's result says where they are from. The tables are
+Vidur's (Copyright (c) Microsoft Corporation, MIT licence; data/profiling): vidur_ops.csv (device, model, tp, op, rows,
+n, k, time_us) and vidur_all_reduce.csv (network, num_workers, devices_per_node, size_bytes, min_us). Writes
+benchmarks/results/kernel-laws.json.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from _common import RESULTS, arguments, write_result
+
+from hwprofiles.sheets import device_sheet
+
+SHEETS: Final = {"h100": "h100-sxm", "a100": "a100-80-sxm"}
+"""Devices of the tables that have a data sheet."""
+MOST_ROWS: Final = 64
+LARGEST_REDUCE_BYTES: Final = 65536
+"""States of a few rows: what an all-reduce of a verification moves."""
+NETWORKS: Final = {"h100_dgx": "h100-sxm", "a100_dgx": "a100-80-sxm"}
+SOURCE: Final = "Vidur, data/profiling (MIT)"
+OUT: Final = RESULTS / "kernel-laws.json"
+_WEIGHT_BYTES: Final = 2
+
+
+class Product(NamedTuple):
+    """One timed product of `rows` rows with an n x k matrix."""
+
+    model: str
+    tp: int
+    op: str
+    rows: int
+    n: int
+    k: int
+    seconds: float
+
+
+class Law(NamedTuple):
+    """The three numbers of a device."""
+
+    start_s: float
+    memory_efficiency: float
+    unhidden_share: float
+
+
+def main() -> None:
+    """Fit all devices and write what came out."""
+    parser = arguments(__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    tables = read_products(folder / "vidur_ops.csv")
+    found = {sheet: fitted(tables[device], *_peaks(sheet)) for device, sheet in SHEETS.items()}
+    reduced = read_all_reduces(folder / "vidur_all_reduce.csv")
+    write_result(OUT, {"measured": {}, "source": SOURCE, "devices": found, "small_all_reduce_s": reduced})
+    for device, of in found.items():
+        print(device, of["law"], of["error"])
+
+
+def read_products(path: Path) -> dict[str, list[Product]]:
+    """Return the products of every device, of at most `MOST_ROWS` rows."""
+    found = defaultdict[str, list[Product]](list)
+    for row in _lines(path):
+        if row["n"] and int(row["rows"]) <= MOST_ROWS:
+            sizes = (int(row[name]) for name in ("rows", "n", "k"))
+            product = Product(row["model"], int(row["tp"]), row["op"], *sizes, float(row["time_us"]) * 1e-6)
+            found[row["device"]].append(product)
+    return dict(found)
+
+
+def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the lowest, median and highest time of small all-reduces, by device and number of devices of one node."""
+    found = defaultdict[str, dict[int, list[float]]](lambda: defaultdict(list))
+    for row in _lines(path):
+        is_one_node = row["devices_per_node"] == row["num_workers"]
+        if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_REDUCE_BYTES:
+            found[NETWORKS[row["network"]]][int(row["num_workers"])].append(float(row["min_us"]) * 1e-6)
+    return {
+        device: {
+            str(num): {"low": min(times), "median": median(times), "high": max(times), "of": len(times)}
+            for num, times in sorted(by_number.items())
+        }
+        for device, by_number in found.items()
+    }
+
+
+def fitted(products: Sequence[Product], bytes_per_s: float, flops: float) -> dict[str, Any]:
+    """Return the law of all models, the spans of its numbers, and errors on models left out."""
+    models = sorted({one.model for one in products})
+    laws, errors = {}, {}
+    for model in models:
+        laws[model] = law_of([one for one in products if one.model != model], bytes_per_s, flops)
+        asked = [one for one in products if one.model == model]
+        errors[model] = list(layer_errors(laws[model], asked, bytes_per_s, flops))
+    together = sorted(abs(one) for own in errors.values() for one in own)
+    spans = {
+        name: [min(getattr(law, name) for law in laws.values()), max(getattr(law, name) for law in laws.values())]
+        for name in Law._fields
+    }
+    return {
+        "law": law_of(products, bytes_per_s, flops)._asdict(),
+        "span": spans,
+        "error": {"median": median(together), "of_90": float(np.quantile(together, 0.9)), "worst": together[-1]},
+        "left_out": {
+            model: {"median": median(map(abs, own)), "worst": max(map(abs, own))} for model, own in errors.items()
+        },
+        "num_products": len(products),
+    }
+
+
+def law_of(products: Sequence[Product], bytes_per_s: float, flops: float) -> Law:
+    """Fit the law by least squares of relative errors."""
+    design = np.array([_terms(one, bytes_per_s, flops) for one in products])
+    taken = np.array([one.seconds for one in products])
+    start_s, reading, computing = np.linalg.lstsq(design / taken[:, None], np.ones_like(taken), rcond=None)[0]
+    return Law(float(start_s), float(1 / reading), float(computing))
+
+
+def layer_errors(law: Law, products: Sequence[Product], bytes_per_s: float, flops: float) -> Iterator[float]:
+    """Yield the relative error of a layer's products together, by tensor parallelism and rows."""
+    layers = defaultdict[tuple[int, int], list[Product]](list)
+    for one in products:
+        layers[one.tp, one.rows].append(one)
+    numbers = (law.start_s, 1 / law.memory_efficiency, law.unhidden_share)
+    for own in layers.values():
+        predicted_s = sum(float(np.dot(_terms(one, bytes_per_s, flops), numbers)) for one in own)
+        yield predicted_s / sum(one.seconds for one in own) - 1
+
+
+def _terms(one: Product, bytes_per_s: float, flops: float) -> tuple[float, float, float]:
+    return 1.0, _WEIGHT_BYTES * one.n * one.k / bytes_per_s, 2.0 * one.rows * one.n * one.k / flops
+
+
+def _peaks(sheet: str) -> tuple[float, float]:
+    found = device_sheet(sheet)
+    assert found.memory_bytes_per_s is not None, "a sheet without a bandwidth"
+    assert found.bf16_flops is not None, "a sheet without a peak"
+    return found.memory_bytes_per_s.value, found.bf16_flops.value
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+if __name__ == "__main__":
+    main()

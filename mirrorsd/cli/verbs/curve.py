@@ -1,0 +1,83 @@
+"""`mirrorsd curve`: what verifying costs on a device by its rows, the price that decides whether speculation pays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli import options
+from mirrorsd.cli.console import say, show, show_paragraphs
+from mirrorsd.cli.outputs import JsonOption, output, write_json
+
+if TYPE_CHECKING:
+    from planner.row_curve import RowCurve
+
+EXAMPLE = "mirrorsd curve --target llama-3.1-8b --device rtx4090"
+MOST_ROWS = 1024
+
+
+def curve(
+    target: options.ShapeOption,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="A device that ships, as `mirrorsd profiles list` names it.", autocompletion=options.device_names
+        ),
+    ],
+    weights: Annotated[options.Weights, typer.Option(help="How weights are stored.")] = options.Weights.BF16,
+    engine: options.EngineOption = None,
+    rows: Annotated[
+        str, typer.Option(metavar="COUNTS", help="Tokens that are verified at once.")
+    ] = "1,2,3,4,5,6,8,12,16",
+    context: Annotated[int, typer.Option(min=0, help="Cached tokens before them.")] = 512,
+    out: Annotated[Path | None, output("Write a picture (SVG) here.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Say what a pass over several rows takes on a device, next to a pass over one; nothing is run or downloaded."""
+    from decoding.yaml_file import write_atomically
+    from hwprofiles.engines import run_by
+    from hwprofiles.model_shape import model_shape
+    from hwprofiles.sheets import device_sheet
+    from planner.row_curve import row_curve
+    from planner.row_curve_picture import curve_svg
+    from sim.derived.roofline import StoredModel
+
+    counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
+    model = StoredModel(shape=model_shape(target), weights=weights.value)
+    sheet = device_sheet(device)
+    sheet = sheet if engine is None else run_by(sheet, engine, model.weights)
+    found = row_curve(model, device, sheet, counts, context)
+    if out is not None:
+        write_atomically(out, curve_svg(found))
+        say(f"Wrote {out}")
+    if write_json(_result(found) | {"engine": engine}, json):
+        show(_table(found))
+        show_paragraphs(f"What it stands on is {found.source}.")
+
+
+def _table(found: RowCurve) -> Any:
+    from mirrorsd.cli.tables import plain_table
+    from planner.wording import between, factor, in_ms
+
+    title = f"{found.model} on {found.device}, {found.context} cached tokens: predicted ms per pass"
+    table = plain_table(title, (), ("rows", "ms", "interval", "times one row", "interval"))
+    for one in found.rows:
+        ends = f"{one.ratio_low:.2f} to {one.ratio_high:.2f}"
+        table.add_row(str(one.rows), in_ms(one.time_s), between(one.low, one.high), factor(one.ratio), ends)
+    return table
+
+
+def _result(found: RowCurve) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "target": found.model.shape.name,
+        "device": found.device,
+        "weights": found.model.weights,
+        "context": found.context,
+        "source": found.source,
+        "rows": [asdict(one) for one in found.rows],
+        "assumptions": [asdict(one) for one in found.assumptions],
+    }

@@ -1,0 +1,119 @@
+"""What verifying costs on a device, by its rows: the price that decides whether speculation pays there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot
+from typing import Final
+
+import numpy as np
+
+from costs.cost_model import Part
+from decoding.errors import PlanError, ProfileError
+from hwprofiles.quantity import Status
+from hwprofiles.sheets import DeviceSheet
+from planner.wording import listing
+from sim.derived.assumption import Assumption
+from sim.derived.device_speed import device_speed
+from sim.derived.roofline import RooflineCost, StoredModel
+from sim.error_shares import interval
+
+_LAYER, _HEAD = Part("layer"), Part("lm_head")
+_IN_WORDS: Final[dict[Status, str]] = {
+    "measured": "measured",
+    "datasheet": "by its data sheet",
+    "derived": "derived",
+    "guessed": "guessed",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowTime:
+    """A pass of the whole model over some rows.
+
+    Attributes:
+        rows: tokens that are verified at once.
+        time_s: predicted seconds, which lie between `low` and `high` with 90 %.
+        ratio: over the pass of one row, between `ratio_low` and `ratio_high`: what both have in common cancels.
+    """
+
+    rows: int
+    time_s: float
+    low: float
+    high: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowCurve:
+    """A model's passes on one device, by rows; `assumptions` are the numbers that they stand on."""
+
+    model: StoredModel
+    device: str
+    context: int
+    rows: tuple[RowTime, ...]
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def source(self) -> str:
+        """How what they stand on is known."""
+        fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
+        for one in self.assumptions:
+            fields[one.status].append(one.field.rpartition(".")[2])
+        return "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
+
+
+def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:
+    """Return what passes over so many rows take after `context` cached tokens.
+
+    Raises:
+        OutOfRangeError: the device is compiled for fewer rows, or the model has fewer positions.
+        PlanError: the weights do not fit into the device's memory.
+        ProfileError: the sheet lacks what no guess can stand in for.
+    """
+    if sheet.memory_bytes_per_s is None:
+        raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about another device")
+    needed_bytes = model.shape.weight_bytes(model.weights) + context * model.shape.kv_bytes_per_token()
+    if sheet.memory_bytes is not None and needed_bytes > sheet.memory_bytes.value:
+        needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
+        raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
+    speed = device_speed(name, sheet, sheet.memory_bytes_per_s)
+    cost = RooflineCost(device=speed, target=model)
+    common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
+    one_s = _pass_s(cost, 1, context)
+    found = []
+    for count in rows:
+        time_s, few_rows = _pass_s(cost, count, context), _few_rows_error(cost, count, context)
+        low, high = interval(time_s, hypot(common, few_rows))
+        ratio_low, ratio_high = interval(time_s / one_s, few_rows)
+        found.append(
+            RowTime(
+                rows=count,
+                time_s=time_s,
+                low=low,
+                high=high,
+                ratio=time_s / one_s,
+                ratio_low=ratio_low,
+                ratio_high=ratio_high,
+            )
+        )
+    return RowCurve(model=model, device=name, context=context, rows=tuple(found), assumptions=speed.assumptions)
+
+
+def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:
+    """Return the seconds of all layers and the output head, dispatch included."""
+    contexts = np.array([float(context)])
+    layer_s, head_s = (float(cost.seconds(part, rows, contexts)[0]) for part in (_LAYER, _HEAD))
+    assert cost.target is not None, "a curve is of a model"
+    return cost.target.shape.num_layers * layer_s + head_s + cost.device.graph_s
+
+
+def _few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
+    """Return what a pass may be off by for its rows, relative: their growth, and how slowly the device computes."""
+    device = cost.device
+    slower = replace(device, flops=device.flops / (1 + device.computing_error))
+    computing = _pass_s(replace(cost, device=slower), rows, context) / _pass_s(cost, rows, context) - 1
+    return hypot(device.growth_error(rows), computing)

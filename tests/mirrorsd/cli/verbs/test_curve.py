@@ -1,0 +1,57 @@
+"""`mirrorsd curve`: the price of rows as a table, a picture and JSON."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from mirrorsd.cli.app import app
+from mirrorsd.cli.verbs.curve import EXAMPLE
+
+ASKED = EXAMPLE.split()[1:]
+
+
+def run(*words, exit_code=0):
+    result = CliRunner().invoke(app, [*ASKED, *map(str, words)])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_scripts_get_what_was_promised():
+    found = json.loads(run("--rows", "1,2,4,8", "--context", "4096", "--json").stdout)
+    assert {"target", "device", "engine", "weights", "context", "source", "rows"} <= set(found)
+    assert (found["device"], found["weights"], found["context"]) == ("rtx4090", "bf16", 4096)
+    assert [one["rows"] for one in found["rows"]] == [1, 2, 4, 8]
+    assert all(one["low"] < one["time_s"] < one["high"] for one in found["rows"])
+
+
+def test_an_engine_has_its_own_price_of_rows():
+    found = {
+        engine: json.loads(run("--device", "m4-max-gpu", "--weights", "int4", *words, "--json").stdout)
+        for engine, words in ((None, ()), ("llama.cpp", ("--engine", "llama.cpp")))
+    }
+    assert {one["engine"] for one in found.values()} == {None, "llama.cpp"}
+    ratios = {engine: one["rows"][-1]["ratio"] for engine, one in found.items()}
+    assert ratios["llama.cpp"] > ratios[None]
+    assert "growth_per_row" in found["llama.cpp"]["source"].split(";")[0]
+
+
+def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):
+    result = run("--out", tmp_path / "curve.svg")
+    assert "times one row" in result.stdout
+    assert "What it stands on is measured: " in result.stdout
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--rows", "0"), "--rows '0': write sizes of 1..1024, such as 1,2,4,8"),
+        (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
+        (("--device", "rtx9090"), "no device is called 'rtx9090'; there are a100-80-sxm, "),
+        (("--target", "llama-9"), "no model shape is called 'llama-9'; there are llama-3.1-70b, "),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_choices(words, told):
+    result = run(*words, exit_code=2)
+    assert told in " ".join(result.stderr.split())

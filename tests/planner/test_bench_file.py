@@ -1,0 +1,124 @@
+"""Curves of rows are read from every form in which llama.cpp's benchmarks write, and anything else is named by line."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from planner.bench_file import read_bench
+
+JSONL = Path(__file__).parent / "benches" / "llama-bench.jsonl"
+ROWS = [json.loads(line) for line in JSONL.read_text().splitlines()]
+TABLE = """
+warming up
+| model          |     size | params | backend | ngl | threads |        test |            t/s |
+| -------------- | -------: | -----: | ------- | --: | ------: | ----------: | -------------: |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       8 |        pp 2 | 220.00 \u00b1 2.20 |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       8 |         pp8 |  640.00 \u00b1 0.0 |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       8 |       tg128 | 120.00 \u00b1 0.60 |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       8 | pp512 @ d64 |  6425.9 \u00b1 9.0 |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       4 |         pp8 |  320.00 \u00b1 0.0 |
+| qwen2 7B Q4_K  | 4.36 GiB | 7.62 B | CUDA    |  -1 |       4 |       tg128 |   80.00 \u00b1 0.0 |
+
+build: 0 (made up)
+"""
+BATCHED = """
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   512 |     32 |    1 |    544 |    0.100 |  5120.00 |    0.320 |   100.00 |    0.420 |  1295.24 |
+|   512 |     32 |    4 |   2176 |    0.400 |  5120.00 |    0.448 |   285.71 |    0.848 |  2566.04 |
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "bench"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def as_csv():
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(ROWS[0]))
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text", [JSONL.read_text(), json.dumps(ROWS), as_csv(), "a line of a log\n" + JSONL.read_text()]
+)
+def test_every_form_of_a_benchmark_gives_the_same_curve(tmp_path, text):
+    (found,) = read_bench(written(tmp_path, text))
+    assert (found.model, found.device, found.how) == ("llama 8B Q4_0", "NVIDIA GeForce RTX 3090", "one sequence")
+    assert list(found.times) == [1, 2, 3, 4, 5, 6, 8, 12, 16]  # and not 512
+    assert found.times[8].time_s == pytest.approx(18e-3)
+    assert found.times[8].low < found.times[8].time_s < found.times[8].high
+
+
+def test_one_row_is_a_step_of_plain_decoding_where_that_was_timed_and_a_prompt_of_one_token_else(tmp_path):
+    (found,) = read_bench(JSONL)
+    assert found.times[1].time_s == pytest.approx(8.0e-3)
+    without = "\n".join(json.dumps(row) for row in ROWS if not row["n_gen"])
+    assert read_bench(written(tmp_path, without))[0].times[1].time_s == pytest.approx(8.4e-3)
+
+
+def test_tables_are_read_by_their_headings_and_settings_make_curves_of_their_own(tmp_path):
+    eight, four = read_bench(written(tmp_path, TABLE))
+    assert "threads 8" in eight.settings
+    assert "threads 4" in four.settings
+    assert {rows: time.time_s for rows, time in eight.times.items()} == pytest.approx(
+        {1: 1 / 120, 2: 2 / 220, 8: 8 / 640}
+    )
+    assert eight.times[8].low == eight.times[8].high
+    assert four.ratio(8) == pytest.approx(80 / 320 * 8)
+
+
+def test_sequences_of_a_batch_are_rows_with_caches_of_their_own(tmp_path):
+    (found,) = read_bench(written(tmp_path, BATCHED))
+    assert (found.how, found.context) == ("several sequences", 512)
+    assert {rows: time.time_s for rows, time in found.times.items()} == pytest.approx({1: 0.01, 4: 0.014})
+
+
+@given(growth=st.floats(0.001, 1), rows=st.sets(st.integers(2, 8), min_size=1))
+def test_growth_by_rows_is_found_again(tmp_path_factory, growth, rows):
+    lines = [{"model_type": "m", "gpu_info": "g", "n_prompt": count, "n_gen": 0} for count in (1, *sorted(rows))]
+    text = "\n".join(json.dumps(line | {"avg_ns": 1e7 * (1 + growth * (line["n_prompt"] - 1))}) for line in lines)
+    (found,) = read_bench(written(tmp_path_factory.mktemp("growth"), text))
+    assert found.growth_per_row == pytest.approx((growth, growth, growth), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no times of 1 to 64 rows"),
+        ("hello\nworld\n", "no line of llama-bench"),
+        (
+            '{"n_prompt": 8, "n_gen": 0, "avg_ns": 1e6, "model_type": "m", "cpu_info": "c"}',
+            "m after 0 tokens has no pass",
+        ),
+        ('{"n_prompt": 8', ":1: no JSON"),
+        ('{"n_prompt": 8, "n_gen": 0}', ":1: no line of llama-bench"),
+        ('[{"n_prompt": -8}]', "-8 is no count"),
+        ('{"n_prompt": 1, "avg_ns": 0, "model_type": "m", "cpu_info": "c"}', "a time of 0 s"),
+        ('{"n_prompt": 1, "avg_ns": NaN, "model_type": "m", "cpu_info": "c"}', "a time of nan s"),
+        ("| PP | TG | B | T_TG s |\n|---|---|---|---|\n| 1 | 0 | 1 | 2.0 |", ":3: no line of llama-bench"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line_and_what_to_run(tmp_path, text, told):
+    with pytest.raises(ConfigError, match="llama-bench") as failed:
+        read_bench(written(tmp_path, text))
+    assert told in str(failed.value)
+    assert str(tmp_path) in str(failed.value)
+
+
+@given(st.binary(max_size=200))
+def test_no_file_is_more_than_refused(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "bench"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError):
+        read_bench(path)

@@ -1,0 +1,79 @@
+"""What verifying costs by rows: over one row, with an interval, from measured numbers where there are any."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from decoding.errors import OutOfRangeError, PlanError, ProfileError
+from hwprofiles.model_shape import model_shape
+from hwprofiles.sheets import device_sheet, shipped_names
+from planner.row_curve import row_curve
+from planner.row_curve_picture import curve_svg
+from sim.derived.roofline import StoredModel
+
+SMALL = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
+
+
+def curve(device="rtx4090", model="llama-3.1-8b", weights="bf16", rows=(1, 2, 4, 8, 16), context=512):
+    return row_curve(
+        StoredModel(shape=model_shape(model), weights=weights), device, device_sheet(device), rows, context
+    )
+
+
+def test_more_rows_never_take_less_and_one_row_is_the_measure():
+    found = curve()
+    times_s = [one.time_s for one in found.rows]
+    assert times_s == sorted(times_s)
+    first = found.rows[0]
+    assert (first.ratio, first.ratio_low) == (1.0, pytest.approx(1.0, abs=1e-3))
+    assert [one.ratio for one in found.rows] == pytest.approx([one / times_s[0] for one in times_s])
+
+
+def test_intervals_hold_their_times_and_what_rows_have_in_common_cancels_from_ratios():
+    for one in curve().rows:
+        assert one.low < one.time_s < one.high
+        assert one.ratio_low <= one.ratio <= one.ratio_high
+        assert one.ratio_high / one.ratio <= one.high / one.time_s
+
+
+def test_where_a_law_was_measured_rows_are_known_better_than_where_they_are_guessed():
+    measured, guessed = curve("h100-sxm").rows[-1], curve("mi300x").rows[-1]
+    assert measured.ratio_high / measured.ratio < guessed.ratio_high / guessed.ratio
+    assert "measured: memory_efficiency, unhidden_share and kernel_start_s" in curve("h100-sxm").source
+    assert "guessed: memory_efficiency" in curve("mi300x").source
+
+
+def test_an_8b_in_bf16_on_an_rtx_4090_takes_what_others_measured_there():
+    """16.8 ms for one row and 17.6 for eight are sums of vLLM kernels (LLMServingSim): no number here is from them."""
+    found = {one.rows: one for one in curve(context=0).rows}
+    assert found[1].low < 16.8e-3 < found[1].high
+    assert found[8].ratio_low < 17.6 / 16.8 < found[8].ratio_high
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(PlanError, match="Qwen3-32B in bf16 needs 65.* GB with its cache, and NVIDIA GeForce RTX 4090"):
+        curve(model="qwen3-32b")
+    with pytest.raises(OutOfRangeError, match="positions"):
+        curve(model="smollm2-135m", context=10**6)
+
+
+@pytest.mark.parametrize("device", shipped_names("device"))
+def test_every_device_that_ships_has_a_curve_or_says_what_its_sheet_lacks(device):
+    sheet = device_sheet(device)
+    if sheet.memory_bytes_per_s is None:
+        with pytest.raises(ProfileError, match=f"the sheet of {device} .* gives no memory_bytes_per_s"):
+            row_curve(SMALL, device, sheet, (1,), 128)
+    else:
+        assert [one.rows for one in row_curve(SMALL, device, sheet, (1, 2, 4), 128).rows] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("rows", [(4,), (16, 1, 4)])
+def test_the_picture_shows_every_row_within_its_frame(rows):
+    picture = ET.fromstring(curve_svg(curve(rows=rows)))
+    space = "{http://www.w3.org/2000/svg}"
+    _, _, width, height = map(float, picture.get("viewBox").split())
+    dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter(f"{space}circle")]
+    assert len(dots) == len(rows)
+    assert all(0 < x < width and 0 < y < height for x, y in dots)
+    words = {text.text for text in picture.iter(f"{space}text")}
+    assert {str(one) for one in rows} <= words
