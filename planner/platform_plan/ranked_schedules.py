@@ -165,7 +165,7 @@ def _priced(
         prediction=prediction,
         speedup=plain_s / prediction.tpot_s,
         bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
-        growth_error=machine.costs[schedule.target_lane].device.growth_error(schedule.num_rows),
+        growth_error=machine.speeds[schedule.target_lane].growth_error(schedule.num_rows),
         energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,

@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from costs.cost_model import LaneCost
 from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.placed import MemoryPool
@@ -49,10 +50,11 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedProfile:
-    """The profile, what parts cost on its lanes, and every number that both stand on."""
+    """The profile, what parts cost on its lanes, how fast their devices are, and every number that all stand on."""
 
     profile: Profile
-    costs: Mapping[str, RooflineCost]
+    costs: Mapping[str, LaneCost]
+    speeds: Mapping[str, DeviceSpeed]
     assumptions: tuple[Assumption, ...]
 
 
@@ -93,7 +95,8 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
     used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD)
-    return DerivedProfile(profile=profile, costs=costs, assumptions=tuple(dict.fromkeys(used)))
+    speeds = {name: cost.device for name, cost in costs.items()}
+    return DerivedProfile(profile=profile, costs=costs, speeds=speeds, assumptions=tuple(dict.fromkeys(used)))
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
