@@ -1,13 +1,14 @@
 """How often a demo's verdict finds a lead, and how often its interval holds the truth, in thousands of made-up demos.
 
-    python benchmarks/verdict_power.py                        records the shipped pool first, about 20 minutes
-    python benchmarks/verdict_power.py --record FILE          with a record of many prompts that is there
+    python benchmarks/verdict_power.py --profile PROFILE      records the shipped pool first, about 10 minutes
+    python benchmarks/verdict_power.py --profile PROFILE --record FILE
 
-A made-up demo draws prompts from the record, simulates every schedule on the profile of a committed demo, picks the
-plain and the drafting schedule predicted fastest on its prompts, and "runs" both on the first of them: simulated times,
-wrong by a factor that is drawn for each demo and schedule, with a noise per prompt as large as in the committed demos.
-Plain decoding is slowed until the best schedule has the lead that is asked about, over all prompts of the record. The
-truth is the picked schedule's own lead there. Writes benchmarks/results/verdict-power.json. No time is measured.
+The profile is one of benchmarks/results/held-out/, which knows all lengths of the pool. A made-up demo draws prompts
+from the record, simulates every schedule on the profile, picks the plain and the drafting schedule predicted fastest on
+its prompts, and "runs" both on the first of them: simulated times, wrong by a factor that is drawn for each demo and
+schedule, with a noise per prompt as large as in the committed demos. Plain decoding is slowed until the best schedule
+has the lead that is asked about, over all prompts of the record. The truth is the picked schedule's own lead there.
+Writes benchmarks/results/verdict-power.json. No time is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.runs_file import load_traces
+from mirrorsd.compare.runs_file import load_runs, load_traces
 from mirrorsd.model_pair import find_pair
 from mirrorsd.record_pair import Reach, record
 from planner.paired_ratio import Pairs, Ratio, paired_ratio, ratio_by_rounds
@@ -124,12 +125,13 @@ def noise_of_runs() -> float:
 
 
 def _logs(folder: Path) -> Iterator[Seconds]:
-    """Yield log(measured / simulated) by prompt of every schedule of a demo, a plain one first."""
+    """Yield log(measured / simulated) by prompt of every schedule of a demo, a plain one that ran most first."""
     rows = [Schedule(**row["schedule"]) for row in read_result(folder / "demo.json")["schedules"]]
     profile, accepted = load_profile(folder / "profile.yaml"), AcceptanceRecord.load(folder / "record.npz")
-    pairs = zip(rows, load_traces(folder / "traces.json.gz"), strict=True)
-    for schedule, traces in sorted(pairs, key=lambda pair: pair[0].traits.window != "none"):
-        played = simulate(schedule, profile, accepted, trace=False)
+    measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
+    texts, pairs = measured.texts(accepted), zip(rows, measured.traces, strict=True)
+    for schedule, traces in sorted(pairs, key=lambda pair: (pair[0].traits.window != "none", -len(pair[1]))):
+        played = simulate(schedule, profile, texts, trace=False)
         tpots = [[one.decode_s / sum(r.num_committed for r in one.rounds) for one in side] for side in (traces, played)]
         yield np.log(tpots[0]) - np.log(tpots[1][: len(traces)])
 
@@ -190,7 +192,7 @@ def _say(step: str, share: float, /) -> None:
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__, out=RESULTS / "verdict-power.json")
     parser.add_argument("--record", type=Path, help="made with the embedded model; without, the pool is recorded")
-    parser.add_argument("--profile", type=Path, default=DEMOS / "1" / "profile.yaml")
+    parser.add_argument("--profile", type=Path, required=True, help="one that was calibrated for all of these lengths")
     parser.add_argument("--demos", type=int, default=2000, help="of every design and lead")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     return parser.parse_args()
