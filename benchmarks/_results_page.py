@@ -286,7 +286,7 @@ def _line(name: str, figures: Json) -> dict[str, str]:
 
 
 def _speedup(figures: Json) -> Json | None:
-    """Return what the answer says of prompts like these; of a demo that tells no scope, what the winner was measured."""
+    """Return what the answer says of prompts like these; of a demo without scopes, what its winner measured."""
     speedup = figures.get("speedup")
     found: Json | None = speedup if speedup and "scope" in speedup else figures.get("winner_speedup")
     return found
