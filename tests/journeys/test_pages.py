@@ -1,4 +1,4 @@
-"""README and the examples of every `--help`, from top to bottom in an empty folder; and on from the demo."""
+"""README, docs and the examples of every `--help`, from top to bottom in an empty folder; and on from the demo."""
 
 import json
 
@@ -8,10 +8,11 @@ from calibrate.prompts import Prompt, bundled_prompts
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from mirrorsd.prompt_tokens import encode
 from runtime.models.tokenizer import Tokenizer
-from tests.journeys.page_walk import PageWalk, walkable
+from tests.journeys.page_walk import PageWalk, walkable, write_shown_files
 from tests.journeys.printed import ROOT, Printed, of_a_page, of_the_help
 
-COMMANDS = walkable(of_a_page(ROOT / "README.md"))
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "training.md")]
+COMMANDS = {page.name: walkable(of_a_page(page)) for page in PAGES}
 EXAMPLES = walkable([one for one in of_the_help() if one.words[1] != "train"])
 
 LONG = (300, 700, 1500)
@@ -20,13 +21,14 @@ RUN = ("mirrorsd", "run", "--max-new-tokens", 24, "--quiet", "--json", "--prompt
 
 
 @pytest.fixture(scope="module")
-def page_walk(walk):
-    return PageWalk(walk, COMMANDS)
+def page_walks(walk):
+    write_shown_files(ROOT / "docs" / "platforms.md", walk.folder, "my-file.yaml")
+    return {name: PageWalk(walk, commands) for name, commands in COMMANDS.items()}
 
 
-@pytest.mark.parametrize("printed", COMMANDS, ids=str)
-def test_a_command_of_the_page_works(printed, page_walk):
-    page_walk(printed)
+@pytest.mark.parametrize("printed", [one for page in COMMANDS.values() for one in page], ids=str)
+def test_a_command_of_a_page_works(printed, page_walks):
+    page_walks[printed.where](printed)
 
 
 @pytest.mark.parametrize("printed", EXAMPLES, ids=str)
