@@ -8,7 +8,7 @@ from pydantic import Field
 
 from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel
-from hwprofiles.model_shape import WeightFormat
+from hwprofiles.weights.formats import WeightFormat
 
 
 class MeasuredSpeed(StrictModel):

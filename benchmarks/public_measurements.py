@@ -26,9 +26,10 @@ from costs.contention import stretches
 from costs.cost_model import Part
 from decoding.schedule import Schedule
 from decoding.yaml_file import load_yaml
-from hwprofiles.model_shape import WeightFormat, model_shape
+from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
+from hwprofiles.weights.formats import WeightFormat
 from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts

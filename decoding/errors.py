@@ -24,7 +24,8 @@ message stays one that can be read on a terminal (`MOST_CHARACTERS`).
 """
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 500
@@ -32,6 +33,8 @@ MOST_CHARACTERS: Final = 500
 _MOST_OF_A_VALUE: Final = 200
 _ENDING: Final = 120
 _GAP: Final = " [...] "
+_FEW: Final = 8
+"""Names that are listed anyhow."""
 _MORE: Final = "and {} more mistakes"
 
 
@@ -49,6 +52,23 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
         return text
     ending = min(_ENDING, most // 4)
     return text[: most - ending - len(_GAP)] + _GAP + text[-ending:]
+
+
+def unknown(what: str, name: object, choices: Iterable[str]) -> str:
+    """Return that nothing is called so; of many names those that are close, if any, else all there are."""
+    names = list(choices)
+    keys: dict[str, str] = {_key(one): one for one in reversed(names)}
+    asked = _key(str(name))
+    near = get_close_matches(asked, keys, n=3, cutoff=0.7) if asked else []
+    near += [key for key in keys if len(asked) > 1 and asked in key and key not in near]
+    if near and len(names) > _FEW:
+        return f"no {what} is called {shown(name)}; did you mean {' or '.join(keys[key] for key in near[:3])}?"
+    return f"no {what} is called {shown(name)}; there are {', '.join(names)}"
+
+
+def _key(name: str) -> str:
+    """A name without what people spell in several ways."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def mistake(item: Mapping[str, Any]) -> str:

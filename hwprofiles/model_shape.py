@@ -10,25 +10,19 @@ every segment only (SPD, as the Mirror-SD paper's draft); its head reads the sta
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from decoding.errors import ModelError, listed, mistake, shown
+from decoding.errors import ModelError, listed, mistake, unknown
 from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.models.hf_shape import hf_shape
+from hwprofiles.weights.formats import stored_weights
 
 _FOLDER = Path(__file__).parent / "models"
-WeightFormat = Literal["bf16", "int8", "int4"]
-"""How matrices are stored; keys, values and activations are 16 bits wide in all of them."""
-
-BYTES_PER_WEIGHT: Final = {"bf16": 2.0, "int8": 1 + 2 / 128, "int4": 0.5 + 2 / 64}
-"""A 16-bit scale for each group of 128 weights, or of 64 where weights have four bits."""
-HEAD_FORMAT: Final[dict[WeightFormat, WeightFormat]] = {"bf16": "bf16", "int8": "int8", "int4": "int8"}
-"""Embeddings and output head: four-bit exports (OpenVINO, GGUF K-quants) keep these two in about eight."""
 _ACTIVATION_BYTES = 2
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Count = Annotated[int, Field(ge=0, le=4096)]
@@ -126,10 +120,16 @@ class ModelShape(StrictModel):
         missed: float = (1 - self.experts_per_token / self.num_experts) ** rows
         return self.num_experts * (1 - missed)
 
-    def layer_weight_bytes(self, weights: WeightFormat, rows: float = 1) -> float:
+    def layer_weight_bytes(self, weights: str, rows: float = 1) -> float:
         """Return bytes of weights that one layer reads for a pass of `rows` tokens."""
-        read = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
-        return (read + self.experts_touched(rows) * self.expert_parameters) * BYTES_PER_WEIGHT[weights]
+        return self._layer_bytes(weights, self.experts_touched(rows))
+
+    def _layer_bytes(self, weights: str, num_experts: float) -> float:
+        """Bytes of a layer's matrices with so many of its experts; 1 for a dense model."""
+        form = stored_weights(weights)
+        dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
+        dense = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
+        return (dense * dense_bits + num_experts * self.expert_parameters * form.bits) / 8
 
     def layer_flops(self, rows: float, context: Number) -> Number:
         """FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
@@ -152,19 +152,19 @@ class ModelShape(StrictModel):
         per_layer = 2 * self.num_tracks * self.num_kv_heads * self.head_dim * _ACTIVATION_BYTES
         return float(per_layer * (self.num_layers if of_layers is None else of_layers))
 
-    def head_bytes(self, weights: WeightFormat, *, kept_vocabulary: int | None = None) -> float:
+    def head_bytes(self, weights: str, *, kept_vocabulary: int | None = None) -> float:
         """Return bytes of the output head, or of the rows of a reduced vocabulary."""
-        return (kept_vocabulary or self.vocab_size) * self.width * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
+        return (kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
 
     def head_flops(self, rows: float, *, kept_vocabulary: int | None = None) -> float:
         """FLOPs of the output head over `rows` tokens."""
         return 2 * rows * (kept_vocabulary or self.vocab_size) * self.width
 
-    def weight_bytes(self, weights: WeightFormat) -> float:
+    def weight_bytes(self, weights: str) -> float:
         """Return what the model occupies in memory, embeddings and all experts included; keys and values are extra."""
-        layers = self.num_layers * self.layer_parameters
-        others = self.num_parameters - layers
-        return layers * BYTES_PER_WEIGHT[weights] + others * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
+        layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))
+        tables = self.num_parameters - self.num_layers * self.layer_parameters - self.head_parameters
+        return layers + self.head_bytes(weights) + tables * stored_weights(weights).embedding_bits / 8
 
 
 def shipped_models() -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def model_shape(name: str | Path) -> ModelShape:
         path /= "config.json"
     if not path.is_file():
         msg = (
-            f"no model shape is called {shown(str(name))}; there are {', '.join(shipped_models())}. "
+            f"{unknown('model shape', str(name), shipped_models())}. "
             "Or name a Hugging Face config.json, or a folder that holds one"
         )
         raise ModelError(msg)

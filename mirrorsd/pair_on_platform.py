@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
-from hwprofiles.model_shape import WeightFormat, model_shape
+from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
+from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
 from sim.derived.roofline import StoredModel
@@ -45,7 +46,7 @@ def plan_pair(
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int, int] = (512, 128),
-    weights: tuple[WeightFormat | None, WeightFormat | None] = (None, None),
+    weights: tuple[str | None, str | None] = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
     """What would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
@@ -69,9 +70,9 @@ def plan_pair(
     """
     machine = platform if isinstance(platform, Platform) else load_platform(platform)
     machine = with_overrides(machine, changes) if changes else machine
-    stored = weights[0] or _usual_weights(machine)
+    stored = weights_named(weights[0] or _usual_weights(machine))
     larger = StoredModel(shape=model_shape(target), weights=stored)
-    smaller = StoredModel(shape=model_shape(draft), weights=weights[1] or stored)
+    smaller = StoredModel(shape=model_shape(draft), weights=weights_named(weights[1] or stored))
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
     if isinstance(known.source, AcceptanceRecord):
         others = _other_models(known.source, (target, larger), (draft, smaller))
@@ -95,7 +96,7 @@ def plan_pair(
     return plan_platform(question)
 
 
-def with_engine(platform: str | Path, engine: str, weights: WeightFormat | None) -> Platform:
+def with_engine(platform: str | Path, engine: str, weights: str | None) -> Platform:
     """Return a platform on whose GPUs an engine runs a target of such weights, or of the usual ones.
 
     Raises:
@@ -103,7 +104,7 @@ def with_engine(platform: str | Path, engine: str, weights: WeightFormat | None)
         ProfileError: the platform is not known.
     """
     machine = load_platform(platform)
-    return platform_run_by(machine, engine, weights or _usual_weights(machine))
+    return platform_run_by(machine, engine, weights_named(weights or _usual_weights(machine)))
 
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
@@ -120,6 +121,6 @@ def _plain_name(name: str | Path) -> str:
     return _VARIANT.sub("", Path(name).name.lower())
 
 
-def _usual_weights(platform: Platform) -> WeightFormat:
+def _usual_weights(platform: Platform) -> str:
     shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
     return "int4" if shared else "bf16"

@@ -32,14 +32,6 @@ class Dtype(StrEnum):
     INT4 = "int4"
 
 
-class Weights(StrEnum):
-    """How a planned model's weights are stored."""
-
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT4 = "int4"
-
-
 def optional(what: str, **settings: Any) -> Any:
     """An option whose default is told by its help, `what`; `settings` are Typer's."""
     return typer.Option(help=what, show_default=False, **settings)
@@ -57,6 +49,13 @@ def device_names(incomplete: str) -> list[str]:
     from hwprofiles.sheets import shipped_names
 
     return _beginning(incomplete, shipped_names("device"))
+
+
+def weight_names(incomplete: str) -> list[str]:
+    """Return the formats of weights that begin so."""
+    from hwprofiles.weights.formats import weight_formats
+
+    return _beginning(incomplete, tuple(weight_formats()))
 
 
 def engine_names(incomplete: str) -> list[str]:
@@ -181,6 +180,13 @@ ShapeOption = Annotated[
 DraftShapeOption = Annotated[
     str,
     typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
+]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        help="How weights are stored: bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m.",
+        autocompletion=weight_names,
+    ),
 ]
 EngineOption = Annotated[
     str | None,

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from hwprofiles.model_shape import WeightFormat
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
+from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -133,7 +133,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     )
     for lane, weights in used:
         formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
-        if formats and not {weights, _AS_WIDE.get(weights, weights)} & set(formats):
+        if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
             yield f"By its sheet {lane} runs weights in {' or '.join(formats)}; it is predicted as if it ran {weights}."
     if is_taken_for_granted(*shapes):
         yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."

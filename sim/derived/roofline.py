@@ -21,7 +21,8 @@ from costs.cost_model import Floats, Part, PartFacts
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
-from hwprofiles.model_shape import ModelShape, Number, WeightFormat
+from hwprofiles.model_shape import ModelShape, Number
+from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
 ROOFLINE_ERROR: Final = 0.1

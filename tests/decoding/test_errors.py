@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, shown
+from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, shown, unknown
 
 
 def nested(depth):
@@ -55,3 +55,19 @@ def test_as_many_mistakes_are_listed_as_there_is_room_for(mistakes):
 def test_a_lane_that_did_not_answer_hands_over_tokens_too():
     assert LaneTimeoutError("late", tokens=[1, 2]).tokens == (1, 2)
     assert LaneTimeoutError("late").tokens == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("RTX-4090 ", "did you mean rtx4090?"),
+        ("qwen3_8", "did you mean qwen3-8b"),
+        ("4090", "did you mean rtx4090?"),
+        ("abacus", "there are rtx4090"),
+        ("", "there are rtx4090"),
+    ],
+)
+def test_of_many_names_those_that_are_close_are_told(typed, told):
+    names = ["rtx4090", "qwen3-8b", "qwen3-14b", *(f"other{one}" for one in "abcdefgh")]
+    assert f"no device is called {typed!r}; {told}" in unknown("device", typed, names)
+    assert "there are rtx4090, qwen3-8b" in unknown("device", typed, names[:3])

@@ -26,7 +26,7 @@ def curve(
             help="A device that ships, as `mirrorsd profiles list` names it.", autocompletion=options.device_names
         ),
     ],
-    weights: Annotated[options.Weights, typer.Option(help="How weights are stored.")] = options.Weights.BF16,
+    weights: options.WeightsOption = "bf16",
     engine: options.EngineOption = None,
     rows: Annotated[
         str, typer.Option(metavar="COUNTS", help="Tokens that are verified at once.")
@@ -40,12 +40,13 @@ def curve(
     from hwprofiles.engines import run_by
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
+    from hwprofiles.weights.formats import weights_named
     from planner.row_curve import row_curve
     from planner.row_curve_picture import curve_svg
     from sim.derived.roofline import StoredModel
 
     counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
-    model = StoredModel(shape=model_shape(target), weights=weights.value)
+    model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
     sheet = device_sheet(device)
     sheet = sheet if engine is None else run_by(sheet, engine, model.weights)
     found = row_curve(model, device, sheet, counts, context)

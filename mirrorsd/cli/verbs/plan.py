@@ -38,11 +38,16 @@ def plan(
     context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
     new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
     weights: Annotated[
-        options.Weights | None,
-        options.optional("Weights of the target; int4 where devices share one memory, else bf16."),
+        str | None,
+        options.optional(
+            "Weights of the target: bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m. "
+            "Default: int4 where devices share one memory, else bf16.",
+            autocompletion=options.weight_names,
+        ),
     ] = None,
     draft_weights: Annotated[
-        options.Weights | None, options.optional("Weights of the draft; without it as the target's.")
+        str | None,
+        options.optional("Weights of the draft; without it as the target's.", autocompletion=options.weight_names),
     ] = None,
     engine: options.EngineOption = None,
     set_: Annotated[
@@ -88,10 +93,10 @@ def plan(
         plan_pair,
         target,
         draft,
-        platform if engine is None else with_engine(platform, engine, None if weights is None else weights.value),
+        platform if engine is None else with_engine(platform, engine, weights),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
-        weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
+        weights=(weights, draft_weights),
     )
     found = asked(changes=_changes(set_ or []))
     changed = _what_if(found, asked, set_) if set_ else None

@@ -9,7 +9,6 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.options import Weights
 from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def reproduce(
     target: options.ShapeOption,
     platform: options.PlatformOption = "m2-ultra-x8",
     draft: options.DraftShapeOption = "mirror-track-0.6b",
-    weights: Annotated[Weights, typer.Option(help="Weights of both models.")] = Weights.BF16,
+    weights: options.WeightsOption = "bf16",
     fit: Annotated[
         bool,
         typer.Option(
@@ -54,6 +53,7 @@ def reproduce(
     from decoding.errors import ConfigError
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
+    from hwprofiles.weights.formats import weights_named
     from planner.reproduce import stored_constants
     from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.machine import Machine
@@ -65,11 +65,11 @@ def reproduce(
 
     if fit and constants is not None:
         raise ConfigError("--constants are taken as they are: give --no-fit with them")
-    table = load_table(published)
+    table, stored = load_table(published), weights_named(weights)
     setup = Setup.of(
         Machine.of(load_platform(platform), target_lane, draft_lane),
-        StoredModel(shape=model_shape(target), weights=weights.value),
-        StoredModel(shape=model_shape(draft), weights=weights.value),
+        StoredModel(shape=model_shape(target), weights=stored),
+        StoredModel(shape=model_shape(draft), weights=stored),
     )
     if fit:
         found, origin = fit_to(table, setup), f"fitted to {table.source}"

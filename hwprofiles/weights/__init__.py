@@ -1,0 +1,1 @@
+"""How weights are stored, by the names that people type."""

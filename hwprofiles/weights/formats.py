@@ -1,0 +1,95 @@
+"""How weights are stored: true bits of a weight by the names that people type (`Q4_K_M`, `nvfp4`, `awq`, `UD-Q4_K_XL`).
+
+Bits are those of files: scales, zeros and the mix of types in one file included (`formats.yaml`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, RootModel
+
+from decoding.errors import ConfigError, unknown
+from decoding.validation import Many
+from decoding.yaml_file import StrictModel, load_yaml
+
+_FILE: Final = Path(__file__).with_name("formats.yaml")
+_DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
+"""Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
+Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
+
+
+class StoredWeights(StrictModel):
+    """How a model's matrices are stored.
+
+    Attributes:
+        bits: of one weight in the layers, scales included.
+        dense_bits: of what is no expert in a mixture of experts; None: as the experts.
+        head_bits: of the output head, a tied embedding too.
+        embedding_bits: of an embedding table of its own.
+        like: the plain type whose measurements stand in for it, and that devices say they run.
+        aliases: what it is called too.
+        source: where the bits are from.
+    """
+
+    bits: Bits
+    dense_bits: Bits | None = None
+    head_bits: Bits
+    embedding_bits: Bits
+    like: Annotated[str, Field(pattern="^(bf16|int8|int4)$")]
+    aliases: Many[str] = ()
+    source: Annotated[str, Field(min_length=1)]
+
+
+class _Formats(RootModel[dict[str, StoredWeights]]):
+    """All of them, by name."""
+
+
+@cache
+def weight_formats() -> Mapping[str, StoredWeights]:
+    """Return all formats by name, those of eight and more bits among them."""
+    return load_yaml(_FILE, _Formats).root
+
+
+def stored_weights(name: str) -> StoredWeights:
+    """Return how weights of that name are stored; errors as in `weights_named`."""
+    return weight_formats()[weights_named(name)]
+
+
+@cache
+def weights_named(text: str) -> str:
+    """Return the format that a name means: `UD-Q4_K_M`, `q4-k-m` and `Q4_K` are all `q4_k_m`.
+
+    Raises:
+        ConfigError: no format is called so; says what is close.
+    """
+    plain = text.strip().lower()
+    for spelt in (plain, _DECORATION.sub("", plain)):
+        if (found := _by_spelling().get(_letters(spelt))) is not None:
+            return found
+    raise ConfigError(unknown("weight format", text, weight_formats()))
+
+
+def _checked(value: object) -> object:
+    """Return the format that a text means; anything else is left to pydantic."""
+    try:
+        return weights_named(value) if isinstance(value, str) else value
+    except ConfigError as error:
+        raise ValueError(error) from error
+
+
+WeightFormat = Annotated[str, BeforeValidator(_checked)]
+"""The name of a format; keys, values and activations are 16 bits wide in all of them."""
+
+
+@cache
+def _by_spelling() -> Mapping[str, str]:
+    return {_letters(alias): name for name, one in weight_formats().items() for alias in (name, *one.aliases)}
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text)

@@ -1,0 +1,91 @@
+"""Weights by the names people type, held against the sizes of files that are public."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from hwprofiles.engines import engines, run_by
+from hwprofiles.model_shape import model_shape
+from hwprofiles.sheets import device_sheet
+from hwprofiles.weights.formats import stored_weights, weight_formats, weights_named
+
+LLAMA_8B_BITS = {
+    "iq1_s": 2.0042,
+    "iq2_xs": 2.5882,
+    "iq3_xxs": 3.2548,
+    "iq4_xs": 4.4597,
+    "q2_k": 3.1593,
+    "q4_k_s": 4.6672,
+}
+LLAMA_8B_BITS |= {"q4_k_m": 4.8944, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.5008, "q3_k_l": 4.2979}
+"""Bits a weight of whole files, as llama.cpp's README prints them."""
+FILE_GB = [
+    ("llama-3.1-70b", "q4_k_m", 43.1e9),  # llama.cpp, tools/quantize/README.md (its GB are GiB x 1.0737)
+    ("qwen3-8b", "awq-int4", 6.1e9),
+    ("qwen3-30b-a3b", "q4_k_m", 18.6e9),
+    ("qwen3-14b", "fp8", 16.3e9),
+]
+TYPED = {
+    "UD-Q4_K_XL": "q4_k_xl",
+    "ud-q4_k_m": "q4_k_m",
+    "Q4-K-M": "q4_k_m",
+    "Q4_K": "q4_k_m",
+    "BF16": "bf16",
+    "F16": "fp16",
+    "AWQ": "awq-int4",
+    "AWQ int4 g32": "awq-int4",
+    "4-bit g64": "mlx-4bit",
+    "NVFP4": "nvfp4",
+    "IQ4_XS_R4": "iq4_xs",
+    "FP8 block": "fp8",
+    "INT4 g128": "int4",
+    "int8": "int8",
+}
+
+
+@pytest.mark.parametrize("name", LLAMA_8B_BITS)
+def test_a_whole_file_has_the_published_bits(name):
+    shape = model_shape("llama-3.1-8b")
+    assert shape.weight_bytes(name) * 8 / shape.num_parameters == pytest.approx(LLAMA_8B_BITS[name], rel=0.002)
+
+
+@pytest.mark.parametrize(("shape", "name", "num_bytes"), FILE_GB)
+def test_other_files_are_as_large(shape, name, num_bytes):
+    assert model_shape(shape).weight_bytes(name) == pytest.approx(num_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize(("typed", "name"), TYPED.items())
+def test_a_name_is_found_however_it_is_spelt(typed, name):
+    assert weights_named(typed) == name
+
+
+@given(st.sampled_from(sorted(weight_formats())), st.sampled_from(["", "UD-", "ud_"]), st.sampled_from("-_ "))
+def test_case_prefix_and_dashes_do_not_matter(name, prefix, dash):
+    assert weights_named((prefix + name.replace("_", dash)).upper()) == name
+
+
+def test_every_alias_means_one_format():
+    aliases = [alias for one in weight_formats().values() for alias in one.aliases]
+    assert len(aliases) == len(set(aliases))
+    assert all(weights_named(alias) == name for name, one in weight_formats().items() for alias in one.aliases)
+
+
+@pytest.mark.parametrize(("typed", "hint"), [("q4_k_n", "q4_k_m"), ("awq8", "awq-int4"), ("zzz", "there are bf16")])
+def test_a_name_that_is_unknown_is_told_what_is_close(typed, hint):
+    with pytest.raises(ConfigError, match=f"no weight format is called .*{hint}"):
+        weights_named(typed)
+
+
+def test_only_the_experts_of_gpt_oss_are_in_four_bits():
+    """OpenAI's file of Qwen3-30B-A3B, were there one: experts in 4.25 bits, all else in 16."""
+    shape = model_shape("qwen3-30b-a3b")
+    experts = shape.num_layers * shape.num_experts * shape.expert_parameters
+    assert shape.weight_bytes("mxfp4") == (experts * 4.25 + (shape.num_parameters - experts) * 16) / 8
+    assert stored_weights("mxfp4").dense_bits == 16
+
+
+def test_weights_that_nobody_measured_take_what_their_plain_type_was_measured_to():
+    known = engines()["llama.cpp"]
+    found = run_by(device_sheet("mi300x"), "llama.cpp", "q4_k_m").growth_per_row
+    assert found == known.get("q4_k_m", known["int4"])
