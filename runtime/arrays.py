@@ -1,8 +1,8 @@
 """Arrays of either library: numpy's in compiled lanes, torch's in all others.
 
-Importing torch takes longer than all else that a compiled lane does before it is ready, and such a lane has no use for
-it. So what decodes is written for both, in what indexing, `reshape` and `tolist` say of either, and in these words for
-the rest. Hidden states of compiled lanes are float32 in numpy, whatever their graphs compute in.
+Importing torch takes longer than all else that a compiled lane does before it is ready. So what decodes is written for
+both libraries, in what indexing, `reshape` and `tolist` say of either, and in the functions below. Hidden states of
+compiled lanes are float32 in numpy, whatever their graphs compute in.
 """
 
 from __future__ import annotations

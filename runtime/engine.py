@@ -30,10 +30,7 @@ from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, Seq
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made.
-
-    `label` says what is not real about them: random weights, replayed acceptance; empty for most.
-    """
+    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made."""
 
     tokens: tuple[int, ...]
     trace: Trace
@@ -47,9 +44,8 @@ class Generation:
 class Engine:
     """One target, and lanes that run it with its drafts; a context manager.
 
-    Lane processes start when a schedule first needs them and stay until `close`; each loads a model once. A lane
-    that was lost is started again by the next call that needs it. Methods that load raise `MirrorsdError` where the
-    lane or a model is not to be had.
+    Lane processes start when a schedule first needs them, again if they were lost, and stay until `close`; each loads a
+    model once. Methods that load raise `MirrorsdError` where the lane or a model is not to be had.
     """
 
     def __init__(
@@ -65,22 +61,15 @@ class Engine:
     ) -> None:
         """Prepare an engine; nothing is started yet.
 
-        Args:
-            target_folder: Hugging Face folder of the target.
-            lanes: where to run; schedules call them by name.
-            drafter_folder: the draft of schedules that name none.
-            exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
-            dtype: of all weights and caches.
-            draft_deadline_s: a draft lane that does not answer for so long is given up; while it loads, one that has
-                not for ten minutes.
-            target_deadline_s: a target's lane that does not answer for so long hangs, and is ended with an error. It
-                is given so long for every operation, again so long for each 64 rows of it (a prompt of 640 tokens has
-                11 minutes), and at least 20 times what the longest operation of the sequence took. Loading is not
-                limited.
+        Args: target_folder: Hugging Face folder of the target. lanes: where to run; schedules call them by name.
+        drafter_folder: the draft of schedules that name none. exits_folder: trained exit adapters; without them exits
+        are read with the final norm and head alone. dtype: of all weights and caches. draft_deadline_s: a draft lane
+        that does not answer for so long is given up; while it loads, ten minutes. target_deadline_s: a target's lane
+        that does not answer for so long is ended with an error. It gets as long again for each 64 rows of an operation,
+        and at least 20 times the longest operation so far; loading has no limit.
 
-        Raises:
-            ConfigError: two lanes share a name, or a deadline is not above 0.
-            ModelError: the target's folder is not that of a supported model.
+        Raises: ConfigError: two lanes share a name, or a deadline is not above 0. ModelError: the target's folder is
+        not that of a supported model.
         """
         target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
         assert target is not None, "a target's folder"
@@ -103,11 +92,7 @@ class Engine:
         self._lanes.close()
 
     def lane(self, name: str) -> Lane:
-        """A lane by name; it can measure what `load_target` and `load_draft` gave it.
-
-        Raises:
-            ConfigError: there is no such lane.
-        """
+        """Return a lane by name; raise `ConfigError` if there is none."""
         return self._lanes[name]
 
     def load_target(self, lane: str) -> Lane:
@@ -118,8 +103,8 @@ class Engine:
     def row_invariance(self, lane: str) -> RowInvariance:
         """Test whether the target in a lane says the same of a row to the last bit, whatever rows are computed with it.
 
-        Where it does, every method but trees writes the text of plain decoding, and simulated rounds are the real
-        ones. The target is loaded if need be; a test of the whole model takes about as long as 20 tokens.
+        Where it does, every method but trees writes the text of plain decoding. The target is loaded if need be; a test
+        takes about as long as 20 tokens.
         """
         return self.load_target(lane).request(CheckRows()).result().value
 
@@ -144,19 +129,13 @@ class Engine:
     ) -> Generation:
         """Decode one sequence by a schedule, loading first what that needs.
 
-        Args:
-            schedule: how.
-            prompt: token ids, at least one.
-            max_new_tokens: stop after exactly so many, unless an EOS token comes first.
-            temperature: 0 is greedy.
-            seed: of all draws at temperature > 0.
-            eos_token_ids: where to stop; None means the model's own.
-            listener: who is called meanwhile.
+        Args: schedule: how. prompt: token ids, at least one. max_new_tokens: stop after exactly so many, unless an EOS
+        token comes first. temperature: 0 is greedy. seed: of all draws at temperature > 0. eos_token_ids: where to
+        stop; None means the model's own. listener: who is called meanwhile.
 
-        Raises:
-            ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
-            LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
-                failed at its work; its `tokens` are those committed until then.
+        Raises: ConfigError: an argument is wrong, or the schedule does not fit these models and lanes. LaneError: the
+        target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or failed at its work; its
+        `tokens` are those committed until then.
         """
         start = SequenceStart(
             prompt=list(prompt),
@@ -170,19 +149,10 @@ class Engine:
     def replay(
         self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, listener: Listener = NOBODY
     ) -> Generation:
-        """Decode one sequence with all the work of `generate`, but with a text and an acceptance known before.
+        """Decode with all the work of `generate`, but with a known text and acceptance; the result is labelled.
 
-        The result is labelled.
-
-        Args:
-            schedule: how.
-            prompt: as many token ids as the text follows.
-            text: what the models are made to say (`runtime.verification.replayed_text`).
-            listener: who is called meanwhile.
-
-        Raises:
-            ConfigError: the text does not follow such a prompt, or is not of these models, or no replay is made for
-                the schedule; and what `generate` raises.
+        The prompt has as many token ids as the text follows. Raises `ConfigError` if they do not fit, or no replay is
+        made for the schedule; and what `generate` raises.
         """
         require_replayable(schedule, prompt, text, self.config.vocab_size)
         start = SequenceStart(
@@ -228,7 +198,6 @@ class Engine:
         }
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
-        """Raise `MemoryFitError` before lanes are asked for what this machine has no memory for."""
         self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
 
     def _label(self, traits: DrafterTraits | None, replay: ReplayedText | None) -> str:
@@ -239,7 +208,6 @@ class Engine:
     def _lanes_of(
         self, schedule: Schedule, sequence: DecodedSequence, listener: Listener
     ) -> tuple[RuntimeLanes, DrafterTraits | None]:
-        """The lanes of a sequence, with all loaded that its schedule needs, and the traits of its draft."""
         target_lane = self.load_target(schedule.target_lane)
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)

@@ -1,10 +1,9 @@
-"""Which instructions of the CPU are used: those by which a row has the same bits in any company.
+"""The CPU's instructions that are used: those by which a row has the same bits in any company.
 
-Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has: in most shapes below 64 rows, in
-some at any number. And graphs of int8 and int4 unfold their weights to bfloat16 for them, which costs memory and speed.
-Without tiles rows are alike at multiples of 1 to 16, by shape. So tiles are left out, in this process and in those that
-it starts, unless a user has said what oneDNN may use; how exact a lane is then, its self-test says
-(`runtime.backends.self_test`).
+Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4
+unfold their weights to bfloat16 for them. Without tiles rows are alike at multiples of 1 to 16, by shape. So tiles are
+left out, in this process and in those that it starts, unless a user has said what oneDNN may use; how exact a lane is
+then, its self-test says (`runtime.backends.self_test`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_
 def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> bool:
     """Return whether this process may use the CPU's instructions for sums of products of integers.
 
-    OpenVINO goes by what the CPU has, whatever oneDNN was told to leave out. Told that there are none, graphs of
-    bfloat16 were refused, and those of int8 and int4 failed when they were run.
+    OpenVINO goes by what the CPU has, whatever oneDNN was told. Told that there are none, graphs of bfloat16 were
+    refused, and those of int8 and int4 failed when they were run.
     """
     allowed = environment.get(ISA_VARIABLE, "")
     if allowed in _WITHOUT_VNNI:

@@ -26,11 +26,10 @@ class RecipeFields(BaseModel):
 
 
 class Optimisation(RecipeFields):
-    """Length and learning rate of a training run.
+    """Length and learning rate of a training run; `num_tokens` counts answer tokens seen, repeats included.
 
-    `num_tokens` counts answer tokens seen, repeats included. The learning rate warms up over `warmup_steps`,
-    stays, and falls linearly to `final_fraction` of itself over the last `decay_fraction` of the tokens; so a
-    longer run repeats the beginning of a shorter one exactly.
+    The learning rate warms up over `warmup_steps`, stays, and falls linearly to `final_fraction` of itself over the
+    last `decay_fraction` of the tokens; so a longer run repeats the beginning of a shorter one exactly.
     """
 
     num_tokens: Annotated[int, Field(gt=0, le=MOST)]
@@ -45,13 +44,7 @@ class Optimisation(RecipeFields):
 
 
 class _Common(RecipeFields):
-    """Attributes of every recipe.
-
-    Attributes:
-        vocab_size: output tokens kept: those that answers use most.
-        always_kept: token ids that are kept however seldom they are used.
-        num_held_out: conversations at the end of the data that judge the result and are never trained on.
-    """
+    """Of every recipe: size of the reduced vocabulary, ids always in it, conversations at the end that are held out."""
 
     layer_fields: ClassVar[Mapping[str, bool]] = {}
     """Fields that name layers of the target, and whether training reads the states after them."""
@@ -80,14 +73,10 @@ class _Common(RecipeFields):
 
 
 class DraftRecipe(_Common):
-    """A draft language model made of the target's own layers.
+    """A draft language model made of copies of the target's `source_layers`.
 
-    Attributes:
-        source_layers: target layers the draft starts as copies of.
-        exit_features: target layers whose output the draft reads; none for a token-only draft.
-        feature_layer: draft layers done before the features are added.
-        featureless_share: share of conversations trained without any feature.
-        windows: drafted tokens per round that the trained draft is judged at.
+    It reads the output of the target's layers `exit_features` after `feature_layer` of its own, but for
+    `featureless_share` of the conversations, and is judged at `windows` of drafted tokens.
     """
 
     layer_fields = {"source_layers": False, "exit_features": True}
@@ -118,14 +107,9 @@ class ExitRecipe(_Common):
 
 
 class StreamSizes(_Common):
-    """Attributes of streams, whichever decoder they belong to.
+    """Streams, whichever decoder they belong to: `num_streams` after `start_layer`, with low-rank changes of `rank`.
 
-    Attributes:
-        start_layer: layers done before the streams begin.
-        num_streams: tokens guessed after the next one.
-        rank: of the low-rank changes that streams see of the layers' matrices.
-        stream_decay: weight of each stream's loss, relative to the stream before.
-        rows_per_conversation: answer positions with streams in a step, drawn at random.
+    Each stream's loss weighs `stream_decay` of the one before, at `rows_per_conversation` answer positions in a step.
     """
 
     start_layer: Layer
@@ -136,12 +120,7 @@ class StreamSizes(_Common):
 
 
 class StreamRecipe(StreamSizes):
-    """Speculative streams in the target's top layers.
-
-    Attributes:
-        num_nodes: nodes of the tree that is grown in the end.
-        tree_sizes: drafted nodes that the trained streams are judged at.
-    """
+    """Speculative streams in the target's top layers; a tree of `num_nodes` is grown, and judged at `tree_sizes`."""
 
     layer_fields = {"start_layer": True}
 
@@ -151,13 +130,7 @@ class StreamRecipe(StreamSizes):
 
 
 class _StreamsOfDraft(StreamSizes):
-    """Attributes of streams inside a draft.
-
-    Attributes:
-        drafter: a shipped draft, or the folder of one: what training begins with.
-        exit_features: target layers whose states it reads.
-        featureless_share: share of conversations trained without any feature.
-    """
+    """Streams inside a `drafter` (shipped, or a folder), which reads the target's layers `exit_features`, if any."""
 
     layer_fields = {"exit_features": True}
 
@@ -175,10 +148,7 @@ class DraftStreamRecipe(_StreamsOfDraft):
 class StreamingDraftRecipe(_StreamsOfDraft):
     """A draft and its streams, trained together.
 
-    Attributes:
-        stream_weight: weight of the streams' mean loss, relative to the draft's own.
-        draft_rate_share: share of the learning rate at which the draft's own weights go on.
-        windows: drafted tokens per round that the trained draft is judged at.
+    `stream_weight` is that of the streams' mean loss; the draft's own weights learn at `draft_rate_share` of the rate.
     """
 
     kind: Literal["streaming_draft"] = "streaming_draft"
@@ -188,14 +158,7 @@ class StreamingDraftRecipe(_StreamsOfDraft):
 
 
 class _EagleRecipe(_Common):
-    """Attributes of both kinds of EAGLE head.
-
-    Attributes:
-        source_layer: target layer the head's own layer starts as a copy of.
-        tree_depth: drafted tokens on a path of the trees that the trained head is judged with.
-        tree_top_k: nodes expanded in each level of them, and children of each.
-        tree_sizes: drafted nodes of them.
-    """
+    """Of both EAGLE heads: the layer that theirs is a copy of, and the trees that they are judged with."""
 
     layer_fields: ClassVar[Mapping[str, bool]] = {"source_layer": False}
 
@@ -206,12 +169,7 @@ class _EagleRecipe(_Common):
 
 
 class Eagle1Recipe(_EagleRecipe):
-    """An EAGLE head on the feature that the target's output head reads.
-
-    Attributes:
-        cross_entropy_weight: of its loss, relative to the distance of features.
-        noise: features are moved by up to this, uniformly.
-    """
+    """An EAGLE head on the feature that the target's output head reads, moved by up to `noise`, uniformly."""
 
     kind: Literal["eagle1"] = "eagle1"
     cross_entropy_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
@@ -219,12 +177,10 @@ class Eagle1Recipe(_EagleRecipe):
 
 
 class Eagle3Recipe(_EagleRecipe):
-    """An EAGLE head on the states after several layers of the target.
+    """An EAGLE head on the states after `feature_layers` of the target.
 
-    Attributes:
-        feature_layers: the layers.
-        num_steps: steps on the head's own features, the one on the target's included.
-        step_weight: weight of each step's loss, relative to the step before.
+    It learns over `num_steps` steps on its own features, the one on the target's included, each weighing `step_weight`
+    of the one before.
     """
 
     layer_fields = {"source_layer": False, "feature_layers": True}
@@ -236,13 +192,7 @@ class Eagle3Recipe(_EagleRecipe):
 
 
 class _HeadsRecipe(_Common):
-    """Attributes of heads that read the target's last state and propose a static tree.
-
-    Attributes:
-        num_heads: places ahead of the next token that are guessed: the depth of the tree.
-        num_nodes: nodes of the tree that is grown in the end.
-        tree_sizes: drafted nodes that the trained heads are judged at.
-    """
+    """Heads on the target's last state that propose a tree of `num_heads` levels; `num_nodes` are grown."""
 
     num_heads: Annotated[int, Field(ge=1, le=8)] = 4
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
@@ -250,24 +200,14 @@ class _HeadsRecipe(_Common):
 
 
 class MedusaRecipe(_HeadsRecipe):
-    """Medusa-1 heads.
-
-    Attributes:
-        num_blocks: residual blocks of each head.
-    """
+    """Medusa-1 heads with so many residual blocks each."""
 
     kind: Literal["medusa"] = "medusa"
     num_blocks: Annotated[int, Field(ge=1, le=4)] = 1
 
 
 class HydraRecipe(_HeadsRecipe):
-    """Hydra++ heads; widths are neurons of hidden layers.
-
-    Attributes:
-        prefix_width: of the prefix layer's MLP, at most the target's.
-        head_width: of the block that each head has for itself.
-        shared_widths: of each block that all heads share.
-    """
+    """Hydra++ heads: neurons of the prefix layer's MLP, of each head's own block, and of each shared block."""
 
     kind: Literal["hydra"] = "hydra"
     prefix_width: Annotated[int, Field(gt=0, le=MOST)]

@@ -37,15 +37,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunProgress:
-    """Progress of a run.
-
-    Attributes:
-        stage: computing the target's states (`total` counts conversations), training (answer tokens), or
-            judging what was learnt (passes over the held-out answers).
-        done: of `total`.
-        total: what the stage consists of.
-        report: the trainer's report, while training.
-    """
+    """Progress of a run: `total` counts conversations (states), answer tokens (training), held-out passes (judging)."""
 
     stage: Literal["states", "training", "judging"]
     done: int
@@ -63,24 +55,16 @@ def run_recipe(
     device: str = "cpu",
     progress: Callable[[RunProgress], None] = lambda _: None,
 ) -> Path:
-    """Train what the recipe describes, or go on where an earlier call was cut off.
+    """Train what the recipe describes, or go on where an earlier call was cut off, and return the drafter folder.
 
-    Args:
-        recipe: what to train.
-        target_folder: Hugging Face folder of the target; its name is the target's name on the card.
-        data_paths: token files of the target's own answers, see `training.data.conversations`.
-        out_folder: holds the checkpoint and, in the end, the drafter folder; its name is the drafter's.
-        state_folder: for the target's hidden states; recipes on the same data may share one. Without it they
-            go to a folder in `out_folder`.
-        device: "cpu" or "cuda", the latter with or without a number.
-        progress: called now and then.
+    Args: recipe: what to train. target_folder: Hugging Face folder of the target; its name is the target's name on the
+    card. data_paths: token files of the target's own answers, see `training.data.conversations`. out_folder: holds the
+    checkpoint and the drafter folder; its name is the drafter's. state_folder: for the target's hidden states, in
+    `out_folder` by default; recipes on the same data may share one. device: "cpu" or "cuda", the latter with or without
+    a number. progress: called now and then.
 
-    Returns:
-        The drafter folder, card included.
-
-    Raises:
-        TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged.
-        ModelError: the target cannot be loaded.
+    Raises: TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged. ModelError: the
+    target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     target.config.require_rotary("trained drafts, heads and exits")
@@ -122,11 +106,7 @@ def run_recipe(
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name.
-
-    Raises:
-        TrainingError: there is no such device here.
-    """
+    """Return the device of that name; raise `TrainingError` if there is none here."""
     usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     usable += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     if name not in usable:
@@ -159,7 +139,6 @@ def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config:
 
 
 def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Refuse to go on with another run's checkpoint."""
     path = folder / RUN_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +157,6 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested JSON as one level of dotted names."""
     if not isinstance(value, dict):
         return {prefix: value}
     return {

@@ -1,7 +1,6 @@
 """The one training loop: batches in a seeded order, AdamW, checkpoints, resume. What is learnt is a `StatesTask`.
 
-A run that was cut off and resumed ends with the same weights, bit for bit, as one that was not (on one machine
-and number of threads).
+A run that was cut off and resumed ends with the same weights, bit for bit, on one machine and number of threads.
 """
 
 from __future__ import annotations
@@ -33,15 +32,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """State of a run: given to the progress callback, kept as the training curve.
-
-    Attributes:
-        step: optimiser steps done.
-        num_tokens: answer tokens seen, repeats included.
-        loss: of the last step; NaN where this process has not made one.
-        elapsed_s: time spent training, over all resumptions.
-        scores: held-out figures, where this report comes with an evaluation.
-    """
+    """State of a run: answer tokens seen, the last step's loss (NaN before one), time of all resumptions, scores."""
 
     step: int
     num_tokens: int
@@ -60,14 +51,10 @@ def train(
     save_every_s: float = 120.0,
     evaluate_every_tokens: int = 250_000,
 ) -> Report:
-    """Train `task.module` in place, resuming from the checkpoint in `folder` if there is one.
+    """Train `task.module` in place from the checkpoint in `folder`, if any; return the report of the end.
 
-    Returns:
-        The report of the end, with held-out figures. A run that had ended before is only evaluated again.
-
-    Raises:
-        TrainingError: loss or gradient are not finite (the last checkpoint is kept), the checkpoint is damaged,
-            or it cannot be written (the previous one is kept).
+    Raises `TrainingError` if loss or gradient are not finite, or a checkpoint is damaged or cannot be written; the last
+    good one is kept.
     """
     state = _State(task, settings, folder)
     resumed_s, started_s = state.elapsed_s, time.monotonic()
@@ -114,11 +101,9 @@ class _State:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all tokens of the recipe have been seen."""
         return self.num_tokens >= self.settings.num_tokens
 
     def report(self, scores: Mapping[str, float]) -> Report:
-        """Return the progress of the run."""
         return Report(
             step=self.step,
             num_tokens=self.num_tokens,
@@ -128,7 +113,6 @@ class _State:
         )
 
     def remaining_batches(self) -> Iterator[list[int]]:
-        """Batches from the current step to the end, epoch after epoch."""
         step = epoch = 0
         while not self.is_finished:
             for batch in self._epoch(epoch):
@@ -140,7 +124,6 @@ class _State:
             epoch += 1
 
     def advance(self, batch: list[int]) -> None:
-        """One optimiser step; `loss` is the mean loss before it."""
         rate = learning_rate(self.settings, self.step, self.num_tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["rate_share"]
@@ -156,7 +139,6 @@ class _State:
         self.num_tokens += num_tokens
 
     def save(self) -> None:
-        """Write the checkpoint next to the old one, then replace it."""
         tensors = {f"weight.{name}": p.detach() for name, p in self.parameters.items()}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state[parameter].items():
@@ -221,11 +203,7 @@ def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
 
 
 def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
-    """The curve of a run; nothing where none was written.
-
-    Raises:
-        TrainingError: the file is damaged.
-    """
+    """Return a run's curve, if one was written; raise `TrainingError` if the file is damaged."""
     path = folder / CURVE_FILE
     if not path.is_file():
         return ()
@@ -237,11 +215,7 @@ def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
 
 
 def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> None:
-    """Write one point; later points, which the last checkpoint did not keep, are dropped.
-
-    Raises:
-        TrainingError: the file is damaged, or cannot be written.
-    """
+    """Write one point, without later ones that the last checkpoint did not keep; raise `TrainingError` if it cannot."""
     earlier = [point for point in read_curve(folder) if point.num_tokens < num_tokens]
     point = CurvePoint(num_tokens=num_tokens, scores={name: round(value, 4) for name, value in scores.items()})
     path = folder / CURVE_FILE

@@ -1,13 +1,9 @@
 """The seam between what decodes and what computes.
 
-`runtime.target.target_model` and the draft language model know texts, windows and branches, and nothing of devices. A
-back end knows segments of layers, and nothing of methods. Between the two cross hidden states of a few rows, as arrays
-of the back end's own library (`runtime.arrays`); ids, positions and masks are numpy's, on the host. Weights, keys and
-values stay where they are computed with. Prefill is a segment of many rows; rolling back is a text's length, and
-nothing is copied for it.
-
-A back end may be one of static shapes: `prepare` tells it what is to come, so that nothing is compiled while a
-sequence is decoded. Shapes: legend of `runtime.models.decoder`.
+Targets and draft models know texts, windows and branches, and nothing of devices; a back end knows segments of layers,
+and nothing of methods. Hidden states cross as arrays of the back end's own library (`runtime.arrays`); ids, positions
+and masks are numpy's, on the host. Weights, keys and values stay where they are computed with. `prepare` tells a back
+end of static shapes what is to come, so that nothing is compiled while a sequence is decoded.
 """
 
 from __future__ import annotations
@@ -33,15 +29,10 @@ Head = Callable[[Array], Array]
 class Plan:
     """A sequence, as far as a back end prepares for it.
 
-    Attributes:
-        num_slots: slots of its text at the end, its last window included.
-        num_prompt: slots of its prompt.
-        rows: numbers of rows in one call after the prompt.
-        segments: layers that such calls run over.
-        prompt_segments: the same of the prompt's calls.
-        num_branches: texts that rows of branches are of in one call, at most.
-        least_branches: fewest of them, where their number varies; all numbers between may come.
-        least_slots: slots of the text at its beginning.
+    `num_slots` are those of its text at the end, its last window included; `least_slots` those at its beginning;
+    `num_prompt` those of its prompt. `rows` are numbers of rows in one call after the prompt, over the layers of
+    `segments`; the prompt's calls run over `prompt_segments`. One call has rows of `least_branches` (None: always the
+    most) to `num_branches` branches.
     """
 
     num_slots: int
@@ -98,15 +89,11 @@ class Backend(Protocol):
         mask: NDArray[np.float32] | None = None,
         cache: Any,
     ) -> Array:
-        """Hidden states after layer `stop`, [B, T, D].
+        """Run layers `start` + 1 to `stop`, and return the hidden states [B, T, D].
 
-        Args:
-            x_BTD: hidden states entering layer `start` + 1.
-            start: layers already done.
-            stop: layers done on return.
-            positions: rotary positions [T] or [B, T].
-            mask: additive [T, cursor + T]; None lets every row of a text see all before it.
-            cache: a text, or what `Branches.rows` or `Branches.after_window` returned. Its cursor does not move.
+        `positions` are rotary ones, [T] or [B, T]. `mask` is additive [T, cursor + T]; None lets every row of a text
+        see all before it. `cache` is a text, or what `Branches.rows` or `Branches.after_window` returned; its cursor
+        does not move.
         """
 
     def normalise(self, x: Array) -> Array:

@@ -16,15 +16,7 @@ from runtime.backends.lane_device import EAGER, NPU_ON_CPU, NPU_POSITIONS, NPU_R
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceStatus:
-    """A device that lanes can be on, or could be.
-
-    Attributes:
-        name: as lanes begin with it.
-        description: what it is.
-        forms: of weights that it computes with; empty where it is missing.
-        lanes: what a lane there does.
-        missing: why it is not there; None if it is.
-    """
+    """A device that lanes can be on, the forms of weights that it computes with, and why it is missing, if it is."""
 
     name: str
     description: str
@@ -43,11 +35,7 @@ def status_of(name: str) -> DeviceStatus:
 
 
 def require_device(name: str) -> Device:
-    """Return a device that is there.
-
-    Raises:
-        ConfigError: names the device, why it is missing, and those that are there.
-    """
+    """Return a device; raise `ConfigError`, which names those that are there, if it is missing."""
     if (why := status_of(name).missing) is not None:
         there = ", ".join(one.name for one in devices() if one.missing is None)
         raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
@@ -55,11 +43,7 @@ def require_device(name: str) -> Device:
 
 
 def require_form(lane: str, device: str, dtype: str) -> None:
-    """Refuse a form of weights that a device does not compute with.
-
-    Raises:
-        ConfigError: names the lane and the forms that it has.
-    """
+    """Raise `ConfigError` for a form of weights that a lane's device does not compute with."""
     forms = status_of(device).forms
     if dtype not in forms:
         raise ConfigError(

@@ -43,13 +43,7 @@ _LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device by its name.
-
-    Attributes:
-        name: as users write it, such as `cpu`, `openvino:GPU.1` or `cuda:0`.
-        library: what computes there.
-        own_name: the library's own name of it, such as `GPU.1`.
-    """
+    """A device by its name (`cpu`, `openvino:GPU.1`, `cuda:0`), what computes there, and its name in that library."""
 
     name: str
     library: Literal["torch", "openvino", "cuda"]
@@ -57,11 +51,7 @@ class Device:
 
     @classmethod
     def of_lane(cls, lane: str) -> Device:
-        """Return the device that the name of a lane, or of a device, says.
-
-        Raises:
-            ConfigError: the name has a colon and is not of the form of a device's.
-        """
+        """Return the device in the name of a lane; raise `ConfigError` for a colon and no known device."""
         if ":" not in lane:
             return CORES
         if (found := _LANE.fullmatch(lane)) is None:
@@ -92,11 +82,9 @@ class Device:
 
     @property
     def has_open_keys(self) -> bool:
-        """Whether torch modules may look at a sequence's keys: streams do.
+        """Return whether torch modules may look at a sequence's keys, as streams do.
 
-        A draft of four layers would gain nothing by it elsewhere: guesses run its two upper layers and the head again,
-        and where they were measured a step costs more plain ones than it brings tokens
-        (benchmarks/results/draft-streams.json).
+        A draft of four layers would gain nothing by it elsewhere (benchmarks/results/draft-streams.json).
         """
         return self.library == "torch"
 
@@ -115,10 +103,7 @@ class Device:
         return not self.is_compiled or architecture in COMPILED_ARCHITECTURES
 
     def timed_rows(self, rows: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the row counts to time in place of `rows`, which suit a device where each row costs a little more.
-
-        On an NPU both edges of every compiled size tell what all counts between them cost.
-        """
+        """Return the row counts to time in place of `rows`: on an NPU both edges of every compiled size."""
         if not self.is_npu:
             return rows
         last = min(rows[-1], NPU_ROWS[-1])

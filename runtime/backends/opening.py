@@ -21,18 +21,13 @@ def arithmetic(dtype: Dtype) -> torch.dtype:
 def torch_threads(device: Device, num_threads: int) -> int:
     """Return the threads that torch takes in a lane of so many on a device.
 
-    One next to compiled models on the same cores: their threads wait for work on the core that torch's second one
-    wants, and a step of a head took now its time and now twice that, no less on average than with one.
+    One next to compiled models on the same cores: a step of a head took now its time and now twice that with two.
     """
     return 1 if device.has_open_sizes else num_threads
 
 
 def backend_opener(device: Device, dtype: Dtype, *, num_threads: int) -> Callable[[Decoder], Backend]:
-    """Return what makes a back end of a decoder whose weights are loaded in `arithmetic(dtype)`.
-
-    Raises:
-        ConfigError: the device is not there, or does not compute with this form.
-    """
+    """Return what makes a back end of a decoder in `arithmetic(dtype)`; raise `ConfigError` for a wrong device."""
     require_device(device.name)
     require_form(device.name, device.name, dtype)
     if device.library == "torch":

@@ -1,9 +1,7 @@
 """Whether a back end says the same of a row in any company, with the model as it is loaded, and from how many rows on.
 
-Matrix products of few rows may take kernels of their own, by their sizes, the form of the weights and the processor:
-int8 products whose inputs are rounded in groups of 32 were alike at every number of rows, others differ below 5, and
-so may attention where few heads share a key. So a probe asks the device once, with one layer of the very model and its
-head, and calls are filled up to what it finds.
+Products of few rows may take kernels of their own, by sizes, form and processor. So a probe asks the device once, with
+one layer of the very model and its head, and calls are filled up to what it finds.
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ def is_row_invariant(backend: Backend) -> bool:
 
 
 def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:
-    """Logits [T, V] of the next rows of a text."""
     positions = np.arange(text.cursor, text.cursor + len(ids))
     x_BTD = backend.embedding(ids[None])
     x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
@@ -67,10 +64,9 @@ PROBED_ROWS: Final = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
 def row_floor(read: Callable[[int], NDArray[np.float32]]) -> int:
-    """The fewest rows that calls should have; 1 where no number of rows but the most that were probed is alike.
+    """Return the fewest rows that calls should have; 1 where only the most that were probed agree with themselves.
 
-    Args:
-        read: what the same rows of a text come out as, read by calls of so many; the first ones are enough.
+    `read(count)` returns what the first rows of a text come out as, read by calls of `count` rows.
     """
     most = PROBED_ROWS[-1]
     expected, floor = read(most), most

@@ -1,7 +1,6 @@
-"""Sequences and their branches in memory that calls read and write in place, whatever computes them.
+"""Sequences and their branches in memory that calls read and write in place, for arrays of either library.
 
-What is here holds for arrays of either library; how memory grows, and what a call is told of its rows, is each back
-end's own. Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions, R branches.
+Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions, R branches.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ class Memory(Protocol):
         """Begin sequences that will need so many KV positions."""
 
     def start_random(self, num_slots: int) -> None:
-        """Begin sequences of so many KV positions with random keys and values, the same in all of them.
-
-        All are written: untouched memory is read from one shared page of zeros and would time too fast.
-        """
+        """Begin sequences with random keys and values, all written: untouched memory would time too fast."""
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
         """Have so many KV positions at least, the first `num_kept` as they were; raises `LaneError` where it cannot."""
@@ -75,9 +71,8 @@ class Text:
 class Branches(ABC):
     """Sequences that begin as one and part: every key lies where it would lie if its branch were the sequence.
 
-    A branch that shared the sequence's positions and had its own ones after them would propose the same but for
-    rounding, and where two logits nearly tie that is another token than a fresh rollout's. The price is memory: a copy
-    of the sequence for every branch; of the time little, for what is copied once stays.
+    A branch with its own positions after shared ones would propose the same but for rounding, and so another token in a
+    near tie. The price is memory, a copy of the sequence for every branch; little time, for what is copied once stays.
     """
 
     def __init__(self, memory: Memory, num_branches: int) -> None:
@@ -126,20 +121,12 @@ class Branches(ABC):
         """Return where the next rows of some branches go; for `run_layers`, whose `x` is [R, T, D] then."""
 
     def after_window(self, text: Text, num_window: int, rows: Any) -> Any:
-        """Return where the next rows of a sequence go, and then a row of every branch: [1, num_window + R, D].
-
-        The branches are given the sequence's new keys before they look.
-        """
+        """Return where a sequence's next rows go, then a row of every branch that sees them: [1, num_window + R, D]."""
         return WindowAndBranches(text, num_window, self, rows)
 
 
 class BranchRows(NamedTuple):
-    """Where rows of branches go.
-
-    Attributes:
-        call: what the back end tells its call of them.
-        positions_RT: their rotary positions, which are their places in the sequence.
-    """
+    """Where rows of branches go: what the back end tells its call, and their places in the sequence."""
 
     call: Any
     positions_RT: Any

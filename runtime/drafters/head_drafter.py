@@ -1,7 +1,4 @@
-"""The base of Medusa and Hydra drafters: heads on the target's last state that draft the same tree at every step.
-
-Shapes: legend of `runtime.drafters.trees`, plus E width of the target's features.
-"""
+"""The base of Medusa and Hydra drafters: heads on the target's last state that draft the same tree at every step."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from runtime.verification.rules import GREEDY, Sampling
 
 
 class HeadDrafter(WindowDrafter):
-    """A drafter with a static tree.
-
-    The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
-    """
+    """A drafter with a static tree of its heads' best ids at any temperature, fixed before the target draws."""
 
     def __init__(self, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: nodes of the tree in their order; layers of the target."""
@@ -60,6 +54,5 @@ class HeadDrafter(WindowDrafter):
         """Read a prompt and the target's features of all its positions but the last."""
 
     def _set_tree(self, size: int, depth: int) -> None:
-        """Draft trees of so many nodes, on paths of at most `depth`."""
         self._tree = cut(self.paths, size, depth)
         self._counts = candidates_per_level(self._tree)

@@ -33,13 +33,9 @@ def _alone() -> Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """The target of a drafter of torch.
+    """The target of a drafter of torch, the type of all weights, and the ranks of the lane.
 
-    Attributes:
-        target_folder: Hugging Face folder of the target.
-        dtype: type of all weights.
-        load_target: returns the target, perhaps without layers; called only by kinds that share its weights.
-        group: the ranks of the lane.
+    `load_target` returns the target, perhaps without layers; it is called only by kinds that share its weights.
     """
 
     target_folder: Path
@@ -66,14 +62,10 @@ Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
 class Kind(NamedTuple):
-    """How to load a kind of folder.
+    """How to load a kind of folder, the method it drafts for (None: several), and how to size it before it is loaded.
 
-    Attributes:
-        load: loads it with torch.
-        method: the method it drafts for; None for a draft model, which serves several.
-        load_stored: loads it for compiled lanes; None where it is no model of their kind.
-        load_alone: loads what is in its folder and nothing else, without torch; None for all that has weights.
-        size: works out the memory that it takes, before it is loaded.
+    `load_stored` loads it for compiled lanes, None where it is no model of their kind; `load_alone` loads what has no
+    weights without torch, None for all that has.
     """
 
     load: Loader
@@ -86,20 +78,14 @@ class Kind(NamedTuple):
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
     """Return the drafter of a folder, for the target of the context.
 
-    Raises:
-        ConfigError: the folder holds streams of a target, which need no lane of their own.
-        ModelError: the target is not the one the drafter was trained for, or has another tokenizer.
-        ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
+    Raises `ConfigError` for streams, `ModelError` for another target or tokenizer, `ModelFormatError` for a damaged
+    folder.
     """
     return known_kind(folder).load(folder, context)
 
 
 def known_kind(folder: Path) -> Kind:
-    """Return how to load a folder.
-
-    Raises:
-        ModelFormatError: its config cannot be read, or names no known kind.
-    """
+    """Return how to load a folder; raise `ModelFormatError` if its config cannot be read, or names no known kind."""
     kind = kind_of(folder)
     if kind not in KINDS:
         path, known = folder / CONFIG_FILE, ", ".join(KINDS)
@@ -110,12 +96,7 @@ def known_kind(folder: Path) -> Kind:
 
 
 def require_streams(folder: Path) -> None:
-    """Refuse a folder that does not hold streams of a target.
-
-    Raises:
-        ConfigError: it holds something else.
-        ModelFormatError: its config cannot be read.
-    """
+    """Raise `ConfigError` for a folder that does not hold streams of a target."""
     path, kind = folder / CONFIG_FILE, kind_of(folder)
     if kind != STREAM_KIND:
         msg = f"{path}: method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
@@ -208,11 +189,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def kind_of(folder: Path) -> str:
-    """Return the kind that a folder's config names.
-
-    Raises:
-        ModelFormatError: the config cannot be read.
-    """
+    """Return the kind that a folder's config names; raise `ModelFormatError` if it cannot be read."""
     path = folder / CONFIG_FILE
     try:
         config = parse_json(read_bytes(path))

@@ -27,13 +27,10 @@ def shipped_for(target: str) -> tuple[NamedFolder, ...]:
 
 
 def find_drafter(name_or_path: str) -> Path:
-    """The folder of a drafter, a head or exit adapters: one that ships, a folder of the user's, or a model by name.
+    """Return the folder of a drafter, head or exit adapters: a shipped name, a folder, or a model's name.
 
-    Of a training run's folder it is the one inside it that holds the trained weights. A model is an embedded one, or
-    one of the hub.
-
-    Raises:
-        ModelError: there is none; the shipped names are listed.
+    Of a training run's folder it is the one inside it that holds the weights. Raises `ModelError`, with the shipped
+    names.
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path

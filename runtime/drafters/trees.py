@@ -34,13 +34,8 @@ def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
 def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Path, ...]:
     """Return the first nodes of the tree of the largest total share: every step adds the path of the largest share.
 
-    A node comes after its parent and after its better siblings, so that siblings come best first. Of equal
-    paths the shorter goes first, then the one of better ranks.
-
-    Args:
-        share: how often a text follows a path, in any unit.
-        num_nodes: to grow, as far as `depth` levels of `MOST_RANKS` have room.
-        depth: levels at most.
+    Of equal paths the shorter goes first, then the one of better ranks; so a node comes after its parent and its better
+    siblings. `share` says how often a text follows a path; there are at most `depth` levels of `MOST_RANKS`.
     """
     tree: list[Path] = []
     growing: set[Path] = {(0,)}
@@ -85,17 +80,10 @@ def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
 def ranks_by_level(
     ids: Sequence[int], start: int, depth: int, candidates_from: Callable[[int], Iterable[Tensor]]
 ) -> Ranks:
-    """Return the rank of every token of a sequence from `start` on among the best of each level, [N, depth].
+    """Return the rank of every token from `start` on among the best of each level, [N, depth]; -1: none of them.
 
-    Args:
-        ids: the text.
-        start: first place that is drafted for: all before it is the prompt.
-        depth: levels that are drafted.
-        candidates_from: the candidates of every level for all places from the one given on, [places, C] each. It is
-            at least 2: what is drafted from the state of the token before the last needs two tokens before it.
-
-    Returns:
-        -1 where the token is not among the candidates, or after the text.
+    All before `start` is the prompt. `candidates_from(place)` gives every level's candidates for the places from one
+    on, [places, C]; that is at least 2, because drafting reads the state of the token before the last.
     """
     wanted_NK = following(ids, start, depth)
     ranks_NK = torch.full_like(wanted_NK, -1)
@@ -107,16 +95,10 @@ def ranks_by_level(
 
 
 def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
-    """Return the places in `paths` of the nodes that a sequence follows, as acceptance records hold them.
+    """Return the places in `paths` of the nodes that a sequence follows, [N, depth], as acceptance records hold them.
 
-    Args:
-        ranks: for each place of the text, and each level, the rank of the text's token among the candidates
-            after the tokens before it, [N, K]; -1 for none.
-        paths: a tree.
-        depth: tokens to go along; a tree may be less deep.
-
-    Returns:
-        Place of the node after 1, 2, ... tokens, [N, depth]; -1 from the first that is not in the tree.
+    `ranks` [N, K] are those of the text's token by place and level, -1 for none. Places are -1 from the first token
+    that is not in the tree; a tree may be less deep than `depth`.
     """
     places = {path: place for place, path in enumerate(paths)}
     rows = [[places.get(tuple(row[:length]), -1) for length in range(1, depth + 1)] for row in ranks.tolist()]
@@ -129,12 +111,7 @@ ROOT = -1
 
 
 class DynamicTree:
-    """A growing tree. Nodes are numbered as they are made; `frontier` holds those to be expanded next, best first.
-
-    Attributes:
-        tokens, parents, depths, scores: of every node; the root's children have parent `ROOT` and depth 1.
-        frontier: nodes of the last level, or the root alone.
-    """
+    """A growing tree: nodes are numbered as they are made, `frontier` are those to be expanded next, best first."""
 
     def __init__(self, top_k: int) -> None:
         self._top_k = top_k

@@ -1,6 +1,5 @@
-"""The interface of a draft lane's drafters, which draft chains or trees after the committed tokens.
+"""The interface of drafters, which draft chains or trees after the committed tokens.
 
-Draft models (`runtime.drafters.language_model.drafter`) are drafters, and heads that read the target's states.
 Shapes: T rows, E width of all features a row has.
 """
 
@@ -57,38 +56,23 @@ class WindowDrafter(ABC):
         sampling: Sampling = GREEDY,
         features_TE: Array | None = None,
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last.
+        """Start a sequence: read all tokens of a prompt of at least one but the last.
 
-        Args:
-            prompt: at least one token id.
-            schedule: says which windows to draft.
-            capacity: tokens that the sequence may grow to; the drafter adds room for drafted ones.
-            sampling: how this sequence's tokens are chosen.
-            features_TE: the target's features of all positions but the last, [len(prompt) - 1, E]; None if the
-                schedule reads none.
-
-        Raises:
-            LaneError: the drafter lacks what the schedule asks for, or the features that it needs.
+        The sequence may grow to `capacity` tokens; the drafter adds room for drafted ones. `features_TE` [len(prompt) -
+        1, E] are the target's of all positions but the last; None if the schedule reads none. Raises `LaneError` if the
+        drafter lacks what the schedule asks for.
         """
 
     @abstractmethod
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
-        """Draft a window after the committed tokens.
+        """Draft a window after the tokens committed since the last one; at temperature 0 a function of the text alone.
 
-        At temperature 0 it is a function of the committed tokens alone.
-
-        Args:
-            committed: tokens committed since the last window was drafted; none right after `prefill`.
-            features_TE: row t is the target's features of the position *before* committed token t,
-                [len(committed), E]; the last row is that of the state which chose the last token.
+        Row t of `features_TE` [len(committed), E] is the target's features of the position *before* committed token t.
         """
 
     @abstractmethod
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """Return a step of `rows` rows after `context` random tokens, to be run again and again.
+        """Return a step of `rows` rows after `context` random tokens, to be run again; the current sequence is lost.
 
-        The current sequence is lost.
-
-        Raises:
-            LaneError: the drafter lacks what the step needs.
+        Raises `LaneError` if the drafter lacks what the step needs.
         """

@@ -1,8 +1,7 @@
 """The draft's verbs in the real world.
 
-A draft lane that is dead, hangs, is too late or fails at its work, or that dies or hangs while it loads, is lost: it is
-ended, the trace records that, and from then on it offers nothing, without being waited for. A draft in the target's own
-lane cannot be lost alone.
+A draft lane that is dead, hangs, is too late or fails is lost: it is ended, the trace records that, and from then on it
+offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
 """
 
 from __future__ import annotations
@@ -42,15 +41,7 @@ class DraftVerbs:
     def __init__(
         self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float, target_deadline: Deadline
     ) -> None:
-        """The verbs of a draft.
-
-        Args:
-            lane: where it runs.
-            schedule: how.
-            writer: of the trace.
-            deadline_s: how long it is waited for in a lane of its own.
-            target_deadline: the same in the target's lane.
-        """
+        """Args: its lane; how; of the trace; how long it is waited for in a lane of its own, and in the target's."""
         self._lane = lane
         self._schedule = schedule
         self._writer = writer
@@ -125,7 +116,6 @@ class DraftVerbs:
         return drafted.window
 
     def _answer(self, reply: Reply[R], *, extra_s: float = 0.0, num_rows: int | None = None) -> R | None:
-        """Return the reply; None if the lane is lost, or gets lost over it."""
         if self._schedule.is_pooled:
             rows = self._schedule.num_rows if num_rows is None else num_rows
             return self._target_deadline.wait(self._lane, reply, rows).value

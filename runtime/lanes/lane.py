@@ -1,7 +1,4 @@
-"""The parent's handle on the process of one lane: start it, talk to it, time it, end it.
-
-Losing a lane never raises where something is sent: it comes out of `Reply.result`, where somebody waits.
-"""
+"""The parent's handle on a lane's process. Losing a lane never raises where something is sent: `Reply.result` does."""
 
 from __future__ import annotations
 
@@ -40,12 +37,9 @@ R = TypeVar("R")
 class LaneSpec:
     """Where a lane runs.
 
-    Attributes:
-        name: as schedules call it; it names the device too (`runtime.backends.lane_device`), and one that ends in
-            `-2ranks` says over how many processes the lane's target is split.
-        cores: CPU cores it is pinned to; empty leaves that to the system.
-        num_threads: threads of its own, or of each of its ranks, which share the cores.
-        dtype: form of its weights; None is that of the engine.
+    `name` is what schedules call it; it names the device too (`runtime.backends.lane_device`), and one that ends in
+    `-2ranks` splits the target over two processes. `cores` pins it, empty leaves that to the system; `num_threads` are
+    each rank's own; `dtype` is the form of its weights, None the engine's.
     """
 
     name: str
@@ -127,10 +121,8 @@ class Lane:
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
         """Wait for one answer; those that come before it are kept.
 
-        Raises:
-            LaneDiedError: the lane is gone, or was lost before.
-            LaneTimeoutError: the answer has not come for `timeout_s`.
-            MirrorsdError: the operation failed.
+        Raises `LaneDiedError` if the lane is gone, `LaneTimeoutError` after `timeout_s`, `MirrorsdError` if the
+        operation failed.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while request_id not in self._arrived:
@@ -154,22 +146,12 @@ class Lane:
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
-        """Seconds of every run, taken in the lane.
-
-        Raises:
-            LaneError: the lane has not loaded what is to be timed, or is lost.
-        """
+        """Return the seconds of every run, taken in the lane; raise `LaneError` if it lacks what is to be timed."""
         return self.request(Measure(measurement=measurement)).result().value
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
-        """Keep the lane at one part while the caller measures another lane.
-
-        Yields a list that on return holds the seconds of every run in between.
-
-        Raises:
-            LaneError: as in `measure`, on return.
-        """
+        """Keep the lane at one part while another is measured; the yielded list gets the seconds of every run."""
         reply = self.request(KeepBusy(measurement=measurement))
         seconds: list[float] = []
         try:
@@ -242,7 +224,6 @@ class Pending:
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:
-    """The error of an operation: of its own kind if it is one of ours."""
     kind = getattr(errors, message.fields["error"], None)
     text = message.fields["text"]
     if isinstance(kind, type) and issubclass(kind, MirrorsdError) and kind is not LaneError:

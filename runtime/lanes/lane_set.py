@@ -67,7 +67,6 @@ class LaneSet:
         return [name for name, lane in self._lanes.items() if lane.is_alive]
 
     def _form(self, name: str) -> tuple[Dtype, str]:
-        """Form of the weights in a lane, and its device."""
         spec = self[name].spec
         dtype = spec.dtype or self._dtype
         require_form(name, spec.device.name, dtype)
@@ -81,11 +80,7 @@ class LaneSet:
         return folder
 
     def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
-        """The lane, and its reply to the operation: it is asked unless it was the last one of its kind.
-
-        Raises:
-            LaneError: the lane is lost, as one is that lets a deadline pass.
-        """
+        """The lane, and its reply to the operation, asked unless it was the last of its kind; too late, it is lost."""
         lane, kind = self[name], type(operation)
         if not lane.is_alive:
             self._loaded[name] = {}

@@ -16,12 +16,7 @@ from runtime.wire.operations import DrafterTraits, SequenceStart
 
 
 class Listener(NamedTuple):
-    """Who is called while a sequence is decoded.
-
-    Attributes:
-        on_tokens: with the tokens of every round, as they are committed.
-        at_rest: between two rounds, while no lane works; what it takes is no part of the trace.
-    """
+    """Who is called while a sequence is decoded: with each round's tokens; and between rounds, outside the trace."""
 
     on_tokens: Callable[[tuple[int, ...]], object] | None = None
     at_rest: Callable[[], object] | None = None
@@ -31,10 +26,7 @@ NOBODY: Final = Listener()
 
 
 def drive(flow: MethodFlow, on_reply: Callable[[object], None] = lambda _reply: None) -> None:
-    """Run a method to its end: wait for every handle it yields and send its reply back, `on_reply` being told first.
-
-    What a handle raises comes out here.
-    """
+    """Run a method to its end: wait for every handle it yields, tell `on_reply`, and send the reply back."""
     try:
         handle: Any = next(flow)
         while True:

@@ -1,8 +1,4 @@
-"""The target's verbs in the real world.
-
-Nothing takes the target's place, so it is given time: see `Deadline`. One that lets it pass hangs; its lane is ended,
-and the caller gets an error.
-"""
+"""The target's verbs in the real world. One that lets its `Deadline` pass hangs; its lane is ended with an error."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ _PATIENCE: Final = 20
 class Deadline:
     """The time that the target's lane may take for an operation, in one sequence.
 
-    At least `least_s`, once more for every 64 rows of the operation (a prompt's tokens, a window's), and at least 20
-    times what the longest operation of the sequence took.
+    At least `least_s`, once more for every 64 rows of the operation, and at least 20 times the longest one so far.
     """
 
     def __init__(self, least_s: float) -> None:
@@ -52,12 +47,7 @@ class Deadline:
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
-        """The answer of the lane.
-
-        Raises:
-            LaneTimeoutError: it has not come in time; the lane is ended.
-            LaneError: the lane is lost, or the operation failed.
-        """
+        """Return the lane's answer; raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure."""
         try:
             answer = reply.result(self.of(num_rows))
         except LaneTimeoutError:

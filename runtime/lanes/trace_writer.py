@@ -1,7 +1,4 @@
-"""Turns what lanes report about their own time into a trace.
-
-Work is timed in the lanes alone; rounds begin and end by the driver's clock, as in the simulated world.
-"""
+"""Turns what lanes report about their own time into a trace; rounds begin and end by the driver's clock."""
 
 from __future__ import annotations
 
@@ -65,11 +62,7 @@ class TraceWriter:
         self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text))
 
     def finish(self) -> None:
-        """Sort the spans, give each its round, and leave out what started after the last commit.
-
-        A span belongs to the round whose verdict is the next to come: a fresh rollout after a miss belongs to
-        the round it drafts for.
-        """
+        """Sort the spans, give each the round whose verdict comes next, and drop what started after the last commit."""
         trace = self.trace
         ends = [entry.end_s for entry in trace.rounds]
         kept = sorted((span for span in trace.spans if ends and span.start_s < ends[-1]), key=lambda span: span.start_s)

@@ -1,7 +1,6 @@
 """When a process collects garbage, kept out of what is timed, and when it gives freed memory back.
 
-A collection looks at every object that there is: of a process that has imported torch that takes as long as some
-passes of a small target, and it frees what was dropped before, such as a compiled graph, which takes as long again.
+A collection looks at every object: after importing torch that takes as long as some passes of a small target.
 """
 
 from __future__ import annotations

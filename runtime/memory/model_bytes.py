@@ -39,9 +39,8 @@ def num_parameters(config: ModelConfig) -> int:
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     """Bytes of a decoder's parameters, and of its table of rotations in float32.
 
-    Of matrices in int8 and int4 those are counted that graphs hold, next to the embedding, the head that they are made
-    of, and the matrices of queries, keys and values, which are joined in memory before they are rounded. Of random
-    weights none of these takes any: they stay windows onto one block.
+    In int8 and int4, matrices count as graphs hold them, next to embedding, head and the joined matrices of queries,
+    keys and values before rounding; of random weights none of these takes any: they stay windows onto one block.
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
@@ -106,13 +105,9 @@ _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftSize:
-    """The size of a draft in memory.
+    """The size of a draft in memory: its layers with keys and values, ids that it may propose, bytes of its weights.
 
-    Attributes:
-        layers: shape of the layers that have keys and values.
-        num_outputs: ids that it may propose.
-        weights: bytes, once loaded.
-        is_of_torch: whether torch computes it on lanes of graphs too, as it does heads.
+    `is_of_torch`: torch computes it on lanes of graphs too, as it does heads.
     """
 
     layers: ModelConfig
@@ -132,11 +127,7 @@ def whole_model_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lan
 
 
 def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
-    """Return the size of all tracks together; each has an embedding of its own.
-
-    Raises:
-        ModelFormatError: the folder's config is damaged.
-    """
+    """Return the size of all tracks together, with an embedding each; raise `ModelFormatError` for a damaged config."""
     raw = read_object(folder / "config.json", holds="a draft of parallel tracks comes with one")
     try:
         names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
@@ -153,11 +144,8 @@ def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bo
 def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: FBT001
     """Return the size of a trained draft or head: an estimate by what its files hold, and rows of the target's head.
 
-    In a lane of its own it loads the target's embedding and head too. Heads without layers of their own are counted as
-    if they had one.
-
-    Raises:
-        ModelFormatError: a file of the folder cannot be read.
+    In a lane of its own it loads the target's embedding and head too. Heads without layers count as if they had one.
+    Raises `ModelFormatError` if a file cannot be read.
     """
     raw = read_object(folder / "config.json", holds="a drafter's folder holds config.json and its weights")
     stored = sum(_num_stored(file) for file in folder.glob("*.safetensors"))
@@ -174,11 +162,7 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
 
 
 def _num_stored(path: Path) -> int:
-    """Weights in a safetensors file, by its header; scales of rows and maps of the vocabulary are none.
-
-    Raises:
-        ModelFormatError: it has no readable header.
-    """
+    """Weights in a safetensors file, by its header; scales of rows and maps of the vocabulary are none."""
     try:
         with path.open("rb") as file:
             header = parse_json(file.read(int.from_bytes(file.read(8), "little")))

@@ -1,9 +1,8 @@
 """What a schedule takes of memory, lane by lane, worked out from the shapes of its models before anything is loaded.
 
 Closed forms of what lanes allocate: weights, keys and values of the sequence and of every branch, and the most that one
-pass needs in between. Weights that stay mapped on disk (`runtime.models.weights`) are counted as if they were copied,
-so this is the most that is needed: but for matrices that are rounded to int8 or int4, which are read from there one by
-one. No torch here: who plans has none.
+pass needs. Weights that stay mapped on disk count as if they were copied, but for matrices that are rounded to int8 or
+int4, which are read one by one. No torch here: who plans has none.
 """
 
 from __future__ import annotations
@@ -35,15 +34,7 @@ COMPILED_PROCESS_BYTES: Final = 40_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneNeed:
-    """Bytes that a lane takes.
-
-    Attributes:
-        weights: of all models in it.
-        keys_values: of the text.
-        branches: keys and values of the draft's branches.
-        working: states and logits of one pass.
-        process: the lane's process before it has a model.
-    """
+    """Bytes that a lane takes: all weights, keys and values of text and branches, one pass, and the bare process."""
 
     weights: int = 0
     keys_values: int = 0
@@ -64,14 +55,9 @@ class LaneNeed:
 def memory_needed(
     target: ModelConfig, schedule: Schedule, *, dtype: Dtype, num_tokens: int, draft: DraftSize | None = None
 ) -> dict[str, LaneNeed]:
-    """Return what a schedule needs, by the names of its lanes.
+    """Return what a schedule needs, by the names of its lanes, for so many tokens of prompt and text together.
 
-    Args:
-        target: the target's shape.
-        schedule: whose windows and branches.
-        dtype: of weights and caches.
-        num_tokens: of prompt and new tokens together, at most.
-        draft: what drafts in the draft's lane; None without a draft of its own, or with one that takes nothing.
+    `draft` is what drafts in the draft's lane; None without one, or with one that takes nothing.
     """
     rows, lane = schedule.num_rows, _Holding(schedule.target_lane, dtype)
     needs = {
@@ -109,10 +95,10 @@ class _Holding:
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
 
     def copies_bytes(self, config: ModelConfig) -> int:
-        """Bytes of copies of compiled models, where these have open sizes.
+        """Bytes of copies of compiled models of open sizes.
 
-        Where a CPU has no bfloat16, calls over 8 rows and more take some rounded matrices in a second layout, of int8:
-        half of them, measured with AVX2.
+        Without bfloat16, calls over 8 rows and more take half of the rounded matrices in a second layout (measured with
+        AVX2).
         """
         if not self.device.has_open_sizes or not config.num_layers:
             return 0
@@ -126,16 +112,12 @@ class _Holding:
         return keys_values_bytes(config, held, self.computed)
 
     def process_bytes(self, draft: DraftSize | None) -> int:
-        """Bytes of the lane's process; one that computes by compiled models imports torch for heads alone."""
         needs_torch = not self.device.is_compiled or (draft is not None and draft.is_of_torch)
         return PROCESS_BYTES if needs_torch else COMPILED_PROCESS_BYTES
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:
-    """Return what a lane needs whose target is split over ranks of this machine.
-
-    Layers, keys and values are dealt out; a process, its embedding and what a pass holds are every rank's own.
-    """
+    """Return what a lane needs whose target is split over ranks: layers and keys are shared, all else is each one's."""
     embedding = target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
     return need + LaneNeed(
         weights=(num_ranks - 1) * embedding,
@@ -145,11 +127,7 @@ def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) 
 
 
 def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: bool) -> DraftSize:
-    """Return the size of the drafter of a folder, as its kind works it out.
-
-    Raises:
-        ModelError: a file of the folder cannot be read, or is not of a supported model.
-    """
+    """Return the size of a folder's drafter; raise `ModelError` if it cannot be read or is not supported."""
     kind = known_kind(folder)
     size = kind.size(folder, target, dtype, shares_lane)
     return replace(size, is_of_torch=kind.load_alone is None and kind.load_stored is None)

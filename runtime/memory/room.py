@@ -20,15 +20,9 @@ class Room:
         self._taken: dict[str, int] = {}
 
     def take(self, needs: Mapping[str, LaneNeed], *, running: Collection[str], available: int | None = None) -> None:
-        """Give lanes what they need.
+        """Give lanes what they need of `available` bytes (None: the machine's); raise `MemoryFitError` without.
 
-        Args:
-            needs: of every lane.
-            running: lanes that still hold what they took before.
-            available: bytes; None for what this machine has now.
-
-        Raises:
-            MemoryFitError: what they lack is not there.
+        Lanes that are `running` still hold what they took before.
         """
         self._taken = {lane: taken for lane, taken in self._taken.items() if lane in running}
         missing = sum(max(0, need.total - self._taken.get(lane, 0)) for lane, need in needs.items())
@@ -73,7 +67,6 @@ def _misfit(needs: Mapping[str, LaneNeed], missing: int, available: int) -> str:
 
 
 def _advice(needs: Mapping[str, LaneNeed]) -> str:
-    """Name what helps most."""
     parts = {
         "a smaller model, or bfloat16 if this is float32": sum(need.weights for need in needs.values()),
         "shorter prompts and texts": sum(need.keys_values for need in needs.values()),

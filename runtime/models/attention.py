@@ -21,13 +21,7 @@ ROWS_AT_ONCE: Final = 4
 
 
 class Piece(NamedTuple):
-    """Rows of a call that see the same number of keys.
-
-    Attributes:
-        rows: which of the call's.
-        num_keys: keys from the first on; None is all of them.
-        mask: additive, made by `mask_for_groups`; None lets every row see every key.
-    """
+    """Rows of a call that see the same number of keys (None: all), by a mask of `mask_for_groups` (None: every key)."""
 
     rows: slice
     num_keys: int | None
@@ -72,8 +66,7 @@ class WithinCall(LayerKeys):
 def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query attention [B, T, N * H].
 
-    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory; the
-    mask has these rows too (`mask_for_groups`).
+    Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
     """
     num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
     num_kv_heads = k_BKSH.shape[1]

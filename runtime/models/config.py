@@ -38,8 +38,8 @@ class Llama3Rope:
 class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
-    Counts are of elements; `rope_theta` and `norm_eps` are dimensionless; where positions are learned `rope_theta`
-    is 0. `random_seed` is that of a model without weights of its own (`runtime.storage.shape_folder`).
+    `rope_theta` is 0 where positions are learned. `random_seed` is that of a model without weights of its own
+    (`runtime.storage.shape_folder`).
     """
 
     architecture: str
@@ -84,11 +84,7 @@ class ModelConfig:
         return attention + (3 if self.mlp == "gated" else 2) * self.hidden_size * self.intermediate_size
 
     def require_rotary(self, what: str) -> None:
-        """Refuse what is made of parts of a Llama, such as trained heads, for a model of another kind.
-
-        Raises:
-            ModelError: the model has learned positions, LayerNorm, or an MLP without a gate.
-        """
+        """Raise `ModelError` for a model that is no Llama, to which trained heads and the like cannot belong."""
         if (self.positions, self.norm, self.mlp) != ("rotary", "rms", "gated"):
             raise ModelError(
                 f"{what}: made for targets with rotary positions, RMS norms and gated MLPs (Llama, Mistral, Qwen), not "
@@ -97,12 +93,7 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
-        """Read `config.json` (and the EOS ids of `generation_config.json`) of a Hugging Face folder.
-
-        Raises:
-            ModelError: the file is missing, malformed, or names an architecture outside
-                `SUPPORTED_ARCHITECTURES`.
-        """
+        """Read `config.json`, and the EOS ids of `generation_config.json`; raise `ModelError` if wrong or missing."""
         from runtime.models.hf_config import HfGeneration, read_object, validated
 
         path = folder / "config.json"
@@ -117,12 +108,7 @@ class ModelConfig:
 
     @classmethod
     def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> ModelConfig:
-        """Translate the keys of a Hugging Face config.
-
-        Raises:
-            ModelError: a key is missing or has a wrong value, or the architecture, its variant or the storage of its
-                weights is not supported.
-        """
+        """Translate a Hugging Face config; raise `ModelError` for a wrong key or what is not supported."""
         from runtime.models.hf_config import HfConfig, HfFamily, HfOptConfig, validated
 
         family = validated(HfFamily, raw, source=source)
@@ -161,7 +147,6 @@ class ModelConfig:
 
 
 def _supported_architecture(found: HfFamily, source: str) -> str:
-    """The architecture of a config; raises `ModelError` for one, or a variant of one, that is not supported."""
     architecture = (found.architectures or ["(none)"])[0]
     if architecture not in SUPPORTED_ARCHITECTURES:
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
@@ -179,10 +164,7 @@ def _supported_architecture(found: HfFamily, source: str) -> str:
 
 
 def _window(found: HfFamily, architecture: str, source: str) -> int | None:
-    """Tokens that layers with sliding-window attention see; None where all layers see everything.
-
-    Texts no longer than the window are seen whole, so that full attention is right for them; longer ones are refused.
-    """
+    """Tokens that sliding-window attention sees; longer texts are refused, shorter ones are seen whole."""
     if architecture == "MistralForCausalLM":
         return found.sliding_window
     if found.use_sliding_window and not found.sliding_window:
@@ -191,7 +173,6 @@ def _window(found: HfFamily, architecture: str, source: str) -> int | None:
 
 
 def _opt(found: HfOptConfig, source: str) -> ModelConfig:
-    """An OPT decoder; raises `ModelError` for the variants of its 350M and of Galactica."""
     unsupported = {
         "word_embed_proj_dim": (found.word_embed_proj_dim or found.hidden_size, found.hidden_size),
         "do_layer_norm_before": (found.do_layer_norm_before, True),

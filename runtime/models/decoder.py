@@ -1,12 +1,10 @@
 """One readable transformer for the Llama, Mistral, Qwen and OPT families, run in slices of layers.
 
-Families differ in three parts: positions (rotary, or learned and added before the first layer), norms (root mean
-square, or LayerNorm, which has a bias next to every weight), and the MLP's activation (gated, or ReLU without a gate).
+Families differ in positions (rotary, or learned and added before the first layer), norms (root mean square, or
+LayerNorm with a bias next to every weight), and the MLP's activation (gated, or ReLU without a gate).
 
-Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads,
-K key/value heads, G query heads per key/value head, H head dimension, V vocabulary.
-
-Loading weights lives in `runtime.models.weights`; keys and values live in `runtime.models.kv_cache`.
+Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads, K key/value heads,
+G query heads per key/value head, H head dimension, V vocabulary.
 """
 
 from __future__ import annotations
@@ -132,16 +130,11 @@ class Decoder(nn.Module):
         cache: LayerKeys | None = None,
         places: RowPlaces | None = None,
     ) -> Tensor:
-        """Hidden states after layer `stop` (layers are counted from 1, so `start=0, stop=num_layers` is all).
+        """Run layers `start` + 1 to `stop` (counted from 1) over hidden states, and return those after them, [B, T, D].
 
-        Args:
-            x_BTD: hidden states entering layer `start` + 1, [B, T, D]; the embedded tokens for the first one.
-            start: layers already done.
-            stop: layers done on return.
-            positions: places in the text, [T] or [B, T].
-            mask: additive mask, broadcastable to [B, 1, T, S]; for None see `LayerKeys.sight` of the cache.
-            cache: where keys and values go; None attends within this call only.
-            places: what `row_places` said of these very rows, where earlier layers of theirs had to know it already.
+        `positions` are places in the text, [T] or [B, T]. `mask` is additive, broadcastable to [B, 1, T, S]; for None
+        see `LayerKeys.sight` of the cache. Without a cache rows see this call alone. `places` is what `row_places` said
+        of these very rows, where earlier layers had to know it.
         """
         if self.positions is not None and start == 0 < stop:
             x_BTD = x_BTD + self.positions(positions + LEARNED_OFFSET)
@@ -166,10 +159,7 @@ class Decoder(nn.Module):
 
 
 def is_unfilled() -> bool:
-    """Return whether modules are made on the meta device, to be given weights later.
-
-    Drawing numbers there would import torch's compiler, which takes as long as importing torch.
-    """
+    """Return whether modules get weights later (meta device); drawing numbers would import torch's compiler."""
     return torch.get_default_device().type == "meta"
 
 

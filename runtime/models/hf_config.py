@@ -1,7 +1,4 @@
-"""The fields of a Hugging Face `config.json` that are read, with their types and ranges.
-
-Nothing is converted: a number in quotes is a damaged file. `runtime.models.config` gives the fields our names.
-"""
+"""The fields of a Hugging Face `config.json` that are read, with their types and ranges; nothing is converted."""
 
 from __future__ import annotations
 
@@ -113,15 +110,7 @@ def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
 
 
 def read_object(path: Path, *, holds: str) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Args:
-        path: of the file.
-        holds: what the error about a missing file goes on with.
-
-    Raises:
-        ModelError: the file is missing, or holds no object.
-    """
+    """Return the object in a JSON file; raise `ModelError`, which ends with `holds` if the file is missing."""
     try:
         raw = parse_json(read_bytes(path))
     except FileNotFoundError as error:

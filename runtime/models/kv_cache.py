@@ -1,7 +1,6 @@
 """Keys and values in memory of torch: of a sequence, written at a cursor that is a number to move, and of branches.
 
-Slots are rows of memory; positions are places in the text. They differ as soon as several branches share a
-prefix, so the cache knows slots only and the caller passes positions to the decoder. Shapes: legend of
+Slots are rows of memory; positions are places in the text, which the caller passes to the decoder. Shapes: legend of
 `runtime.models.decoder`, plus L layers, S slots, R branches, T rows of each.
 """
 
@@ -56,11 +55,7 @@ class TorchMemory:
         self.slots.copy_(own.to(self.slots))
 
     def reserve(self, num_slots: int, *, num_kept: int = 0) -> None:  # noqa: ARG002  all are kept
-        """Refuse a sequence that needs more KV positions than were allocated.
-
-        Raises:
-            LaneError: says how many it needs and how many there are.
-        """
+        """Raise `LaneError` for a sequence that needs more KV positions than were allocated."""
         if not 0 <= num_slots <= self.num_slots:
             raise LaneError(f"a sequence needs {num_slots} KV positions, and {self.num_slots} were reserved for it")
 
@@ -78,7 +73,6 @@ class TorchMemory:
         self.slots.zero_()
 
     def _size(self, num_slots: int) -> int:
-        """Slots as rows see them (`KEYS_AT_ONCE`)."""
         return num_slots + -num_slots % KEYS_AT_ONCE
 
 
@@ -116,10 +110,7 @@ class KVCache(Text, LayerKeys):
         return tuple(pieces)
 
     def _in_text_order(self, start: int, stop: int, num_keys: int) -> Tensor:
-        """Mask [stop - start, num_keys] of some of the next rows, all in the last `KEYS_AT_ONCE` of these slots.
-
-        Part of a table made once: making a mask can cost more than the step it serves.
-        """
+        """Mask [stop - start, num_keys] of some next rows, part of a table: making one can cost more than a step."""
         slots, capacity = self.memory.slots, self.memory.num_slots
         if self._text_order.shape[-1] != capacity:
             table = causal_mask(KEYS_AT_ONCE, slots.dtype, context=capacity - KEYS_AT_ONCE)
@@ -128,10 +119,7 @@ class KVCache(Text, LayerKeys):
         return self._text_order[first + start : first + stop, capacity - num_keys :]
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the rows of this call at the cursor; return all slots, [B, K, S, H] each.
-
-        The cursor does not move: all layers of one forward write the same slots (see `advance`).
-        """
+        """Store the rows of this call at the cursor, which does not move; return all slots, [B, K, S, H] each."""
         slots, num_rows = self.memory.slots, k_BKTH.shape[2]
         keys, values = slots[layer, 0], slots[layer, 1]
         keys.narrow(2, self.cursor, num_rows).copy_(k_BKTH)

@@ -1,7 +1,4 @@
-"""Masks of rows that do not see all tokens before them (`runtime.models.kv_cache.KVCache.sight`).
-
-Shapes: legend of `runtime.models.decoder`.
-"""
+"""Masks of rows that do not see all tokens before them. Shapes: legend of `runtime.models.decoder`."""
 
 from __future__ import annotations
 
@@ -24,15 +21,10 @@ def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:
 
 
 class TreeRows(NamedTuple):
-    """The rows of a drafted tree: the last committed token, then its nodes in their order.
+    """Depths [T] of a drafted tree's rows, the last committed token first, and the additive mask among them [T, T].
 
-    A node's keys lie in slots of the tree's order, not where they would in the text. So sums over them pair up
-    otherwise than in plain decoding, and where the target's two best logits nearly tie the other token may win: alone
-    of all windows, trees are not exact to the last bit. `benchmarks/exactness.py` counts how often it happens.
-
-    Attributes:
-        depths: of every row, 0 for the first [T].
-        block: additive mask among the rows [T, T]: each sees itself and those on its path from the first.
+    A node's keys lie in slots of the tree's order, not where they would in the text, so sums pair up otherwise than in
+    plain decoding: alone of all windows, trees are not exact to the last bit (`benchmarks/exactness.py` counts).
     """
 
     depths: NDArray[np.int64]

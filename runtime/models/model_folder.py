@@ -1,8 +1,6 @@
 """From what a user calls a model to the Hugging Face folder that holds it.
 
-A name is that of an embedded model, the path of a local folder, the id of a hub repository, or `shape:` and a config
-whose model is to have random weights. Only JSON,
-template and safetensors files are ever taken from the hub: no code of a repository is downloaded or run.
+Only JSON, template and safetensors files are taken from the hub: no code of a repository is downloaded or run.
 """
 
 import re
@@ -57,14 +55,9 @@ def known_models() -> tuple[KnownModel, ...]:
 def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
 
-    Args:
-        name: an embedded model's name, the path of a local folder, a hub id such as ``owner/model``, or
-            ``shape:PATH`` with the path of a config.json or of a folder that holds one.
-        progress: called while an embedded model is fetched.
-
-    Raises:
-        ModelFetchError: the model could not be downloaded or placed in the cache.
-        ModelError: there is no such model, or its config.json is damaged or not of a supported architecture.
+    A name is an embedded model's, a local folder's path, a hub id such as ``owner/model``, or ``shape:PATH`` of a
+    config.json or its folder, for random weights. Raises `ModelFetchError` if a download fails, `ModelError` if there
+    is no such model.
     """
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
@@ -97,7 +90,6 @@ def _is_meant_as_path(name: str, path: Path) -> bool:
 
 
 def _no_folder(name: str, path: Path) -> str:
-    """Why a path is not that of a model's folder."""
     if path.suffix == ".gguf":
         return (
             f"{name}: GGUF files are not read. Use the Hugging Face folder (config.json, tokenizer.json and "

@@ -1,8 +1,7 @@
 """Weights of models of which only the shape is there (`runtime.storage.shape_folder`), made in the lane that loads one.
 
 A matrix is a window onto one block of random numbers: its rows begin a few numbers after each other, at a place that
-the seed and the parameter's name tell. So no row is like another, and all models together take no more than the block,
-until a matrix is given memory of its own: which makes it cost what copying memory costs.
+the seed and its name tell. So no row is like another, and all models together take no more than the block.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _BLOCK: Final = 1 << 22
 
 
 def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-    """An array for every name: small random numbers, and ones for norms; matrices are windows onto one block.
-
-    Matrices keep the scale of what passes through them; biases are zero. The same seed gives the same numbers.
-    """
+    """Return an array for every name: windows onto one block of small random numbers, ones for norms, zero biases."""
     block, blocks = _block(seed), dict[float, NDArray[Any]]()
 
     def made(name: str, shape: Sequence[int]) -> NDArray[Any]:

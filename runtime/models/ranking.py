@@ -24,10 +24,9 @@ def best_places(logits: Array) -> Array:
 
 
 def ranked_ids(logits_RV: Array, count: int) -> Array:
-    """The `count` best ids of every row [R, count], best first; of equal logits the lower id goes first.
+    """Return the `count` best ids of every row [R, count], best first; of equal logits the lower id goes first.
 
-    The first column is `argmax`. Plain top-k leaves the order of equal logits open, and in bfloat16 logits are
-    often equal.
+    Plain top-k leaves the order of equal logits open, and in bfloat16 logits are often equal.
     """
     return _ranked_tensor(logits_RV, count) if is_tensor(logits_RV) else _ranked_array(logits_RV, count)
 

@@ -1,10 +1,9 @@
 """Linear layers whose rows come out the same to the last bit, however many rows are computed at once.
 
-Speculation is exact in any dtype where a verification of several rows says what plain decoding says row by row. What
-differs between the two is not precision but the kernel that a number of rows selects: on CPUs 1 to 3 rows take others
-than many do, by dtype, layer and number of threads. So a layer's rows are filled up to a multiple that a probe finds
-once for every shape; where it finds that nothing is needed, nothing is done. Attention has a rule of its own, for rows
-and keys (`runtime.models.attention`). Training, and other devices, take the layers as they are.
+Where a verification of several rows differs from plain decoding, the kernel that a number of rows selects is the
+reason: on CPUs 1 to 3 rows take others than many do, by dtype, layer and number of threads. So a layer's rows are
+filled up to a multiple that a probe finds once for every shape. Attention has a rule of its own
+(`runtime.models.attention`). Training, and other devices, take the layers as they are.
 """
 
 from __future__ import annotations

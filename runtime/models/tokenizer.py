@@ -1,7 +1,6 @@
 """Text to token ids and back, and the chat template of a model folder.
 
-The library trusts its files: what would end our process is refused before it reads them, and where it panics there is
-an error of ours.
+The library trusts its files: what would end our process is refused, and where it panics there is an error of ours.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,11 +37,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
-        """Read ``tokenizer.json``, and if they exist ``tokenizer_config.json`` and ``chat_template.jinja``.
-
-        Raises:
-            ModelFormatError: a file is missing or damaged, or the chat template is not valid Jinja.
-        """
+        """Read ``tokenizer.json``, its config and chat template; raise `ModelFormatError` if missing or damaged."""
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise ModelFormatError(f"{path}: no such file; only tokenizers in this format are supported")
@@ -76,12 +71,10 @@ class Tokenizer:
         return self._ids(text, add_special_tokens=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Return the token ids of a conversation, written out by the model's chat template.
+        """Return the token ids of messages with ``role`` and ``content``, written out by the model's chat template.
 
-        Messages have the keys ``role`` and ``content``; `add_generation_prompt` adds the opening of the answer.
-
-        Raises:
-            ModelFormatError: the model has no chat template, or it refuses these messages.
+        `add_generation_prompt` adds the opening of the answer. Raises `ModelFormatError` if there is no template or it
+        refuses.
         """
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
         return self._ids(text, add_special_tokens=False)
@@ -107,7 +100,6 @@ class Tokenizer:
             return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def _template_of(self, settings: Mapping[str, Any]) -> str | None:
-        """The template named ``default`` where a model has several."""
         template = settings.get("chat_template")
         if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):
             template = {str(entry.get("name")): entry.get("template") for entry in template}.get("default")
@@ -129,10 +121,7 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """Decodes ids as they come, holding back the bytes of a character that is not complete yet.
-
-    The pieces joined are `Tokenizer.decode` of all the ids.
-    """
+    """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all."""
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer

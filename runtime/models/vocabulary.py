@@ -1,8 +1,7 @@
 """Ids that a draft, head or exit may propose: those of its reduced vocabulary, and the tokens of the prompt.
 
-Names, numbers and foreign words of an answer mostly are in its prompt, and a vocabulary reduced to what answers
-use most lacks just these. Their rows are the target's own, as all others are, so nothing has to be trained for them.
-Shapes: V ids of the target, K kept ids, D hidden size.
+Names and numbers of an answer mostly are in its prompt, and a reduced vocabulary lacks just these. Their rows are the
+target's own, so nothing has to be trained for them. Shapes: V ids of the target, K kept ids, D hidden size.
 """
 
 from __future__ import annotations
@@ -22,14 +21,7 @@ class OutputRows:
     """Rows of a head and the target ids they belong to; those of a prompt come and go."""
 
     def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
-        """Start with the kept ids alone.
-
-        Args:
-            kept_ids: target ids, [K].
-            kept_KD: their rows.
-            target_VD: all rows of the target's head; None where rows are no copies of those: then a prompt adds
-                nothing.
-        """
+        """Start with the kept target ids [K] and their rows; without the target's whole head a prompt adds nothing."""
         self._kept = kept_ids, kept_KD
         self._target_VD = target_VD
         self.ids = kept_ids

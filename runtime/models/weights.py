@@ -25,10 +25,7 @@ def load_decoder(
     max_position: int | None = None,
     with_layers: bool = True,
 ) -> Decoder:
-    """Return the decoder of a Hugging Face folder, in evaluation mode without gradients.
-
-    Arguments and errors are those of `load_parameters`; random weights have memory of their own each.
-    """
+    """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `load_parameters`."""
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = Decoder(config)
@@ -54,18 +51,10 @@ def fill(
     folder: Path,
     device: str,
 ) -> None:
-    """Give one rank's share of a decoder, on the meta device, its weights.
+    """Give one rank's share of a decoder, on the meta device, its weights on `device`.
 
-    Args:
-        decoder: the share.
-        wanted: for each of its parameters the tensors that go into it, in their order.
-        found: those tensors, by name.
-        dtype: type of the weights.
-        folder: source of the tensors.
-        device: where the weights are wanted.
-
-    Raises:
-        ModelError: a tensor is missing, or as in `joined`.
+    `wanted` names the tensors of `found` that go into each parameter, in their order. Raises `ModelError` as `joined`
+    does.
     """
     shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     shapes = {name: shapes[name] for name in wanted}

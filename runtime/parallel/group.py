@@ -1,10 +1,8 @@
 """The ranks of one model: how they meet, what they sum and gather, and what the first one tells the others.
 
-Every rank runs the same operations on the same messages. Data crosses by gloo between CPUs and by NCCL between GPUs,
-where tensors stay on their devices, and has a deadline; what rank 0 tells the others crosses by gloo and may take as
-long as a lane is idle. A rank that ends closes its connections, so that those who wait for it fail at once; one that
-hangs fails them at the deadline. All of this becomes `LaneDiedError`, which names the rank where that is known; NCCL
-ends the whole process at the deadline instead, which its lane sees.
+Every rank runs the same operations on the same messages. Data crosses by gloo between CPUs and by NCCL between GPUs and
+has a deadline; what rank 0 tells crosses by gloo and may take as long as a lane is idle. Who waits for a rank that ends
+or hangs gets a `LaneDiedError`; NCCL ends the whole process at the deadline instead, which its lane sees.
 """
 
 from __future__ import annotations
@@ -37,14 +35,9 @@ R = TypeVar("R")
 
 
 def open_store(port: int, *, listener: int | None = None) -> Store:
-    """Open the store on this host where the ranks of a group leave word.
+    """Open the store on this host where ranks leave word; with a `listener` (file descriptor) this process holds it.
 
-    Args:
-        port: of the process that holds it.
-        listener: file descriptor of the port's listening socket, which makes this process the one that holds it.
-
-    Raises:
-        LaneTimeoutError: it could not be reached.
+    Raises `LaneTimeoutError` if it cannot be reached.
     """
     try:
         return TCPStore(
@@ -77,20 +70,11 @@ class Group:
         join_deadline_s: float = JOIN_DEADLINE_S,
         deadline_s: float = 60.0,
     ) -> None:
-        """Join.
+        """Join the ranks that meet at `store`; None for a group of one.
 
-        Args:
-            rank: which one this is, from 0.
-            world_size: number of ranks.
-            store: where the ranks meet; None for a group of one.
-            device: where the tensors are that it exchanges, `cpu` or this rank's own GPU, such as `cuda:1`.
-            lost: says of a rank's process that it has ended, if it has; nothing where that is not known.
-            join_deadline_s: for all ranks to be there.
-            deadline_s: for each exchange of data.
-
-        Raises:
-            LaneTimeoutError: a rank has not joined in time.
-            LaneDiedError: a rank's process has ended.
+        Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` says of a rank's process
+        that it has ended, if that is known. Raises `LaneTimeoutError` for a rank that is late, `LaneDiedError` for one
+        that has ended.
         """
         self.rank, self.world_size, self.device = rank, world_size, device
         self._deadline_s, self._store, self._lost = deadline_s, store, lost
@@ -118,10 +102,9 @@ class Group:
         return cls(0, 1)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Add up the ranks' tensors of one shape, on every rank; `x` may be overwritten.
+        """Add up the ranks' tensors of one shape in their order, on every rank; `x` may be overwritten.
 
-        The order is that of the ranks. An all-reduce of more than two settles it by an element's place in the
-        tensor, and so by the rows computed at once: then a row's bits would depend on its company.
+        An all-reduce of more than two sums by an element's place, and so by the rows computed at once.
         """
         if self.world_size == 2:
             x = x.contiguous()
@@ -162,11 +145,7 @@ class Group:
         return told[_LENGTH_BYTES:num_bytes]
 
     def all_do(self, work: Callable[[], R]) -> R:
-        """Something that every rank does on its own, for as long as it takes; if one fails, all do.
-
-        Raises:
-            LaneError: it failed on another rank; the message says how.
-        """
+        """Do something on every rank, however long it takes; raise `LaneError`, with the reason, if another fails."""
         if self.world_size == 1:
             return work()
         failure: Exception | None = None
@@ -193,7 +172,6 @@ class Group:
             dist.destroy_process_group()
 
     def _exchange(self, text: str) -> list[str]:
-        """The ranks' texts, cut where they are long."""
         data = text.encode()[:_FAILURE_BYTES]
         texts = [torch.empty(_FAILURE_BYTES, dtype=torch.uint8) for _ in range(self.world_size)]
         with self._together():
@@ -201,14 +179,12 @@ class Group:
         return [found.numpy().tobytes().rstrip(b"\0").decode(errors="replace") for found in texts]
 
     def _broadcast(self, data: bytes, num_bytes: int) -> bytes:
-        """The data of rank 0, filled up to so many bytes, on every rank."""
         tensor = _as_tensor(data.ljust(num_bytes, b"\0"))
         with self._together():
             dist.broadcast(tensor, 0, group=self._control)
         return tensor.numpy().tobytes()
 
     def _meet(self, store: Store, deadline_s: float) -> None:
-        """Wait until every rank is there."""
         missing, end_s = set(range(self.world_size)), time.monotonic() + deadline_s
         try:
             store.set(_key(self.rank), "")
@@ -232,7 +208,6 @@ class Group:
             raise LaneDiedError(f"a group of {self.world_size} ranks is lost: {self._loss(str(error))}") from error
 
     def _loss(self, text: str) -> str:
-        """Who was lost, and how, as far as it is known."""
         for rank in range(self.world_size):
             if rank != self.rank and (said := self._reported(rank)):
                 return f"rank {rank} failed: {said}"
@@ -243,7 +218,6 @@ class Group:
         return f"a rank ended ({text.splitlines()[0]})"
 
     def _reported(self, rank: int) -> str:
-        """Return what a rank left word of; nothing where the store is gone with rank 0."""
         assert self._store is not None, "a failure in a group of one"
         try:
             key = _failure_key(rank)

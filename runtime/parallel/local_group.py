@@ -1,8 +1,7 @@
 """The ranks of a lane, a group on this host: what each does, and how rank 0 starts the others.
 
-Rank 0 tells the others all that its parent sends, so the server of a lane (`runtime.worker.server`) runs on every rank
-as it is. With each message rank 0 tells what it replied to the last one; a rank that came to another result ends, for
-the group's text would fall apart.
+Rank 0 tells the others all that its parent sends, so a lane's server (`runtime.worker.server`) runs on every rank as it
+is. With each message it tells what it replied to the last one; a rank that came to another result ends.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ R = TypeVar("R")
 class GroupChannel:
     """The channel of a lane's server on one rank of a group; rank 0 alone has a parent.
 
-    Where the group is lost, rank 0 says so to its parent and then sees the end of file, so that its process ends and
-    the lane can be started again.
+    Where the group is lost, rank 0 says so to its parent and sees the end of file: its process ends and can start
+    again.
     """
 
     def __init__(self, group: Group, parent: Channel | None = None) -> None:
@@ -50,12 +49,10 @@ class GroupChannel:
         self._operation, self._digest, self._is_lost = "", _NOTHING, False
 
     def receive(self) -> Message:
-        """The next message of rank 0's parent, on every rank.
+        """Return the next message of rank 0's parent, on every rank.
 
-        Raises:
-            EOFError: the parent is gone, or on rank 0 a rank was lost.
-            LaneDiedError: a rank was lost.
-            LaneError: this rank came to another result than rank 0.
+        Raises `EOFError` if the parent is gone (on rank 0 also a rank), `LaneDiedError` if a rank is, `LaneError` if
+        results differ.
         """
         message = from_bytes(self._hear()) if self._parent is None else self._next_message(self._parent)
         self._operation = message.fields["op"]
@@ -81,7 +78,6 @@ class GroupChannel:
             self._group.report(fields.get("text", ""))
 
     def _next_message(self, parent: Channel) -> Message:
-        """On rank 0: what the parent sends, once the other ranks have it."""
         if self._is_lost:
             raise EOFError
         message = self._or_end(parent.receive)
@@ -93,7 +89,6 @@ class GroupChannel:
         return message
 
     def _or_end(self, ask: Callable[[], R]) -> R:
-        """Ask the parent; if it is gone, tell the other ranks to end."""
         try:
             return ask()
         except EOFError:
@@ -104,7 +99,6 @@ class GroupChannel:
         self._group.tell(self._digest + data)
 
     def _hear(self) -> bytes:
-        """On another rank than 0: what it tells."""
         told = self._group.tell()
         if not told:
             raise EOFError
@@ -148,16 +142,7 @@ def serve_rank(
 ) -> None:
     """Join the group and serve a lane's operations until the parent of rank 0 is gone; rank 0 alone has one.
 
-    Args:
-        rank: which one this is.
-        num_ranks: of the group.
-        store: where the ranks meet.
-        parent: rank 0's.
-        device: this rank's own.
-        lost: says of a rank's process that it has ended, if it has.
-
-    Raises:
-        LaneError: this rank could not join, or the group was lost. Rank 0 tells its parent instead.
+    Raises `LaneError` if this rank cannot join, or the group is lost; rank 0 tells its parent instead.
     """
     # what is timed on random text is the same on all ranks
     torch.manual_seed(0)
@@ -175,12 +160,7 @@ def serve_rank(
 def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], num_threads: int) -> None:
     """Be rank 0 of a group on this host, over the loopback interface alone, until the parent is gone.
 
-    Args:
-        parent: the lane's driver.
-        num_ranks: ranks, this one included.
-        device: of rank 0; GPUs of the others follow it.
-        cores: of all ranks together.
-        num_threads: of each rank.
+    GPUs of the other ranks follow `device`; `cores` are those of all ranks, `num_threads` each rank's.
     """
     # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
@@ -201,7 +181,6 @@ def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
 
 @contextmanager
 def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
-    """The other ranks' processes; all end on leaving."""
     command = [sys.executable, "-P", "-m", "runtime.worker.process", "--ranks", str(num_ranks), *options]
     processes = {
         rank: subprocess.Popen([*command, "--rank", str(rank)], stdin=subprocess.DEVNULL)
@@ -218,7 +197,6 @@ def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
 
 
 def _lost(processes: Processes) -> str:
-    """Say which rank's process has ended, if one has."""
     for rank, process in processes.items():
         if process.poll() is not None:
             return f"the process of rank {rank} has ended (exit code {process.returncode})"

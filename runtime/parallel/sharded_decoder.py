@@ -1,11 +1,9 @@
 """A decoder of which one rank holds a share: its heads, its hidden units, its rows of the output head.
 
-It is a `Decoder` of the rank's sizes. What differs is where the ranks meet, and that is inside three matrices: those
-after attention and after the MLP add up the ranks' parts, so there are two sums a layer; the output head's logits are
-gathered where all of them are wanted (`runtime.parallel.sharded_target` where the best are enough). The embedding and
-the norms are whole on every rank, and so are hidden states. Everything is dealt out in runs of neighbours, as evenly as
-it goes: nine heads on two ranks are not refused, but a step then takes as long as the larger share of them. Shapes:
-legend of `runtime.models.decoder`.
+It is a `Decoder` of the rank's sizes. The ranks meet inside three matrices: those after attention and after the MLP add
+up the ranks' parts; the output head's logits are gathered where all of them are wanted. Embedding, norms and hidden
+states are whole on every rank. Everything is dealt out in runs of neighbours, as evenly as it goes: a step takes as
+long as the larger share. Shapes: legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
@@ -54,14 +52,7 @@ class IndexRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The parts of a decoder that one rank holds.
-
-    Attributes:
-        heads: query heads.
-        kv_heads: key/value heads that these read; the same one on several ranks where there are more ranks.
-        hidden: units of the MLP.
-        vocabulary: rows of the output head.
-    """
+    """The parts of a decoder that one rank holds: query heads, the key/value heads they read, MLP units, head rows."""
 
     heads: IndexRange
     kv_heads: IndexRange
@@ -70,11 +61,7 @@ class Share:
 
     @classmethod
     def of(cls, config: ModelConfig, rank: int, world_size: int) -> Self:
-        """The share of a rank in a model.
-
-        Raises:
-            ModelError: the model cannot be split over so many ranks.
-        """
+        """Return the share of a rank; raise `ModelError` if the model cannot be split over so many."""
         for name in ("num_heads", "intermediate_size", "vocab_size"):
             if getattr(config, name) < world_size:
                 raise ModelError(f"{name} {getattr(config, name)} cannot be split over {world_size} ranks")
@@ -97,7 +84,6 @@ class Share:
 
 
 def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[IndexRange, IndexRange]:
-    """Query heads of a rank, and the key/value heads that they read."""
     num_kv, group = config.num_kv_heads, config.num_queries_per_kv
     if world_size <= num_kv:
         kv_heads = IndexRange.of(num_kv, rank, world_size)
@@ -116,11 +102,7 @@ def _heads(config: ModelConfig, rank: int, world_size: int) -> tuple[IndexRange,
 
 
 class ShardedDecoder(Decoder):
-    """One rank's share of a decoder; `config` has its sizes, `whole_config` those of the model.
-
-    Raises:
-        ModelError: the model cannot be split over the group's ranks.
-    """
+    """One rank's share of a decoder; `config` has its sizes, `whole_config` those of the model."""
 
     lm_head: ShardedHead
 
@@ -192,14 +174,10 @@ class ShardedHead(Linear):
 def load_sharded_decoder(
     folder: Path, group: Group, *, dtype: torch.dtype, max_position: int | None = None
 ) -> ShardedDecoder:
-    """Load this rank's share of the decoder of a Hugging Face folder, on the group's device, without gradients.
+    """Load this rank's share of a Hugging Face folder's decoder, on the group's device, without gradients.
 
-    Files are mapped, so of every tensor only the rows or columns are read that the rank holds. Of a folder that asks
-    for random weights they are made here; they are other ones than those of a whole model.
-
-    Raises:
-        ModelError: the model cannot be split over so many ranks; a file is missing or truncated, a tensor is missing,
-            has the wrong shape, or numbers that are not finite.
+    Of every mapped tensor only the rank's rows or columns are read; random weights are made here, other ones than those
+    of a whole model. Raises `ModelError` if the model cannot be split over so many ranks or a file or tensor is wrong.
     """
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):

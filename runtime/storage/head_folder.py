@@ -1,8 +1,4 @@
-"""Folders of heads and streams, modules of torch beside the target's own rows; the layout is that of `weight_folder`.
-
-Heads that draft the same tree at every step store its nodes too. Each kind's config and model are in
-`runtime.drafters.*.folder`.
-"""
+"""Folders of heads and streams, modules of torch beside the target's own rows, in the layout of `weight_folder`."""
 
 from __future__ import annotations
 
@@ -81,18 +77,10 @@ def save_tree_heads(
 def load_head(
     folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
 ) -> tuple[C, M, Tensor]:
-    """Return the config of a folder, the frozen model that it describes, and the target ids that the model may propose.
+    """Return a folder's config, the frozen model that it describes, in `dtype`, and the target ids that it may propose.
 
-    Args:
-        folder: a folder of this kind.
-        kind: class of the config.
-        target: the target that the model was trained for.
-        build: makes the model of a config, on the meta device; parameters that are not made there are the target's.
-        dtype: type of the loaded weights.
-
-    Raises:
-        ModelError: the model was trained for another target.
-        ModelFormatError: a file is missing or damaged, or contradicts itself.
+    `build` makes the model on the meta device; parameters that are not made there are the target's. Raises `ModelError`
+    for another target, `ModelFormatError` for a missing, damaged or contradictory file.
     """
     stored = load_trained(folder, kind, target)
     try:

@@ -1,7 +1,4 @@
-"""Weights on disk: matrices as int8 with one scale per output row, everything else as bfloat16.
-
-Shapes: O output rows, I input columns of a matrix.
-"""
+"""Weights on disk: matrices [O, I] as int8 with one scale per output row, everything else as bfloat16."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ A = TypeVar("A")
 
 
 def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return int8 values [O, I] and float32 scales [O]: symmetric, a row's largest magnitude becomes 127.
-
-    The error of an element is at most half its row's scale.
-    """
+    """Return int8 values [O, I] and float32 scales [O]; an element's error is at most half its row's scale."""
     matrix = matrix_OI.astype(np.float32)
     scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
     safe = np.where(scales > 0, scales, np.float32(1))
@@ -58,9 +52,7 @@ def unpack(
 ) -> dict[str, NDArray[Any]]:
     """Return the weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
 
-    Raises:
-        ModelFormatError: a tensor is missing, unknown, of a wrong shape or type, or has numbers that are not finite;
-            `source` names the file.
+    Raises `ModelFormatError`, with `source`, for a missing, unknown or wrong tensor or numbers that are not finite.
     """
     left = dict(packed)
     weights = {}

@@ -1,8 +1,7 @@
 """Safetensors files as numpy arrays: read once for every library, checked, and put together as a model has them.
 
-Files are mapped: an array that is used as it is takes no memory of the process, and processes that read the same file
-share it. That holds for arrays of the type asked for, and for several that follow each other on disk as they do in one
-matrix of ours, such as gate and up of an MLP mostly; queries, keys and values seldom.
+Files are mapped: an array that is used as it is takes no memory of the process. That holds for arrays of the type asked
+for, and for several that follow each other on disk as in one matrix of ours, such as gate and up mostly.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ _TYPES: Final = {
 
 
 def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the named arrays (all of them without `names`) of every safetensors file of a folder.
-
-    Raises:
-        ModelError: no safetensors file, or one that is damaged.
-    """
+    """Return the named arrays (None: all) of a folder's safetensors files; raise `ModelError` if it cannot."""
     arrays: dict[str, NDArray[Any]] = {}
     for path in weight_files(folder):
         try:
@@ -56,13 +51,8 @@ def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArra
 def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Path, dict[str, NDArray[Any]]]:
     """Return the path and the arrays of the first of these files in a folder of published heads.
 
-    Args:
-        folder: as its authors publish it.
-        names: of safetensors files, the preferred first.
-        pickled: name under which the weights are published in a form that is not read.
-
-    Raises:
-        ModelFormatError: there is no such file, or it is damaged.
+    `pickled` is the name of weights in a form that is not read. Raises `ModelFormatError` for no such file, or a
+    damaged one.
     """
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None and (folder / pickled).is_file():
@@ -86,11 +76,7 @@ def content_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of one file as parts of one mapping of it, so that those that follow each other can be joined.
-
-    Raises:
-        SafetensorError: the file is damaged, or has a type of numbers that is not known here.
-    """
+    """Return a file's arrays as parts of one mapping; raise `SafetensorError` if damaged or of unknown types."""
     with safe_open(path, framework="np") as file:  # it looks at the whole header, which is read by itself after it
         wanted = [name for name in file.keys() if names is None or name in names]  # noqa: SIM118
     memory = np.asarray(np.memmap(path, np.uint8, mode="c"))
@@ -135,7 +121,6 @@ def weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files that an index spreads the tensors over."""
     try:
         names = sorted(set(parse_json(read_bytes(index))["weight_map"].values()))
         if strange := [name for name in names if Path(name).name != name]:
@@ -149,9 +134,8 @@ def _shards(index: Path) -> list[str]:
 def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dtype[Any], *, source: str) -> Any:
     """Return arrays put together row by row, in `dtype`.
 
-    Raises:
-        ModelError: together they do not have `shape`, or one holds no numbers, or not finite ones; `source` names
-            where they are from.
+    Raises `ModelError`, with `source`, if together they do not have `shape`, or one holds no numbers, or not finite
+    ones.
     """
     name, arrays = " + ".join(parts), list(parts.values())
     wrong = next((part for part in arrays if part.shape[1:] != tuple(shape[1:]) or not part.ndim), None)
@@ -178,17 +162,9 @@ def joined_parameters(
     *,
     folder: Path,
 ) -> dict[str, NDArray[Any]]:
-    """Return the parameters of a model, each put together from its arrays.
+    """Return a model's parameters in `shapes`, each put together from the arrays of `found` that `wanted` names for it.
 
-    Args:
-        wanted: for each parameter the names of its arrays, in their order.
-        shapes: of the parameters.
-        found: arrays by name.
-        dtype: of the parameters.
-        folder: where the arrays are from.
-
-    Raises:
-        ModelError: one is missing, or as in `joined`.
+    Raises `ModelError` if one is missing, or as in `joined`.
     """
     parameters = {}
     for ours, theirs in wanted.items():
@@ -216,7 +192,6 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _owner(array: NDArray[Any]) -> Any:
-    """Return the object that holds the memory of an array."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
@@ -224,11 +199,7 @@ def _owner(array: NDArray[Any]) -> Any:
 
 
 def finite(array: NDArray[Any], name: str, *, source: str) -> NDArray[Any]:
-    """Return the array itself after a check of every number in it.
-
-    Raises:
-        ModelFormatError: a number in it is not finite: whatever is computed with it would be nonsense.
-    """
+    """Return the array itself; raise `ModelFormatError` for a number in it that is not finite."""
     at_once = max(1, _AT_ONCE // max(1, array[0].size)) if array.size else 1
     for start in range(0, len(array) if array.size else 0, at_once):
         if not _is_finite(array[start : start + at_once]):

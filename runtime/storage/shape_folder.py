@@ -1,7 +1,7 @@
 """Models of which only the shape is there: a folder with a `config.json`, and random weights made by who loads it.
 
-What such a model writes means nothing; how long it takes does. A model is one of these where its config.json says so
-(`MARK`, which holds the seed): a folder that merely lost its weights is an error. `shape:PATH` marks a copy.
+What such a model writes means nothing; how long it takes does. Its config.json says so (`MARK`, with the seed): a
+folder that merely lost its weights is an error. `shape:PATH` marks a copy.
 """
 
 from __future__ import annotations
@@ -27,13 +27,9 @@ def is_shape_name(name: str) -> bool:
 
 
 def shape_folder(name: str) -> Path:
-    """The folder of a model with random weights, made of the config that `shape:PATH` names if it is not there yet.
+    """Return the folder of a model with random weights, of the config.json (or its folder) that `shape:PATH` names.
 
-    Args:
-        name: `shape:` and the path of a Hugging Face config.json, or of a folder that holds one.
-
-    Raises:
-        ModelError: there is no such file, it is not of a supported model, or the copy cannot be written.
+    Raises `ModelError` if there is no such file, it is not supported, or the copy cannot be written.
     """
     path = named_path(name.removeprefix(PREFIX))
     path = path / "config.json" if path.is_dir() else path
@@ -42,15 +38,9 @@ def shape_folder(name: str) -> Path:
 
 
 def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
-    """A folder in the cache for a model of this config with random weights.
+    """Return a folder in the cache, called `name` and a digest, for a model of this config with random weights.
 
-    Args:
-        raw: content of a config.json.
-        name: what its folder is called; the content is added to it as a number.
-        source: what errors call the config.
-
-    Raises:
-        ModelError: it is not of a supported model, or the folder cannot be written.
+    Raises `ModelError`, with `source`, for a config that is not supported, or a folder that cannot be written.
     """
     raw = raw | {MARK: _SEED}
     ModelConfig.from_hf(raw, source=source)

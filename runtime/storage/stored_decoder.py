@@ -34,15 +34,9 @@ class EmbeddingRows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredDecoder:
-    """The weights of a decoder, of a family whose norms are root mean squares.
+    """The weights of a decoder whose norms are root mean squares: embedding and `lm_head` [V, D], float32 `final_norm`.
 
-    Attributes:
-        config: sizes.
-        embedding: rows of all tokens [V, D].
-        lm_head: rows of all tokens; where the two are tied, those of the embedding.
-        final_norm: scales before `lm_head`, float32 [D].
-        rotary: cosines and sines.
-        layers: parameters by layer and name; a lane that has made graphs of them removes them.
+    `layers` holds parameters by layer and name; a lane that has made graphs of them removes them.
     """
 
     config: ModelConfig
@@ -96,17 +90,10 @@ def load_stored_decoder(
 def load_parameters(
     folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True
 ) -> dict[str, NDArray[Any]]:
-    """Return the parameters of a Hugging Face folder's decoder by our names.
+    """Return the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
 
-    Args:
-        folder: one that asks for random weights (`runtime.storage.shape_folder`) gets them, in one block of memory.
-        config: of the folder.
-        dtype: type of the weights; what has it on disk already stays there.
-        with_layers: False reads embedding, final norm and `lm_head` alone: what a draft shares with its target.
-
-    Raises:
-        ModelError: a file is missing or truncated, a tensor is missing, has the wrong shape, or numbers that are not
-            finite.
+    Folders of random weights (`runtime.storage.shape_folder`) get them in one block. `with_layers=False` reads what a
+    draft shares with its target. Raises `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
     config = config if with_layers else replace(config, num_layers=0)
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)

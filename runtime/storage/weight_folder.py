@@ -1,9 +1,8 @@
 """A folder of weights that were trained for a target: `config.json` and `model.safetensors`.
 
-The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and
-`d2t`, tie the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the target's own and are not
-stored; a few embedding rows (`target_probe`) show whether a target is the right one.
-Every kind of weights has a module of its own: `runtime.drafters.*.folder` and `runtime.target.early_exits`.
+The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and `d2t`, tie
+the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the target's own and are not stored; a few
+embedding rows (`target_probe`) show whether a target is the right one.
 """
 
 from __future__ import annotations
@@ -98,14 +97,7 @@ class FolderConfig(Strict):
 
     @classmethod
     def of(cls, target: ModelConfig, target_name: str, metadata: Mapping[str, Any], **fields: Any) -> Self:
-        """Return the config of weights trained for a target.
-
-        Args:
-            target: sizes of the target.
-            target_name: the user's name for it.
-            metadata: how the weights were trained, in anything JSON can hold.
-            fields: fields of the kind, and the size of the vocabulary.
-        """
+        """Return the config of weights trained for a target: the kind's own `fields`, how they were trained."""
         verifier = Verifier(name_or_path=target_name)
         algorithm = cls.model_fields["speculators_model_type"].default
         return cls(
@@ -142,14 +134,7 @@ class EmbeddedTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainedWeights(Generic[C]):
-    """The content of a folder, found to fit its target.
-
-    Attributes:
-        config: its config.
-        arrays: the stored weights.
-        kept_ids: target ids of the reduced vocabulary, ascending [draft_vocab_size].
-        path: the weights file, which errors name.
-    """
+    """The content of a folder, found to fit its target: arrays, and kept target ids, ascending [draft_vocab_size]."""
 
     config: C
     arrays: dict[str, NDArray[Any]]
@@ -175,12 +160,7 @@ def save_trained(
 
 
 def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> TrainedWeights[C]:
-    """Return the weights of a folder that were trained for this target.
-
-    Raises:
-        ModelError: they were trained for another target.
-        ModelFormatError: a file is missing, damaged or of another kind.
-    """
+    """Return a folder's weights; raise `ModelError` for another target's, `ModelFormatError` if damaged."""
     config, arrays = load_folder(folder, kind)
     for name in config.layer_fields:
         _require_layers(getattr(config, name), target, name, folder)
@@ -188,11 +168,7 @@ def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> Trained
 
 
 def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write both files over those of an older folder, each atomically; `config.weights_sha256` is filled in.
-
-    Raises:
-        ModelError: the folder cannot be written.
-    """
+    """Write both files, each atomically, with `config.weights_sha256` filled in; raise `ModelError` if that fails."""
     weights = content_of(arrays)
     config = config.model_copy(update={"weights_sha256": hashlib.sha256(weights).hexdigest()})
     text = config.model_dump_json(indent=2) + "\n"
@@ -205,11 +181,7 @@ def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]]:
-    """Return the config and the arrays of a folder.
-
-    Raises:
-        ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
-    """
+    """Return a folder's config and arrays; raise `ModelFormatError` if they are damaged or do not belong together."""
     holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
     config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
@@ -223,11 +195,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
 
 
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
-    """Return the config of a folder; `holds` ends the error about a missing file.
-
-    Raises:
-        ModelFormatError: it is missing, or not of this kind.
-    """
+    """Return a folder's config; raise `ModelFormatError` for another kind, or a missing file (its end is `holds`)."""
     path = folder / CONFIG_FILE
     try:
         return kind.model_validate_json(_read(path, holds))
@@ -289,14 +257,12 @@ def _require_shape(config: FolderConfig, target: EmbeddedTarget, folder: Path) -
 
 
 def _probe(embedding_VD: Array) -> NDArray[np.float32]:
-    """Return evenly spread rows of the embedding."""
     rows = np.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS, dtype=np.float32).astype(np.int64).tolist()
     found = embedding_VD[rows]
     return (as_array(found) if is_tensor(found) else found).astype(np.float32)
 
 
 def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
-    """Return the mean cosine of rows."""
     with np.errstate(over="ignore", invalid="ignore"):  # rows that are not finite resemble nothing
         theirs = theirs.astype(np.float32)
         lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)

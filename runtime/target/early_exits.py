@@ -1,7 +1,4 @@
-"""Early exits: reading a middle layer, its best ids under a reduced vocabulary, and trained adapters on disk.
-
-The layout of a folder is that of `runtime.storage.weight_folder`. Shapes: legend of `runtime.models.decoder`.
-"""
+"""Early exits: reading a middle layer, its best ids under a reduced vocabulary, and trained adapters on disk."""
 
 from __future__ import annotations
 
@@ -65,13 +62,7 @@ class EarlyExit:
 
     @inference
     def read(self, x_BTD: Array, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
-        """Return the best target ids of every row of the only sequence, best first, and their log-probabilities.
-
-        Args:
-            x_BTD: hidden states after `layer`, [1, T, D].
-            layer: the exit layer, counted from 1.
-            num_candidates: ids per row.
-        """
+        """Return the best target ids of every row of states [1, T, D] after a layer, and their log-probabilities."""
         if (adapter := self.open(layer)) is not None:
             x_BTD = adapter(x_BTD)
         logits_TV = wide(self._output.logits(self._normalise(x_BTD))[0])
@@ -81,13 +72,7 @@ class EarlyExit:
 
 
 def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Backend) -> EarlyExit:
-    """Return the exits of a target.
-
-    Args:
-        head_VD: rows of its output head.
-        exits: adapters that were trained for it, if there are any.
-        backend: the back end that computes them.
-    """
+    """Return the exits of a target with these rows of its head, and adapters that were trained for it, if any."""
     if exits is None:
         ids = as_tensor(np.arange(len(head_VD))).to(head_VD.device) if is_tensor(head_VD) else np.arange(len(head_VD))
         return EarlyExit(backend.normalise, OutputRows(ids, head_VD), {}, backend)
@@ -98,12 +83,7 @@ def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Back
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExitHeads:
-    """Trained early exits of one target, as torch computes them.
-
-    Attributes:
-        adapters: by the layer the exit is taken after.
-        kept_ids: target ids of the reduced vocabulary the adapters were trained on, ascending.
-    """
+    """Trained early exits as torch computes them: adapters by layer, and the kept target ids, ascending."""
 
     adapters: Mapping[int, ExitAdapter]
     kept_ids: torch.Tensor
@@ -155,12 +135,7 @@ def save_exits(
 
 
 def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> StoredExits:
-    """Return the exit adapters of a folder as arrays in `dtype`.
-
-    Raises:
-        ModelError: they were trained for another target.
-        ModelFormatError: a file is missing or damaged.
-    """
+    """Return a folder's exit adapters as arrays in `dtype`; raises as `load_trained`."""
     stored = load_trained(folder, ExitFolderConfig, target)
     size, width, layers = target.config.hidden_size, stored.config.width, stored.config.exit_layers
     shapes = {

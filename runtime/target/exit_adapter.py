@@ -1,7 +1,4 @@
-"""An early-exit head: a small adapter that makes a middle layer's hidden state speak the final layer's language.
-
-Shapes: legend of `runtime.models.decoder`.
-"""
+"""An early-exit head: a small adapter that makes a middle layer's hidden state speak the final layer's language."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ from runtime.models.row_invariance import Linear
 
 
 class ExitAdapter(nn.Module):
-    """An affine map, then a gate-free residual MLP; starts as the identity (the plain logit lens).
-
-    The adapter only proposes candidates: it never touches the target's own computation, so it cannot change
-    any output.
-    """
+    """An affine map, then a gate-free residual MLP, which only proposes candidates; starts as the identity."""
 
     def __init__(self, hidden_size: int, width: int, eps: float) -> None:
         super().__init__()

@@ -1,10 +1,9 @@
 """A target that drafts for itself: the pass that verifies a tree drafts the next one (speculative streaming).
 
-The paper (arXiv 2402.11131, section 3) gives every row of the pass its streams, because accelerators have
-arithmetic to spare, and drops those of the rows that are refused. Here the streams of the last accepted row alone
-follow its verdict, through the top layers alone: same tree, same text, and a few rows instead of a few per node. On
-one core, with six layers of thirty and three streams, they add 12 ms to the verification of any tree; streams of all
-rows add 28 ms after 16 nodes and 84 ms after 63.
+The paper (arXiv 2402.11131, section 3) gives every row of the pass its streams and drops those of refused rows. Here
+the streams of the last accepted row alone follow its verdict, through the top layers: same tree, same text, and a few
+rows instead of a few per node. On one core, with six layers of thirty and three streams, they add 12 ms to any tree's
+verification; streams of all rows add 28 ms after 16 nodes and 84 ms after 63.
 """
 
 from __future__ import annotations

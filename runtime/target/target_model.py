@@ -1,10 +1,8 @@
 """The target of one sequence: prefill, verification, and the two halves around an early exit.
 
-The target decides what is committed, so its cache is rolled back by its own verdicts: after every verdict it
-holds the committed text but the last token, which is the first row of the next verification. Of a tree the keys of
-the accepted path are moved after that text.
-
-Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
+Its cache is rolled back by its own verdicts: after every one it holds the committed text but the last token, which is
+the first row of the next verification. Of a tree the keys of the accepted path are moved after that text. Shapes:
+legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ if TYPE_CHECKING:
 
 
 class RowsUnderWay(NamedTuple):
-    """Rows on their way through the layers, in text order without a `mask`.
-
-    `taps` are their states after the feature layers passed, [T, D] each.
-    """
+    """Rows on their way through the layers, in text order without a mask; `taps` after feature layers, [T, D]."""
 
     window: Window
     x_BTD: Array
@@ -92,15 +87,9 @@ class TargetModel:
         exit_layer: int | None = None,
         least_slots: int = 0,
     ) -> None:
-        """Prepare the back end for a sequence.
+        """Prepare the back end for a sequence that ends with `num_slots` slots and begins with `least_slots` full ones.
 
-        Args:
-            num_prompt: tokens of its prompt.
-            num_slots: slots of the whole sequence and a window after it.
-            rows: numbers of rows of its verifications; one row is always among them.
-            feature_layers: as in `prefill`.
-            exit_layer: of its prefixes.
-            least_slots: slots that are full from the beginning.
+        Its verifications have these `rows`, or one; its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
         """
         cuts = feature_layers if exit_layer is None else (*feature_layers, exit_layer)
         if exit_layer is not None:
@@ -126,18 +115,11 @@ class TargetModel:
         feature_layers: tuple[int, ...] = (),
         raw_features: bool = False,
     ) -> Array | None:
-        """Start a sequence: read all prompt tokens but the last.
+        """Start a sequence of `capacity` slots, a window after it included: read all prompt tokens but the last.
 
-        Args:
-            prompt: at least one token id.
-            capacity: slots that the whole sequence and a window after it need.
-            sampling: how this sequence's tokens are chosen.
-            feature_layers: layers whose hidden states `verify`, `prefix` and this reply; ascending. The last layer
-                is read before the final norm.
-            raw_features: whether they are replied as they are; else at unit scale (`normalise_features`).
-
-        Returns:
-            Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
+        Returns features of these positions, [len(prompt) - 1, E * D], and `verify` and `prefix` those of theirs: the
+        states after `feature_layers` (ascending; the last layer's before the final norm), at unit scale unless
+        `raw_features`. None without.
         """
         self.begin(prompt[-1], capacity, sampling=sampling)
         self._feature_layers, self._raw_features = feature_layers, raw_features
@@ -162,11 +144,7 @@ class TargetModel:
         """Set the trees to draft, for a target that drafts (`runtime.target.streaming_target`)."""
 
     def stream(self, window: Window) -> Verdict:  # noqa: ARG002
-        """Verify, and draft the next window in the same pass.
-
-        Raises:
-            LaneError: this is a target without streams.
-        """
+        """Verify, and draft the next window in the same pass; raise `LaneError` for a target without streams."""
         raise LaneError("this lane has loaded no streams of its target, so that it cannot draft for itself")
 
     @inference
@@ -257,12 +235,10 @@ class TargetModel:
         return self.backend.on_host(array)[0]
 
     def _features_of_nothing(self) -> Array:
-        """Return the features of no rows."""
         rows = self._embed((), np.arange(0), None)
         return self._features(rows._replace(taps=(rows.x_BTD[0],) * len(self._feature_layers)))
 
     def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
-        """Return the features of the current rows, or of some of them, [T, E * D]."""
         taps = rows.taps
         if some is not None:
             # the first rows are a view of the whole, where any others would be gathered

@@ -1,9 +1,7 @@
-"""Distributions over tokens, what a draft leaves over of them, and draws by place instead of by order.
+"""Distributions over tokens [V] in float64, what a draft leaves over of them, and draws by place instead of by order.
 
-A schedule decides how often and in which order positions are verified; draws that depended on that order would
-make the text depend on the schedule. Each use has its own stream, so no draw is used for two decisions.
-
-Probabilities are float64. Shapes: V vocabulary.
+Draws that depended on the order in which positions are verified would make the text depend on the schedule. Each use
+has its own stream, so no draw is used for two decisions.
 """
 
 from __future__ import annotations
@@ -77,10 +75,6 @@ def _softmax(scores: Probabilities) -> Probabilities:
 
 
 def uniform(seed: int, stream: Stream, *place: int) -> float:
-    """Return the draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
-
-    A place is a text position and, where several drafted tokens compete for the position, the rank of
-    one among them.
-    """
+    """Return the draw in [0, 1) of a text position, and a rank among its drafted tokens: a hash of 53 bits."""
     digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> (64 - _BITS)) * 2.0**-_BITS

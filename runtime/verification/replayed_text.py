@@ -1,11 +1,8 @@
 """Replay of a known text: a run whose acceptance is given, while the models do all their work.
 
-Tokens depend on their position alone. The target says the text. The draft says the text too, except where one of its
-tokens is to be refused: there it says another. So windows, verdicts, and which keys are kept follow
-from the rules as always, and a round ends where it is meant to end. Its next token starts a branch where draft or exit
-offer it among their candidates, and does not where they do not: hits and misses follow as well.
-
-Models with random weights are run like this, with the acceptance of a record of another pair, or with drawn ones.
+Tokens depend on their position alone. The target says the text; the draft too, except where one of its tokens is to be
+refused. So windows, verdicts, and which keys are kept follow from the rules as always. A round's next token starts a
+branch where draft or exit offer it: hits and misses follow as well. Models with random weights are run like this.
 """
 
 from __future__ import annotations
@@ -20,14 +17,10 @@ from decoding.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayedText:
-    """Tokens of every position after the prompt. Beyond the end of the text the models choose for themselves.
+    """Tokens of every position after the prompt; beyond their end the models choose for themselves.
 
-    Attributes:
-        prompt_length: places before.
-        text: the target's words.
-        drafted: the draft's words; at the end of a round another one than the text's.
-        in_draft: whether the draft offers the text's word for the start of a branch.
-        in_exit: the same of an early exit.
+    `drafted` differs from `text` at the end of a round; `in_draft` and `in_exit` say whether each offers the text's
+    token for the start of a branch.
     """
 
     prompt_length: int
@@ -72,11 +65,7 @@ class ReplayedText:
 
 
 def require_replayable(schedule: Schedule, prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
-    """Refuse what no replay is made for: windows that no draft model drafts, and what does not fit together.
-
-    Raises:
-        ConfigError: says which.
-    """
+    """Raise `ConfigError` for windows that no draft model drafts, and for what does not fit together."""
     traits = schedule.traits
     if not (traits.has_draft_model or traits.window == "none"):
         raise ConfigError(f"method is {schedule.method}: acceptance is replayed for chains of a draft model alone")

@@ -1,14 +1,14 @@
 """Verification rules, which accept drafted tokens: greedy, match, ratio, one-hot and typical.
 
-A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows
-the last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at every place
-that is reached, and the window is followed for as long as it holds that token; they leave the target's distribution
-as it is, provided a tree and the order of its siblings were fixed before the draws. Rules hold no state and draw
-nothing themselves; rows that are not reached cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
+A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows the
+last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at every place that
+is reached and follow the window as long as it holds that token; they leave the target's distribution as it is, provided
+a tree and the order of its siblings were fixed before the draws. Rules hold no state and draw nothing themselves; rows
+that are not reached cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
 
 Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio, for chains alone); match accepts while the
-target's own sample agrees, so its text is that of plain sampling, whatever was drafted. Typical acceptance (Medusa,
-2401.10774, section 3.3) follows what is plausible instead of what the target would have chosen: it is lossy.
+target's own sample agrees, so its text is that of plain sampling. Typical acceptance (Medusa, 2401.10774, section 3.3)
+follows what is plausible: it is lossy.
 """
 
 from __future__ import annotations
@@ -65,13 +65,9 @@ GREEDY = Sampling()
 
 
 def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Apply the rule asked for, with the draws of the text positions that the window's tokens are for.
+    """Apply the rule to the target's logits [T, V], with the draws of the text positions from `position`, row 0's, on.
 
-    Args:
-        logits_TV: the target's logits, one row more than the window has tokens.
-        window: what was drafted; its `distributions` are needed by the ratio rule.
-        sampling: rule, temperature and seed.
-        position: place in the text of the token that row 0 decides.
+    The ratio rule needs the window's `distributions`.
     """
     rule, temperature, seed, _ = sampling
 
@@ -93,14 +89,7 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
 
 
 def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
-    """`decide` where nothing is drawn: what follows a row is its argmax, or what a replay makes of it.
-
-    Args:
-        best: the argmax of a row, of equal logits the lowest id; asked of the rows that are reached.
-        window: see `decide`, as for the others.
-        sampling: at temperature 0, or of the rule greedy.
-        position: place in the text of the token that row 0 decides.
-    """
+    """`decide` where nothing is drawn: what follows a row is its `best` id, or what a replay makes of it."""
     replay = sampling.replay
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
@@ -138,10 +127,7 @@ def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw
 
 
 def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Draw, accept: SiblingDraw) -> Verdict:
-    """Offer siblings in order: each is accepted with the target's probability once those refused are ruled out.
-
-    When all are refused, the next token is sampled from the rest.
-    """
+    """Accept each sibling in order with the target's probability without those refused; else sample the rest."""
 
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
         left = probabilities(logits_TV[row], temperature)

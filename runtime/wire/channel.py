@@ -1,7 +1,4 @@
-"""Messages between processes: a JSON header and raw arrays over a socket. Nothing is ever unpickled.
-
-Arrays cross as bytes with a dtype and a shape, so a process that only passes them on needs no tensor library.
-"""
+"""Messages between processes: a JSON header and raw arrays over a socket. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -63,9 +60,8 @@ class Channel:
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = (), *, timeout_s: float | None = None) -> None:
         """Send one message.
 
-        Raises:
-            EOFError: the other end is gone.
-            TimeoutError: it took nothing for `timeout_s`, or only a part; the channel is of no use any more.
+        Raises `EOFError` if the other end is gone, `TimeoutError` if it took nothing for `timeout_s`: the channel is
+        lost then.
         """
         left = memoryview(to_bytes(fields, blocks))
         self._socket.settimeout(timeout_s)
@@ -76,12 +72,7 @@ class Channel:
             raise EOFError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message.
-
-        Raises:
-            EOFError: the other end is gone.
-            TimeoutError: no whole message has come for `timeout_s`.
-        """
+        """Wait for the next message; raise `EOFError` if the other end is gone, `TimeoutError` after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (stop := self._end_of_message()) is None:
             # a zero would switch the socket to not waiting at all
@@ -91,11 +82,7 @@ class Channel:
         return from_bytes(message)
 
     def has_message(self) -> bool:
-        """Whether `receive` would not have to wait.
-
-        Raises:
-            EOFError: the other end is gone.
-        """
+        """Whether `receive` would not have to wait; raises `EOFError` if the other end is gone."""
         while self._end_of_message() is None:
             if not self._poll.poll(0):
                 return False

@@ -1,8 +1,7 @@
 """Values as JSON and arrays: named tuples and dataclasses field by field, and whatever they hold.
 
-A type determines how its values are read, so nothing but data crosses. Most is JSON as it is. Arrays are `Block`s that
-follow the JSON in the order they were written: what of a window was sampled from, the exit's candidates, and the
-features of `decoding.messages`, which are opaque there and stay blocks outside of lanes.
+A type determines how its values are read, so nothing but data crosses. Arrays are `Block`s that follow the JSON in
+order: what of a window was sampled from, the exit's candidates, and features, which stay blocks outside of lanes.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ _hints = lru_cache(get_type_hints)
 
 
 def _arrays(value: Any) -> Sequence[Block]:
-    """Return what of a value follows the JSON."""
     if isinstance(value, Candidates):
         return _array(value.tokens, "int32"), _array(value.probabilities, "float64")
     if isinstance(value, ExitSignal):

@@ -34,21 +34,11 @@ so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefi
 class Measurement:
     """One part at one size, timed `repeats` times after `warm_up` runs that do not count.
 
-    Attributes:
-        part: what is timed.
-        rows: rows fed at once; of a tree its nodes and the last committed token (verify_tree and stream).
-        context: cached positions before them.
-        repeats: times kept.
-        warm_up: runs before the first of them.
-        exit_layer: layers done before an exit.
-        num_candidates: ids per row that the exit sends.
-        num_proposals: rows of a draft step that propose a token, the last ones; None means all.
-        num_guesses: guesses of each branch, in steps of branches that verify or make some.
-        num_alternatives: ids that each of them keeps, 0 for its token alone.
-        with_features: whether the rows of a draft step carry exit features.
-        pause_s: how long the lane rests before each run, as one does that waits for another.
-        is_aside: whether a verification, or a draft's step of one row, is one of a text of its own, kept from one time
-            to the next: a sequence under way goes on as if nothing had been timed.
+    `rows` are fed at once (of a tree its nodes and the last committed token) after `context` cached positions. An exit
+    after `exit_layer` sends `num_candidates` ids per row. Of a draft step the last `num_proposals` rows propose a token
+    (None: all), with `num_alternatives` ids beside it; each branch has `num_guesses`; rows may carry exit features. The
+    lane rests for `pause_s` before each run. What is aside has a text of its own, kept from one time to the next: a
+    sequence under way goes on as if nothing had been timed.
     """
 
     part: Part

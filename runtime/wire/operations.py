@@ -1,8 +1,7 @@
 """All that a lane can be asked: a class for each operation, with its fields, and the type of its reply.
 
-Both sides use these classes: the driver sends an operation (`runtime.lanes.lane.Lane.request`), the lane's roles name
-the method that handles it (`Operation.handled_by`). So a name, a field or a reply that does not fit is an error of
-types. How values cross is the business of `runtime.wire.codec`.
+The driver sends an operation (`runtime.lanes.lane.Lane.request`), the lane's roles name the method that handles it
+(`Operation.handled_by`). So what does not fit is an error of types.
 """
 
 from __future__ import annotations
@@ -116,13 +115,7 @@ class LoadDraft(Operation[DrafterTraits]):
 
 
 class RowInvariance(NamedTuple):
-    """How exact a lane is, and what that took.
-
-    Attributes:
-        is_invariant: whether a row has the same bits whatever rows are computed with it.
-        least_rows: rows that calls are filled up to; 1 where they are left as they are.
-        instructions: what the CPU was held to; empty if nothing.
-    """
+    """Whether a row has the same bits in any company, by calls filled up to `least_rows`, and instructions held to."""
 
     is_invariant: bool
     least_rows: int

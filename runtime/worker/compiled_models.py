@@ -70,7 +70,6 @@ class CompiledModels:
         return self._heads.load_drafter(operation)
 
     def _shared(self, operation: LoadDraft, dtype: np.dtype[Any]) -> StoredDecoder:
-        """Load what a draft shares with the target: no layers are needed."""
         return self._target or load_stored_decoder(operation.target, dtype, with_layers=False)
 
     def _open(self, stored: StoredDecoder, operation: LoadTarget | LoadDraft) -> CompiledDecoder:

@@ -1,8 +1,4 @@
-"""The process of one lane, or of one rank of it: pinned to its cores, its threads set before what computes is imported.
-
-Started by `runtime.lanes.lane` as ``python -m runtime.worker.process``, other ranks by rank 0 of their group; ends when
-its parent does.
-"""
+"""The process of one lane, or of one rank of it: pinned, and its threads set before what computes is imported."""
 
 from __future__ import annotations
 

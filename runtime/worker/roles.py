@@ -1,7 +1,6 @@
 """What a lane does with its models: one method for every operation, of the target and of the draft.
 
-Times are read here, in the lane, and nowhere else; draft steps are listed one by one as spans of [work, start, end,
-rows] in the reply of the operation that ends them (`runtime.wire.operations`).
+Times are read here, in the lane; draft steps are spans of [work, start, end, rows] in the reply that ends them.
 """
 
 from __future__ import annotations
@@ -188,7 +187,6 @@ class DraftRole:
 
 
 def _capacity(start: SequenceStart) -> int:
-    """Slots of a whole sequence in the target, and of a window after it."""
     return len(start.prompt) + start.max_new_tokens + start.schedule.num_rows
 
 

@@ -1,11 +1,8 @@
 """The loop inside a lane's process: first in, first out, and draft steps while no message is there.
 
-A message with an ``id`` is answered by one with the same id. One without is not; should it fail, its error is the
-next answer. Every answer has the times when its operation started and ended (`time.perf_counter`, one clock for all
-processes of a machine).
-
-Schedules that take turns on a lane have drafters of their own, and loading one takes as long as a text, on compiled
-lanes longer still. Heads and trained drafts are small next to a target: a few of them stay (`KeptDrafters`).
+A message with an ``id`` is answered by one with the same id, with the times when its operation started and ended
+(`time.perf_counter`). One without is not; should it fail, its error is the next answer. Loading a drafter takes as long
+as a text, so a few small ones stay (`KeptDrafters`).
 """
 
 from __future__ import annotations
@@ -163,7 +160,6 @@ class LaneServer:
         return self._handlers[name]
 
     def _handle(self, *handlers: Handler) -> None:
-        """From now on answer to these operations too."""
         self._handlers |= {handler.name: handler for handler in handlers}
 
     def _load_target(self, operation: LoadTarget) -> None:
@@ -172,7 +168,6 @@ class LaneServer:
         self._run_target(self._models_on(operation.device).load_target(operation))
 
     def _load_streams(self, operation: LoadStreams) -> None:
-        """From now on the target is one that can draft for itself."""
         if self._group is not None:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
         require_streams(operation.drafter)
@@ -205,7 +200,6 @@ class LaneServer:
         return TorchModels(self._group or Group.alone(), self._num_threads)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
-        """Replies what the drafter reads of the target, and which methods it is for."""
         drafter = self._kept.get(operation)
         if drafter is None:
             drafter = self._models_on(operation.device).load_drafter(operation)

@@ -128,7 +128,6 @@ class MeasureRole:
         return kept[2]
 
     def _prepare_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
-        """Reading a random prompt, with the target's features if the drafter reads any."""
         if self.target is None:
             raise LaneError("draft_prefill cannot be timed: this lane has loaded no target")
         config = self.target.config
@@ -147,13 +146,11 @@ class MeasureRole:
 
 
 def _random_ids(config: ModelConfig, count: int) -> list[int]:
-    """Return random ids, the same in all ranks of a lane."""
     ids: list[int] = np.random.default_rng(0).integers(config.vocab_size, size=count).tolist()
     return ids
 
 
 def _least_schedule(method: Method) -> Schedule:
-    """A schedule of a method that drafts as little as possible."""
     traits = METHODS[method]
     return Schedule(
         method=method,
@@ -174,7 +171,6 @@ class Prepared(NamedTuple):
 
 
 def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
-    """Seconds of one part, run after run."""
     for _ in range(measurement.warm_up):
         prepared.before()
         prepared.run()
@@ -274,5 +270,4 @@ class TargetParts:
         return Prepared(lambda: tail(waiting[0]), before)
 
     def _operation(self, operation: Callable[[], object]) -> Prepared:
-        """One on the same text every time, though its verdict moves the cache."""
         return Prepared(operation, lambda: self._model.cache.set_length(self._measurement.context))

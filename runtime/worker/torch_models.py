@@ -34,11 +34,7 @@ class TorchModels:
         self._heads: ExitHeads | None = None
 
     def load_target(self, operation: LoadTarget) -> TargetModel:
-        """The target of a folder, with its exits if there are any.
-
-        Raises:
-            LaneError: several ranks are asked to share what torch does not compute.
-        """
+        """The target of a folder, with its exits; raises `LaneError` for ranks on what torch does not compute."""
         dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
         if self._group.world_size > 1:
             self._require_own(Device.of_lane(operation.device))
@@ -78,7 +74,6 @@ class TorchModels:
         return backend_opener(device, operation.dtype, num_threads=self._num_threads)
 
     def _require_own(self, device: Device) -> None:
-        """Raise `LaneError` where the ranks are asked to compute on what is not theirs."""
         own = torch.device(self._group.device).type
         if device.own_name.partition(":")[0] != own:
             raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")

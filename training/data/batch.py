@@ -1,7 +1,6 @@
 """Conversations as padded tensors, with the target's states at their positions.
 
-Shapes: B conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept
-output tokens.
+Shapes: B conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept tokens.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from training.data.states import TargetStates
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Some conversations, padded on the right.
+    """Some conversations, padded on the right: `ids` [B, T], and the M positions `predicting` an answer token [B, T].
 
-    Attributes:
-        ids: token ids [B, T].
-        predicting: positions whose next token belongs to the answer, [B, T] bool, M of them true.
-        final_MD: the target's normalised final states at those positions: its softmax is the teacher.
+    `final_MD` are the target's normalised final states there: its softmax is the teacher.
     """
 
     ids: Tensor

@@ -32,12 +32,7 @@ class Conversation(NamedTuple):
 
 
 def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conversation]:
-    """Every conversation of the token files, in order.
-
-    Raises:
-        TrainingError: a file is missing or damaged, a line is not such an object, or an id is outside the
-            vocabulary; the message names file and line.
-    """
+    """Return every conversation of the token files; raise `TrainingError`, which names file and line, if damaged."""
     conversations = [row for path in paths for row in _read_file(path, vocab_size)]
     if not conversations:
         msg = f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found"
@@ -46,11 +41,7 @@ def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conver
 
 
 def training_part(conversations: list[Conversation], num_held_out: int) -> list[Conversation]:
-    """All but the last `num_held_out` conversations, which are never trained on.
-
-    Raises:
-        TrainingError: nothing would be left to train on.
-    """
+    """Return all but the last `num_held_out` conversations; raise `TrainingError` if nothing is left to train on."""
     if not 0 < num_held_out < len(conversations):
         msg = (
             f"num_held_out {num_held_out} leaves nothing to train on: there are {len(conversations)} conversations, "
@@ -61,10 +52,7 @@ def training_part(conversations: list[Conversation], num_held_out: int) -> list[
 
 
 def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, always: Sequence[int] = ()) -> list[int]:
-    """The `size` token ids that answers use most, ascending; `always` are kept in any case.
-
-    Ties and unused places are filled with the lowest ids, so the result depends on the data alone.
-    """
+    """Return the `size` ids that answers use most, ascending, `always` among them; ties go to the lowest ids."""
     counts = Counter(token for row in conversations for token in row.answer)
     by_use = [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     kept = dict.fromkeys([*always, *by_use, *range(size)])

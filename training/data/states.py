@@ -1,8 +1,8 @@
 """The target's hidden states on the training text, computed once and kept on disk.
 
-One bfloat16 file per layer, rows in the order of the conversations' tokens. Layer `num_layers` is stored after
-the final norm: it is what the output head reads. A state folder belongs to one target and one list of
-conversations (named by a fingerprint), takes further layers later, and resumes where it was cut off.
+One bfloat16 file per layer, rows in the order of the conversations' tokens; layer `num_layers` after the final norm. A
+folder belongs to one target and one list of conversations, takes further layers later, and resumes where it was cut
+off.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ _COUNTS: Final = TypeAdapter(dict[int, NonNegativeInt])
 class TargetStates:
     """Hidden states of every token of `conversations` after each layer of `layers` and after the last one.
 
-    Raises:
-        TrainingError: a layer is not one of the target's, the folder holds the states of another target or of
-            other data, or it cannot be written.
+    Raises `TrainingError` for a layer that is none of the target's, or a folder of other states or that cannot be
+    written.
     """
 
     def __init__(
@@ -106,7 +105,6 @@ class TargetStates:
 
     @property
     def _num_bytes(self) -> int:
-        """Size of one layer's file."""
         return self.starts[-1] * self.target.config.hidden_size * torch.bfloat16.itemsize
 
     def _open(self, layer: int) -> Tensor:
@@ -131,7 +129,6 @@ class TargetStates:
 
 
 def _read_counts(path: Path) -> dict[int, int]:
-    """Conversations whose states after a layer are there, by layer."""
     try:
         return _COUNTS.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:

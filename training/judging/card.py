@@ -50,10 +50,10 @@ class DataCard(_Strict):
 
 
 class AcceptanceCard(_Strict):
-    """Simulated rounds on held-out greedy answers; see `training.judging.drafter_acceptance`.
+    """Simulated rounds on held-out greedy answers (`training.judging.drafter_acceptance`).
 
-    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
-    `conditional_acceptance_rate` ends with the last place that a round ever came to.
+    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path; rates end with the last
+    place that a round ever came to.
     """
 
     num_tokens: int
@@ -97,26 +97,11 @@ class CurvePoint(_Strict):
 
 
 class Card(_Strict):
-    """Everything a user may ask of a trained drafter.
+    """Everything a user may ask of a trained drafter, of the recipe's `kind`: recipe, data, costs, held-out figures.
 
-    Attributes:
-        name: of the drafter.
-        kind: of the recipe, see `training.recipe`.
-        target: what it was trained for.
-        recipe: the recipe in full.
-        data: what was trained on.
-        num_parameters: trained ones; embedding and head are the target's.
-        num_bytes: size of the weights on disk.
-        num_training_tokens: answer tokens seen, repeats included.
-        training_minutes: wall time, over all resumptions.
-        device: where it was trained, "cpu" or "cuda".
-        held_out: figures of the last evaluation, before weights were rounded to int8.
-        curve: held-out figures along the way.
-        acceptance: of the drafter as it is on disk.
-        exit_coverage: of the adapters as they are on disk.
-        untrained_exit_coverage: of the same exits with final norm and head alone.
-        acceptance_on: what was measured later on other prompts, by their name.
-        benchmarks: figures of another kind measured later, by name of the benchmark.
+    Parameters are the trained ones, tokens those of answers with repeats, minutes those of all resumptions. `held_out`
+    and `curve` are before weights were rounded to int8, `acceptance` and the exits' coverage as they are on disk;
+    `acceptance_on` other prompts and `benchmarks` were measured later.
     """
 
     name: str
@@ -170,11 +155,7 @@ class Card(_Strict):
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write both files, each of them atomically.
-
-    Raises:
-        TrainingError: the folder cannot be written.
-    """
+    """Write both files, each atomically; raise `TrainingError` if the folder cannot be written."""
     try:
         replace_file(folder / CARD_FILE, (card.model_dump_json(indent=2) + "\n").encode())
         replace_file(folder / TEXT_FILE, card.text.encode())
@@ -184,11 +165,7 @@ def write_card(card: Card, folder: Path) -> None:
 
 
 def read_card(folder: Path) -> Card:
-    """The card of a drafter folder.
-
-    Raises:
-        TrainingError: there is none, or it is not a card.
-    """
+    """Return the card of a drafter folder; raise `TrainingError` if there is none."""
     path = folder / CARD_FILE
     try:
         return Card.model_validate_json(path.read_bytes())

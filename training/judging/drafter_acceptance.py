@@ -1,8 +1,7 @@
 """Held-out figures: tokens accepted in simulated rounds, and wanted tokens among the best of heads, streams or exits.
 
-Rounds are simulated on greedy answers, which are known: a drafted token is accepted when it equals the answer's next
-token. No target runs.
-Shapes: legend of `runtime.drafters.language_model.rollouts`.
+Rounds are simulated on greedy answers: a drafted token is accepted when it equals the answer's next token. No target
+runs. Shapes: legend of `runtime.drafters.language_model.rollouts`.
 """
 
 from __future__ import annotations
@@ -24,14 +23,9 @@ from training.data.conversations import Conversation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOutAcceptance:
-    """Acceptance of drafted tokens on some answers.
+    """Drafted tokens `accepted` in every round on answers of `num_committed` tokens.
 
-    Attributes:
-        num_tokens: drafted tokens per round; of a tree the most along any path.
-        with_features: whether committed positions had exit features.
-        num_committed: tokens of the answers.
-        accepted: accepted drafted tokens of every round.
-        tree_size: drafted nodes of a tree; 0 for a chain.
+    A round drafts `num_tokens`, of a tree the most along any path; `tree_size` is 0 for a chain.
     """
 
     num_tokens: int
@@ -75,8 +69,7 @@ def judge_draft(
 ) -> list[HeldOutAcceptance]:
     """Acceptance on some conversations with greedy answers, one result per window length.
 
-    `features` gives the exit features of every position of a conversation given by index, [T, E]; None judges the draft
-    without them.
+    `features` gives a conversation's exit features [T, E] by its index; None judges the draft without them.
     """
     lengths = []
     for index in indices:
@@ -95,10 +88,10 @@ def judge_draft(
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[HeldOutAcceptance]:
-    """Acceptance of trees of several sizes, drafted with the target's features; nothing without answers.
+    """Acceptance of trees of several sizes; nothing without answers.
 
-    `ranks` are for each answer, at each of its places, the places in the tree's order of the nodes that hold the tokens
-    from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
+    `ranks` [N, depth] of each answer are the places in the tree's order of its tokens, -1 for none
+    (`AcceptanceRecord`).
     """
     results = []
     for size in sizes if ranks else ():

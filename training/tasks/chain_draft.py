@@ -1,8 +1,7 @@
 """Distil a draft language model on the target's own text, and judge it there.
 
-The loss is the cross-entropy to the target's softmax over the kept vocabulary, at answer positions. Exit
-features are dropped in random runs, because drafted positions have none when the draft is used.
-Shapes: legend of `training.data.batch`.
+The loss is the cross-entropy to the target's softmax over the kept vocabulary, at answer positions. Exit features are
+dropped in random runs, because drafted positions have none. Shapes: legend of `training.data.batch`.
 """
 
 from __future__ import annotations
@@ -79,10 +78,7 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Alternating runs of 1-16 positions with features and 1-4 without; some conversations have none at all.
-
-    When the draft is used, committed text has features everywhere and only the tokens of one window have none.
-    """
+    """Return runs of 1-16 positions with features and 1-4 without, as windows have none; some texts have none."""
     num_rows, width = shape
     present = torch.zeros(num_rows, width, dtype=torch.bool)
     for row in range(num_rows):

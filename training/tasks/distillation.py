@@ -1,9 +1,8 @@
 """Distillation over a large vocabulary at the price of one product each way.
 
-The cross-entropy to a teacher's softmax t of a student that reads out through fixed rows W is
-`logsumexp(W x) - x . (W' t)`: the teacher matters through its mean row `W' t` alone. That row is computed once for
-all students of a position, and no tensor of the size of the vocabulary outlives a piece of the rows.
-Shapes: M rows, D hidden size, V kept output tokens.
+The cross-entropy to a teacher's softmax t of a student that reads out through fixed rows W is `logsumexp(W x) - x . (W'
+t)`: the teacher matters through its mean row `W' t` alone, computed once for all students of a position. Shapes: M
+rows, D hidden size, V kept output tokens.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ def mean_rows(final_MD: Tensor, head_VD: Tensor) -> Tensor:
 
 
 def cross_entropy_to_mean_rows(x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """Mean cross-entropy of the student `head_VD @ x` to the teacher that `mean_rows` was given.
-
-    Equal to `training.data.batch.soft_cross_entropy` of both logits; the gradient goes to `x_MD` alone.
-    """
+    """Mean cross-entropy of the student `head_VD @ x` to `mean_rows`' teacher; the gradient goes to `x_MD` alone."""
     loss: Tensor = _CrossEntropy.apply(x_MD, mean_MD, head_VD)  # type: ignore[no-untyped-call]
     return loss
 

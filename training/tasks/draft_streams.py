@@ -1,8 +1,4 @@
-"""Train streams inside a draft: of a draft that stays what it is, or together with it.
-
-The paper (arXiv 2402.11131) trains streams and draft together. Frozen, a draft says the same as before, and its streams
-are trained in minutes whenever there is a better draft; together, its layers make room for what the streams need.
-"""
+"""Train streams inside a draft: of a draft that stays what it is, or together with it (arXiv 2402.11131)."""
 
 from __future__ import annotations
 
@@ -81,11 +77,7 @@ class DraftStreamTask(_StreamsOfDraftTask[DraftStreamRecipe]):
 
 
 class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
-    """Trains a draft, and streams inside it, together.
-
-    The draft learns the target's softmax, as a draft without streams does, and the streams learn the draft's. They
-    share its matrices and keys; what they are to foresee is not bent to be easier for them to say.
-    """
+    """Trains a draft on the target's softmax, and streams inside it on the draft's, together."""
 
     def __init__(self, recipe: StreamingDraftRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states, torch.float32)

@@ -1,14 +1,12 @@
 """Train EAGLE heads on the target's cached states.
 
 - EAGLE-1: SmoothL1 between the head's feature and the target's, plus a tenth of the soft cross-entropy, on noisy
-  features. Ten times as much cross-entropy agreed less with the target, above all on the head's own features.
-- EAGLE-3: soft cross-entropy alone, over several steps on the head's own features, each worth 0.8 of the one
-  before.
+  features. Ten times as much cross-entropy agreed less with the target.
+- EAGLE-3: soft cross-entropy over several steps on the head's own features, each worth 0.8 of the one before.
 
-Cross-entropy is taken over the kept vocabulary, at roots: positions that predict an answer token. Step 0 feeds every
-position with the target's feature. Step j feeds root s the true token s + j and the head's own feature of step j - 1,
-as drafting does: it sees the keys of step 0 up to position s, then its own keys of steps 1 to j. That is the
-training-time test of EAGLE-3 (arXiv 2503.01840); the step of EAGLE-1 is step 0 alone.
+Cross-entropy is taken at roots: positions that predict an answer token. Step 0 feeds every position with the target's
+feature. Step j feeds root s the true token s + j and the head's own feature of step j - 1, as drafting does: it sees
+the keys of step 0 up to position s, then its own of steps 1 to j (the training-time test of arXiv 2503.01840).
 
 Shapes: R positions of the batch in one row, M roots among them in the same order, V kept output tokens, the others of
 `runtime.drafters.eagle.model`.
@@ -87,7 +85,6 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         return {f"agreement_step{step + 1}": hits[step] / max(totals[step], 1) for step in range(_EVALUATED_STEPS)}
 
     def _features(self, batch: Sequence[int]) -> Tensor:
-        """The target's features of the position before each row, [R, E]."""
         return row_features(self.states, batch, self.recipe.state_layers or (self.target.config.num_layers,))
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
@@ -112,15 +109,10 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EagleRows:
-    """Positions 1 to T - 2 of some conversations of T tokens, one conversation after the other.
+    """Positions 1 to T - 2 of some conversations of T tokens, one conversation after the other: tokens and places [R].
 
-    Attributes:
-        ids: tokens, [R].
-        positions: places in their conversation, [R].
-        roots: rows that predict an answer token, [M].
-        left: for each root, how many roots of its conversation follow it, [M].
-        lengths: rows of each conversation.
-        num_roots: roots of each conversation: its last rows.
+    `roots` [M] are rows that predict an answer token, `left` [M] how many of its conversation follow each. `lengths`
+    and `num_roots` are those of each conversation, whose last rows are its roots.
     """
 
     ids: Tensor
@@ -149,10 +141,7 @@ class EagleRows:
         )
 
     def surviving(self, step: int) -> Tensor:
-        """Roots m, as indices into M, whose position after `step` steps is still in the answer.
-
-        What they predict there is what root m + `step` predicts in step 0.
-        """
+        """Return the roots, as indices into M, whose position after `step` steps is still in the answer."""
         return (self.left >= step).nonzero().flatten()
 
 
@@ -173,10 +162,7 @@ def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:
 
 
 def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int) -> Iterator[Tensor]:
-    """The head's features [M, D] of steps 0, 1, ...; after the end of an answer they mean nothing.
-
-    `feature_RD` is `head.input_feature` of `row_features`. The mode of arithmetic is the caller's (autocast).
-    """
+    """Yield the head's features [M, D] of steps 0, 1, ... from `head.input_feature`'s of `row_features`."""
     layer, roots = head.layer, rows.roots
     attended, residual = head.read(head.embedding(rows.ids), feature_RD)
     q, k_RKH, v_RKH = layer.project(attended, head.rotary(rows.positions, attended.dtype))
@@ -226,11 +212,11 @@ def _attend(
 
 
 def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> EagleHead:
-    """A head in float32 on the target's embedding and rows of its output head, which are frozen.
+    """Return a head in float32 on the target's frozen embedding and rows of its output head.
 
-    It starts as a least-squares guess of the wanted feature, around a layer of the target's. The guess alone agrees
-    with the target on about every fifth token. The layer's inner weights are copies; what it adds to the guess starts
-    at zero, because a copy would add what the target's own states need, at their scale.
+    It starts as a least-squares guess of the wanted feature, which agrees with the target on about every fifth token,
+    around a copy of a target's layer that adds nothing yet: a copy would add what the target's own states need, at
+    their scale.
     """
     head: EagleHead
     target = states.target
@@ -259,7 +245,6 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
 
 
 def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
-    """Weights of a layer counted from 1, in float32."""
     return {name: weight.float() for name, weight in target.layers[layer - 1].state_dict().items()}
 
 

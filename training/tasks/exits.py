@@ -1,7 +1,7 @@
 """Train early-exit adapters on the target's cached states; measure exit coverage.
 
-Every adapter learns to predict the target's softmax over the kept vocabulary from the hidden state after its
-layer. The target is frozen and its output untouched. Shapes: legend of `training.data.batch`.
+Every adapter learns to predict the target's softmax over the kept vocabulary from the state after its layer. Shapes:
+legend of `training.data.batch`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,9 @@ class ExitTask(StatesTask[ExitRecipe]):
 
     @torch.no_grad()
     def coverage(self, adapters: Mapping[int, nn.Module], kept_ids: Tensor) -> AgreementCount:
-        """Count how often the wanted token is among an exit's k best kept ids on held-out answers (`COVERAGE_TOP_K`).
+        """Count how often the target's argmax is among an exit's k best kept ids on held-out answers.
 
-        The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
-        the coverage of an untrained exit (final norm and head alone).
+        `nn.Identity` in place of an adapter gives the coverage of an untrained exit.
         """
         states, head_VD = self.states, self.target.lm_head.weight.to(torch.bfloat16)
         kept_ids = kept_ids.to(states.device)

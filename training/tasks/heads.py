@@ -1,8 +1,7 @@
 """Train Medusa-1 and Hydra++ heads on the target's cached last states, and grow their tree.
 
-Every answer token is proposed by each of K heads, head k from the state k positions before the one that predicts
-the token. The loss of a head is the cross-entropy to the target's softmax there; the tokens between, which Hydra
-heads read, are those of the text. Shapes: legend of `training.data.batch`, plus K heads.
+Head k proposes every answer token from the state k positions before the one that predicts it. Its loss is the
+cross-entropy to the target's softmax there. Shapes: legend of `training.data.batch`, plus K heads.
 """
 
 from __future__ import annotations
@@ -152,10 +151,10 @@ def predicting_places(rows: Batch, num_heads: int) -> Tensor:
 
 
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
-    """Heads in float32 that start as the target's own output head.
+    """Return heads in float32 that start as the target's own output head.
 
-    The prefix layer starts as the target's last layer with the strongest neurons of its MLP; what both halves add
-    starts at zero.
+    The prefix layer is the target's last one with the strongest neurons of its MLP; what both halves add starts at
+    zero.
     """
     config = HydraConfig(
         num_heads=recipe.num_heads,

@@ -27,13 +27,9 @@ R = TypeVar("R", bound=TrainingRecipe)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """Held-out figures of a finished run, taken from the drafter folder on disk.
+    """Held-out figures of a finished run, taken from the drafter folder on disk; no acceptance without greedy answers.
 
-    Attributes:
-        acceptance: of a drafter, for every setting that it is judged at; empty where no held-out answer is greedy.
-        exit_coverage: of trained adapters.
-        untrained_exit_coverage: of the same exits with final norm and head alone.
-        extends: folder of the drafter that this one is, with something added; None for a new one.
+    `extends` is the folder of the drafter that this one is, with something added; None for a new one.
     """
 
     acceptance: tuple[HeldOutAcceptance, ...] = ()
@@ -43,15 +39,9 @@ class Judgement:
 
 
 class StatesTask(ABC, Generic[R]):
-    """Something to learn on cached states of the target, on the target's device: a loss, and a score.
+    """Something to learn on cached states of the frozen target, on its device: a loss, and a score.
 
-    Attributes:
-        recipe: what to train.
-        target: what it is trained for, frozen.
-        kept_ids: target ids of the reduced output vocabulary.
-        module: what is trained: its parameters that require gradients.
-        states: of all conversations.
-        num_conversations: those to train on; the ones after them are held out.
+    `module` is trained: its parameters that require gradients. Conversations after `num_conversations` are held out.
     """
 
     module: nn.Module
@@ -63,12 +53,7 @@ class StatesTask(ABC, Generic[R]):
 
     @classmethod
     def require_fit(cls, recipe: R, target: Decoder) -> None:
-        """Refuse a recipe of this task that does not fit the target, before anything is computed.
-
-        Raises:
-            TrainingError: a field does not fit; the message names it.
-            ModelError: a model that the recipe names is not to be had.
-        """
+        """Raise `TrainingError`, which names the field, or `ModelError` for a recipe that does not fit the target."""
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:

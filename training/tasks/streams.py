@@ -1,10 +1,7 @@
-"""Train streams (`runtime.drafters.streams.model`) of the target; what streams of a draft learn, they learn here too.
+"""Train streams (`runtime.drafters.streams.model`) of the target; streams of a draft learn the same.
 
-The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (soft
-cross-entropy; the paper takes the text's tokens). The target's own loss has no weight, because its weights are not
-trained: the paper's lossless mode. Its top layers are run again, frozen, for their keys. For streams of a draft see
-`training.tasks.draft_streams`.
-
+The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (the paper
+takes the text's tokens). The decoder's weights are not trained, and its top layers are run again for their keys.
 Shapes: legend of `training.data.batch`, plus R rows per conversation that have streams, J streams of each.
 """
 
@@ -77,10 +74,7 @@ class StreamsTask(StatesTask[R]):
         return self.stream_loss(self.texts(batch, generator), generator)
 
     def stream_loss(self, texts: StreamTexts, generator: torch.Generator) -> tuple[Tensor, int]:
-        """The mean of all streams' losses, farther ones weighing less, and the rows that had streams.
-
-        What is to be foreseen learns nothing from it.
-        """
+        """Return the mean of the streams' losses, farther ones weighing less, and the rows that had streams."""
         rows, hidden_BRJD = self._run(texts, generator)
         mean_MD = mean_rows(texts.batch.final_MD, self.head_VD)
         predicting = texts.batch.predicting
@@ -192,10 +186,7 @@ def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | Str
 
 
 def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: torch.Generator | None) -> StreamRows:
-    """Up to `count` rows of each conversation that look ahead to at least one of its own positions.
-
-    The `predicting` positions [B, T] are one run in each row. Without a generator the rows are spread evenly.
-    """
+    """Return up to `count` rows of each conversation that look ahead to its run of `predicting` positions [B, T]."""
     firsts = predicting.int().argmax(-1)
     stops = firsts + predicting.sum(-1)
     spans = list(zip(firsts.tolist(), stops.tolist(), strict=True))
@@ -210,7 +201,6 @@ def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: tor
 
 
 def _some(first: int, stop: int, count: int, generator: torch.Generator | None) -> Sequence[int]:
-    """At most `count` of the positions first..stop - 1, ascending."""
     total = stop - first
     if total <= count:
         return range(first, stop)

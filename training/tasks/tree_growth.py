@@ -1,7 +1,6 @@
 """Growing a static tree from what heads get right, and judging heads with their tree.
 
-A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that agrees with the
-text most often. Ranks are those that a head gives the text's own tokens, given the text's tokens before them: the
+At every step the path is added that agrees with the text most often (Medusa, arXiv 2401.10774, section 2.3.3): the
 share of a path is that of places where all its ranks occur together.
 """
 
@@ -28,10 +27,7 @@ RanksOf = Callable[[int], Ranks]
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that agrees with most of a text (`runtime.drafters.trees.grow`).
-
-    `ranks` are those of its tokens by place and level, [N, K]; -1 for a token that is not ranked.
-    """
+    """Return the first nodes of the tree that agrees with most of a text, by ranks [N, K] of its tokens; -1: none."""
     counts: Counter[Path] = Counter()
     unranked = (ranks < 0) | (ranks >= MOST_RANKS)
     lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
@@ -41,10 +37,7 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
 
 
 def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[HeldOutAcceptance, ...]:
-    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best.
-
-    `ranks` of each answer are [N, K], `paths` the nodes of the tree in their order.
-    """
+    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best, by ranks [N, K]."""
     if not ranks:
         return ()
     depth = ranks[0].shape[1]

@@ -1,7 +1,4 @@
-"""Decode many prompts at once, for making training text: left-padded rows, one shared cursor.
-
-Throughput matters here and latency does not; no drafting. Shapes: legend of `runtime.models.decoder`.
-"""
+"""Decode many prompts at once, for training text: left-padded rows, one shared cursor, no drafting."""
 
 from __future__ import annotations
 
@@ -30,11 +27,10 @@ def decode_batch(
     max_new_tokens: int,
     generator: torch.Generator,
 ) -> list[list[int]]:
-    """The target's answer to each prompt; an answer ends with its stop token or after `max_new_tokens`.
+    """Return the target's answer to each prompt at its temperature, up to a stop token or `max_new_tokens`.
 
-    Each prompt has its own temperature, where 0 takes the most probable token. Tokens are sampled from the smallest
-    set of best ones with `top_p` of the probability; a row's random draws depend on its place in the batch alone, not
-    on when others finish.
+    Tokens are sampled from the smallest set of best ones with `top_p` of the probability; a row's draws depend on its
+    place in the batch alone.
     """
     device = target.embedding.weight.device
     uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(device)
@@ -56,10 +52,7 @@ def decode_batch(
 
 
 def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor, top_p: float) -> Tensor:
-    """One token per row by inversion of its distribution at the row's uniform number in [0, 1).
-
-    Of a sampled row's vocabulary only the 1,024 best tokens are considered.
-    """
+    """Return one token per row, by its uniform number in [0, 1), among the 1,024 best of its distribution."""
     greedy = logits_RV.argmax(-1)
     if not bool((temperatures_R > 0).any()):
         return greedy
@@ -91,7 +84,6 @@ class _LiveRows:
         """Logits for each sequence's next token."""
 
     def advance(self, tokens_R: Tensor, alive: list[int]) -> None:
-        """Append one token to each sequence; sequences not in `alive` may be dropped."""
         if len(alive) < _LEAST_ALIVE * len(self.numbers):
             kept = torch.tensor(alive, device=self.numbers.device)
             self._cache.memory.slots = self._cache.memory.slots[:, :, kept]

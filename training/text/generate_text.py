@@ -1,8 +1,6 @@
-"""The target's own data: its answers to user turns that come from the target as well.
+"""The target's own data: its answers to user turns continued from openers or built around passages of its own answers.
 
-User turns are continued from openers, or built around passages of the target's own answers.
-
-Written batch by batch as token files (see `training.data.conversations`), with a provenance file next to it. The same
+Written batch by batch as token files (`training.data.conversations`), with a provenance file next to it. The same
 recipe, target and machine give the same file, however often the making was cut off.
 """
 
@@ -40,12 +38,7 @@ def write_self_text(
     device: str = "cpu",
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files.
-
-    Raises:
-        TrainingError: there is no such device, or as `generate_conversations`.
-        ModelError: the target cannot be loaded.
-    """
+    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files."""
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     tokenizer = Tokenizer.from_folder(target_folder)
     rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
@@ -66,12 +59,9 @@ def generate_conversations(
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 
-    The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. For a recipe of kind
-    "passages" these are taken from `sources`. Progress counts conversations.
-
-    Raises:
-        TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
-            write, or sources are missing or not asked for.
+    The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. Passages are taken
+    from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written, a target with nothing
+    new to write, or sources that are missing or not asked for.
     """
     origin = {
         "model": target_name,
@@ -118,7 +108,6 @@ class _Speaker:
             self._turns = PassageTurns(recipe, tokenizer, sources)
 
     def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
-        """Batch `number`, without prompts that are known or too long."""
         recipe = self._recipe
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
         turns = self._turns.draw(recipe.batch_size, generator)
@@ -159,7 +148,6 @@ class _Output:
             raise TrainingError(msg)
 
     def append(self, rows: Sequence[Conversation]) -> None:
-        """Write a batch, then the fact that it is complete."""
         lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
         content = "".join(lines).encode()
         if content and self.path.suffix == ".gz":
@@ -262,7 +250,6 @@ def _below(limit: int, generator: torch.Generator) -> int:
 
 
 def _common_end(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """Return the longest common end of two lists of ids."""
     count = 0
     while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
         count += 1

@@ -19,17 +19,7 @@ _Temperature = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 class _AnswerRecipe(RecipeFields):
-    """Attributes of every recipe for text: how the target answers.
-
-    Attributes:
-        num_conversations: with distinct prompts.
-        greedy_share: share of answers at temperature 0.
-        answer_temperature: for the others.
-        answer_top_p: for the others.
-        max_answer_tokens: cut of an answer.
-        batch_size: conversations made at once.
-        seed: of every random draw.
-    """
+    """How the target answers: `greedy_share` of the answers at temperature 0; prompts are distinct."""
 
     num_conversations: _Count
     greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
@@ -41,14 +31,7 @@ class _AnswerRecipe(RecipeFields):
 
 
 class SelfTextRecipe(_AnswerRecipe):
-    """User turns that the target continues from openers.
-
-    Attributes:
-        openers: how user turns begin; the target goes on from there.
-        user_temperature: for user turns.
-        user_top_p: for user turns.
-        max_user_tokens: cut of a user turn, opener not counted.
-    """
+    """User turns that the target continues from openers, up to `max_user_tokens` more."""
 
     kind: Literal["selfgen"] = "selfgen"
     openers: Annotated[Many[_Text], Field(min_length=1)]
@@ -60,10 +43,8 @@ class SelfTextRecipe(_AnswerRecipe):
 class PassageRecipe(_AnswerRecipe):
     """Long user turns: requests about passages, which are answers of conversations that are there already.
 
-    Attributes:
-        templates: user turns; `{passage}` is replaced by the passages, `{question}` by the user turn that one
-            of them answered.
-        passage_tokens: least and most tokens of passages in a turn; whole answers are added until they are there.
+    `{passage}` in a template stands for whole answers, added until there are `passage_tokens` (least and most);
+    `{question}` for the user turn that one of them answered.
     """
 
     kind: Literal["passages"] = "passages"

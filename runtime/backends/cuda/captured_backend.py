@@ -36,11 +36,7 @@ class CudaBackend(StaticCalls, ByTorch):
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
 
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:
-        """Args: its weights, which are moved to the device; `cuda:0` and the like, or `cpu`.
-
-        Raises:
-            MemoryFitError: the device has no room for the weights.
-        """
+        """Move the weights to the device (`cuda:0`, `cpu`); raise `MemoryFitError` if it has no room for them."""
         self.config, self.device = decoder.config, torch.device(device)
         num_bytes = sum(weight.nbytes for weight in decoder.parameters())
         with fitting(f"the weights ({num_bytes / 1e9:.3f} GB)", self.device):
@@ -68,11 +64,7 @@ class CudaBackend(StaticCalls, ByTorch):
 
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
-        """Reserve slots and capture the calls of a sequence, for all texts there are; what they hold is lost.
-
-        Raises:
-            MemoryFitError: the device has no room for them.
-        """
+        """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
         sizes = [size for size in slot_buckets(plan.num_slots) if size >= slot_bucket(plan.least_slots)]
         with fitting("the calls of a sequence", self.device):
             for memory in self._memories:
@@ -160,14 +152,12 @@ class CudaBackend(StaticCalls, ByTorch):
         return out_R1D
 
     def _load(self, memory: CapturedMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
-        """Have the calls of segments captured, on inputs that harm nothing."""
         for segment in segments:
             for size in sizes:
                 self._inputs_of(*counts).restart()
                 self._call(memory, CapturedShape(*segment, *counts, size))
 
     def _call(self, memory: CapturedMemory, shape: CapturedShape) -> CapturedSegment:
-        """The call of a shape, captured when it is first asked for: on the inputs that there are."""
         if shape not in memory.calls:
             inputs = self._inputs_of(shape.num_texts, shape.num_rows)
             with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):

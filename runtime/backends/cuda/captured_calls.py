@@ -31,11 +31,8 @@ class CapturedShape(NamedTuple):
 class CapturedInputs:
     """Inputs of a call over so many texts and rows: hidden states, places, and who sees whom.
 
-    Attributes:
-        x_BTD: hidden states; of rows that fill up what they were before, which is finite.
-        positions_BT: rotary positions.
-        places_BT: slots that rows are written to.
-        block_TT: what the rows of the only text see of each other, additive; unused for several texts.
+    `x_BTD` of rows that fill up is what it was before, which is finite. `places_BT` are the slots that rows are written
+    to, `positions_BT` rotary positions. `block_TT` is additive: what rows of a single text see of each other.
     """
 
     def __init__(
@@ -55,13 +52,9 @@ class CapturedInputs:
         self._numbers.send(torch.zeros(self._numbers.values.shape, dtype=torch.long))
 
     def fill(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, block: Tensor | None = None) -> None:
-        """Set the inputs of the next call.
+        """Set a call's inputs: states of the first texts and rows, and positions and places of all, on the host.
 
-        Args:
-            x_BTD: of the first texts and rows.
-            positions_BT: of all rows, on the host.
-            places_BT: of all rows, on the host.
-            block: additive [T, T] among the first rows; None is text order.
+        `block` is additive [T, T] among the first rows; None is text order.
         """
         self.x_BTD[: x_BTD.shape[0], : x_BTD.shape[1]] = x_BTD
         self._numbers.send(torch.stack([positions_BT, places_BT]))
@@ -98,12 +91,7 @@ class StaticKeys(LayerKeys):
 
 
 class CapturedSegment:
-    """Layers over the rows of a `CapturedInputs`, whose keys and values lie in one memory.
-
-    Attributes:
-        run: the computation on the buffers, kernel by kernel.
-        replay: the same as it was captured.
-    """
+    """Layers over the rows of a `CapturedInputs`, whose keys lie in one memory: `replay` is `run` as captured."""
 
     def __init__(
         self, decoder: Decoder, shape: CapturedShape, rows: CapturedInputs, slots_L2BKSH: Tensor, capture: GraphCapture

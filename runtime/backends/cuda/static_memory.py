@@ -1,11 +1,9 @@
-"""Keys and values of sequences and branches in memory that captured calls read and write, and the sizes of such calls.
+"""Keys and values in memory that captured calls read and write, and the sizes of such calls.
 
-The keys and values of all layers lie in one tensor that has room for the longest sequence so far. A call looks at the
-first so many positions, so nothing moves when a sequence grows; where the memory itself must grow, the calls that were
-captured on it are forgotten. How many slots a row sees is settled by its own slot alone, so that its sums pair up in
-the same way in any call; rows of one call on both sides of a limit go apart. A call has so many spare slots that rows
-which fill it up write after the text, into slots that are garbage anyway. Shapes: legend of `runtime.models.decoder`,
-plus L layers, S KV positions.
+One tensor has room for the longest sequence so far. A call looks at the first so many slots, so nothing moves when a
+sequence grows; where the memory itself must grow, the calls captured on it are forgotten. How many slots a row sees is
+settled by its own slot alone, so that its sums pair up in the same way in any call. Rows that fill a call up write to
+spare slots after the text. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
@@ -80,11 +78,7 @@ class CapturedMemory(TorchMemory):
 
     @torch.inference_mode()
     def allocate(self, num_slots: int) -> None:
-        """See `TorchMemory`.
-
-        Raises:
-            MemoryFitError: the device has no room for them.
-        """
+        """See `TorchMemory`; raises `MemoryFitError` if the device has no room."""
         if num_slots > self.num_slots:
             self.calls.clear()
             size, num_texts = self._size(num_slots), self.slots.shape[2]
@@ -98,10 +92,9 @@ class CapturedMemory(TorchMemory):
 
 
 class CapturedBranches(Branches):
-    """Implements `runtime.backends.backend.Branches`.
+    """Branches in memory for as many sequences as a call over all of them has.
 
-    There is memory for as many sequences as a call over all of them has. A branch that a call fills up with writes to
-    the last position that the call looks at, which is no sequence's then.
+    A branch that a call fills up with writes to the last slot that the call looks at, which is no sequence's then.
     """
 
     memory: CapturedMemory
@@ -127,11 +120,7 @@ class BranchesFrom(NamedTuple):
 
 @contextmanager
 def fitting(what: str, device: torch.device) -> Iterator[None]:
-    """Say in numbers what a device had no room for.
-
-    Raises:
-        MemoryFitError: in place of torch's error.
-    """
+    """Raise `MemoryFitError`, with numbers, in place of torch's error where a device has no room for something."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -1,18 +1,14 @@
-"""Which static shapes there are: a graph serves whatever is not larger.
+"""The static shapes that there are: a graph serves whatever is not larger.
 
 A graph is compiled for one number of rows and one of slots, and holds the weights packed for its rows: so there are
-few. A sequence names the numbers of rows that its windows have (`runtime.backends.backend.Plan`), which are served as
-they are up to 9: on CPUs each further row costs some percent of a step. Slots double, for attention over empty slots
-costs little next to the weights, and begin with so many that short texts never change their size, nor anchors next to
-them.
+few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs some percent of a
+step. Slots double, for attention over empty slots costs little next to the weights, and begin with so many that short
+texts never change their size.
 
-Where a graph takes any size, a call of another one than the last has to be laid out again, layer by layer, whatever
-their weights. That takes a good part of a small decoder's pass and little of a large one's; a copy takes the weights
-once more, which is little for a small one. So a small decoder has a copy for every number of rows and for every few
-texts, and one for all calls over more; a middling one for single rows, which plain decoding, anchors and prompt lookup
-without a match have in turn with windows, and a large one none.
-
-What a device has no graph for is refused before anything is compiled (`Limits`).
+A graph of open sizes has to be laid out again whenever a call has another size than the last. That takes a good part of
+a small decoder's pass and little of a large one's; a copy takes the weights once more, which is little for a small one.
+So a small decoder has a copy for every number of rows and of a few texts, and one for all calls over more; a middling
+one a copy for single rows, and a large one none.
 """
 
 from __future__ import annotations
@@ -71,10 +67,7 @@ def slot_buckets(num_slots: int) -> tuple[int, ...]:
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Start and stop of calls over rows of a text, by the numbers of rows that there are graphs for.
-
-    One call where a graph is at least half full, or small; else as many rows as fill one.
-    """
+    """Yield start and stop of calls over rows of a text: one where a graph is half full or small, else full ones."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start
@@ -92,11 +85,10 @@ def is_small(num_bytes: int) -> bool:
 
 
 def own_size(size: Size, num_bytes: int) -> Size | None:
-    """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others.
+    """Return the size, if its calls have a copy in a decoder of so many bytes; None if they share a graph.
 
-    Calls over many texts share a copy among them: a sequence has one number of branches, or some that follow each
-    other, and what laying out takes again is then less than rows that fill up. Those over few take half of all copies
-    at most.
+    Calls over many texts share a copy: what laying out takes again is then less than rows that fill up. Those over few
+    take half of all copies at most.
     """
     num_copies = COPIES_BYTES // num_bytes
     if size == SINGLE_ROW:
@@ -115,14 +107,7 @@ def copies_bytes(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What compiled models of a device have to keep to.
-
-    Attributes:
-        device: whose they are.
-        half: its type of 16 bits; float32 where it has none.
-        rows: numbers of rows that calls have; empty for any (`buckets.row_bucket`).
-        num_slots: KV positions that a compiled model has at most, one of which is spare; None for any number.
-    """
+    """Limits of a device's compiled models: its type of 16 bits, numbers of rows (empty: any), slots (None: any)."""
 
     device: Device
     half: np.dtype[Any]
@@ -130,11 +115,7 @@ class Limits:
     num_slots: int | None = None
 
     def bucket(self, count: int) -> int:
-        """Rows of the graph that serves so many.
-
-        Raises:
-            ConfigError: no graph does.
-        """
+        """Return the rows of the graph that serves so many; raise `ConfigError` if none does."""
         if not self.rows:
             return row_bucket(count)
         if count > self.rows[-1]:
@@ -145,11 +126,7 @@ class Limits:
         return self.rows[bisect_left(self.rows, count)]
 
     def require(self, plan: Plan) -> None:
-        """Refuse a sequence that has no graphs.
-
-        Raises:
-            ConfigError: says which number is too large, and the largest.
-        """
+        """Raise `ConfigError` for a sequence that has no graphs: says which number is too large, and the largest."""
         for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
             if count:
                 self.bucket(count)
@@ -172,8 +149,8 @@ def limits_of(device: Device) -> Limits:
 def cpu_computes_bfloat16() -> bool:
     """Return whether graphs compute in bfloat16 on this CPU.
 
-    Without them OpenVINO computes a graph of bfloat16 in float32 and rounds keys where they leave a call alone: rows of
-    one call saw each other's keys as they were, and those of the next one rounded ones.
+    Without it OpenVINO computes in float32 and rounds keys only where they leave a call: rows of one call would see
+    each other's keys as they were, and those of the next one rounded ones.
     """
     from runtime.backends.openvino.library import ov
 

@@ -1,12 +1,9 @@
 """How OpenVINO is told to compile, and compiling in a process of its own: a compiler that ends it ends no lane.
 
-`compiled_apart` starts this very module as a program, which is told by files: a graph, how to compile it, and where to
-put what came of it. A graph is run once too, for some fail only then.
-
-On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head did not compile
-(2026.4). Where `runtime.backends.lane_device` says that the NPU is the CPU, the same path compiles for the CPU and
-computes in float32: defaults of the CPU say so, since a graph that was read from disk has forgotten what it was
-compiled with.
+`compiled_apart` runs this module as a program, and the two talk by files. A graph is run once too: some fail only then.
+On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a head did not compile (2026.4). Where the NPU is the
+CPU (`MIRRORSD_NPU_ON_CPU`), defaults of the CPU say that it computes in float32, since a graph that was read from disk
+has forgotten what it was compiled with.
 """
 
 from __future__ import annotations
@@ -87,11 +84,7 @@ _REFUSED: Final = 3
 
 
 def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> bytes:
-    """Compile a graph in a process of its own, and return the result.
-
-    Raises:
-        LaneError: the compiler refused it, ended its process, or took too long; names the graph and what to do.
-    """
+    """Compile a graph in a process of its own; raise `LaneError` if it is refused, ends the process or takes long."""
     name = model.get_friendly_name()
     with tempfile.TemporaryDirectory() as folder:
         graph, made = Path(folder, "graph.xml"), Path(folder, "graph.blob")

@@ -1,14 +1,12 @@
 """A decoder that OpenVINO computes, by graphs that hold every weight once where sizes may stay open (CPUs).
 
-What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
-for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
-repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step more,
-and much more where the number of rows changes from call to call, which is why small decoders have copies (`buckets`).
-Such a graph is compiled in every process, and not kept on disk: reading it is faster than compiling, but takes the
-weights once more on the disk for every way to cut the layers, and as much memory while it is read.
+Compiled graphs of fixed sizes each repack the weights for themselves (OpenVINO 2026.4, CPU); one graph of open rows and
+slots repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step
+more, and much more where the number of rows changes from call to call: so small decoders have copies (`buckets`). Such
+a graph is not kept on disk: reading it would take the weights once more for every way to cut the layers.
 
-Hidden states cross as float32; a graph rounds what it is given to the type of arithmetic, as between two layers. The
-embedding is looked up here: a graph of it would hold a copy.
+Hidden states cross as float32 and are rounded inside to the type of arithmetic. The embedding is looked up here: a
+graph of it would hold a copy.
 """
 
 from __future__ import annotations
@@ -50,11 +48,7 @@ class CompiledDecoder(StaticCalls):
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, stored: StoredDecoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Args: its weights, which graphs may take away; one of OpenVINO's devices; their form; threads of a call.
-
-        Raises:
-            ModelError: the architecture has no graph.
-        """
+        """Take weights (graphs may take them away), device, form and threads; raise `ModelError` without a graph."""
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
         self._limits = limits_of(device)
@@ -91,9 +85,7 @@ class CompiledDecoder(StaticCalls):
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
 
-        Raises:
-            ConfigError: the device has no graphs of its size.
-            LaneError: the device refuses a graph.
+        Raises `ConfigError` if the device has no graphs of its size, `LaneError` if it refuses one.
         """
         self._limits.require(plan)
         if not self._limits.device.is_npu:
@@ -171,7 +163,6 @@ class CompiledDecoder(StaticCalls):
         return x.astype(self._arithmetic).astype(np.float32)
 
     def _run_text(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, text: Any) -> Floats:
-        """Rows of a text, in as many calls as there are graphs for."""
         known, given = self._under_way, (positions, mask, text)
         if segment[0] and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
             calls = known[1]
@@ -182,7 +173,6 @@ class CompiledDecoder(StaticCalls):
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
     def _calls(self, num_rows: int, mask: Floats | None, text: GrowingText) -> list[tuple[int, int, CallRows]]:
-        """First and last row of every call, and where they go: in the text's order, or by a mask, all at once."""
         text.reserve(num_rows)
         cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
         return [(first, last, text.rows(first, last, mask)) for first, last in cuts]
@@ -204,7 +194,6 @@ class CompiledDecoder(StaticCalls):
         return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
     def _make_ready(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
-        """Have the graphs of a segment for so many texts and rows."""
         for num_texts, num_rows in counts:
             for num_slots in slots:
                 self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
@@ -247,19 +236,14 @@ class CompiledDecoder(StaticCalls):
         return floor
 
     def _bucket(self, count: int) -> int:
-        """Rows of the graph that serves so many."""
         return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
-        """The least of the sizes planned that is large enough; without one, that of any graph.
-
-        Open graphs never fill a single row up: what is timed next to a sequence is not planned, nor need be.
-        """
+        """The least planned size that is large enough, else any graph's; open graphs never fill a single row up."""
         return min((size for size in self._single.union(planned) if size >= count), default=self._bucket(count))
 
     @property
     def _single(self) -> set[int]:
-        """The size of single rows, if they are never filled up further."""
         return {self._bucket(1)} if self._limits.device.has_open_sizes else set()
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:

@@ -1,7 +1,4 @@
-"""Compiling graphs. Where that takes long, what was compiled is kept on disk, by all that decides what it computes.
-
-A file that cannot be read, from a crash or another machine, is made again.
-"""
+"""Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read."""
 
 from __future__ import annotations
 
@@ -43,7 +40,6 @@ class Compiler:
 
     @cached_property
     def _identity(self) -> Mapping[str, Any]:
-        """All that decides about a compiled graph besides the graph."""
         computing = "CPU" if self._settings.cpu else self.device
         return {
             "openvino": ov.get_version(),
@@ -55,11 +51,7 @@ class Compiler:
         }
 
     def compiled(self, model: ov.Model) -> ov.CompiledModel:
-        """A graph, compiled in this process and kept nowhere.
-
-        Raises:
-            LaneError: the device refuses it.
-        """
+        """Return a graph compiled in this process and kept nowhere; raise `LaneError` if the device refuses it."""
         try:
             return self._core.compile_model(model, self.device, self._settings.graph)
         except RuntimeError as error:
@@ -70,11 +62,7 @@ class Compiler:
         return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:
-        """The graph that `build` makes, compiled, from disk if it was before; `key` has to tell it from every other.
-
-        Raises:
-            LaneError: the device refuses it.
-        """
+        """Return the compiled graph of `build`, from disk if `key` is known; raise `LaneError` if it is refused."""
         path = path_of(json.dumps({**self._identity, **key}, sort_keys=True, default=str), ".blob")
         if (found := self._read(path)) is not None:
             return found

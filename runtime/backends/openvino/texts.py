@@ -1,8 +1,8 @@
 """Texts and branches of them in the memory that graphs read and write.
 
-A buffer has the keys and values of all layers for one number of slots. A text begins in the smallest and moves to the
-next, twice as large, when it needs to; buffers stay, so that a graph is told once where its keys are.
-Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+A buffer holds keys and values of all layers for one number of slots. A text begins in the smallest and moves to the
+next, twice as large; buffers stay, so that a graph is told once where its keys are. Shapes: legend of
+`runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
@@ -31,14 +31,7 @@ class Buffer:
 
 
 class CallRows(NamedTuple):
-    """Where the rows of one call go, and what they see.
-
-    Attributes:
-        buffer: keys and values of their texts.
-        first: the first of the texts.
-        places: slot of every row [B, T].
-        mask: additive [B, T, S].
-    """
+    """Where the rows of one call go: slots `places` [B, T] from text `first` on; and an additive mask [B, T, S]."""
 
     buffer: Buffer
     first: int
@@ -80,10 +73,10 @@ class GrowingMemory:
         clear(self._made(self._num_slots).slots)
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have so many slots at least; where that takes another buffer, it is given the first `num_kept` of this one.
+        """Have so many slots at least; another buffer is given the first `num_kept` of this one.
 
-        Rows that are computed look at the buffer that was in use when they were asked for: so all memory of a call,
-        and of all calls that follow from it, is reserved before the first of them.
+        Rows look at the buffer in use when they were asked for, so all memory of a pass is reserved before its first
+        call.
         """
         size = slot_bucket(num_slots)
         if size <= self._num_slots:
@@ -150,6 +143,5 @@ def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: 
 
 
 def _in_text_order(places_BT: np.ndarray, buffer: Buffer) -> np.ndarray:
-    """Every row sees its text up to itself, [B, T, S]."""
     hidden = np.arange(buffer.slots.shape[-2]) > places_BT[..., None]
     return np.where(hidden, np.float32(HIDDEN), np.float32(0))

@@ -24,11 +24,7 @@ class OpenVinoBackend(CompiledDecoder):
     device = torch.device("cpu")
 
     def __init__(self, decoder: Decoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Args: its weights, which are taken away as they are rounded, if they have to be; else as `CompiledDecoder`.
-
-        Raises:
-            ModelError: the architecture has no graph.
-        """
+        """Take the decoder's weights, away from it where they are rounded; else as `CompiledDecoder`."""
         stored = stored_form(decoder)
         stored.layers[:] = [_Borrowed(own, layer) for own, layer in zip(stored.layers, decoder.layers, strict=True)]
         super().__init__(stored, device=device, form=form, num_threads=num_threads)
@@ -93,7 +89,6 @@ class _Borrowed(dict[str, Any]):
         self._layer = layer
 
     def pop(self, name: str) -> Any:  # type: ignore[override]
-        """The array, which the layer has no longer."""
         owner, _, own = name.rpartition(".")
         linear = self._layer.get_submodule(owner)
         setattr(linear, own, nn.Parameter(getattr(linear, own).detach().to("meta"), requires_grad=False))

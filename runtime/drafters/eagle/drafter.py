@@ -30,10 +30,7 @@ from runtime.wire.measurement import Measurement
 
 
 class EagleDrafter(WindowDrafter):
-    """An EAGLE head and the sequence it drafts for.
-
-    Candidates are the head's best ids at any temperature: they are fixed before the target draws.
-    """
+    """An EAGLE head and its sequence; candidates are its best ids at any temperature, fixed before the target draws."""
 
     def __init__(
         self, head: EagleHead, *, method: Method, feature_layers: tuple[int, ...], raw_features: bool = False
@@ -103,10 +100,9 @@ class EagleDrafter(WindowDrafter):
     ) -> list[NDArray[np.int32]]:
         """Return places in the order of trees of the nodes that a sequence follows, [N, depth] each.
 
-        They are what `AcceptanceRecord` holds. The current sequence is lost. The text before place `start`, at least 1,
-        is the prompt; features of all positions but two are enough. `shapes` are depth and top_k of each tree, a
-        schedule's `num_speculative_tokens` and `tree_top_k`. Trees of one top_k are grown once: a less deep one is the
-        upper part of a deeper one.
+        The text before place `start`, at least 1, is the prompt; features of all positions but two are enough. `shapes`
+        are (`num_speculative_tokens`, `tree_top_k`) of each tree. Trees of one top_k are grown once: a less deep one is
+        the upper part of a deeper one. The current sequence is lost.
         """
         self.head.output.add_prompt_tokens(ids[:start])
         self.cache.start(len(ids) + max((depth * top_k for depth, top_k in shapes), default=0))
@@ -125,10 +121,7 @@ class EagleDrafter(WindowDrafter):
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Run rows at the cache's cursor, which moves on, and return the features of their own positions [T, D].
-
-        Without a mask the rows are in sequence order.
-        """
+        """Run rows at the cache's cursor, which moves on, and return their features [T, D]; no mask: text order."""
         ids_BT = torch.tensor([ids])
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
@@ -148,10 +141,7 @@ class EagleDrafter(WindowDrafter):
         return self._first_position + slot
 
     def _begin(self, ids: Sequence[int], features_TE: Tensor, *, prompt_length: int) -> tuple[Sequence[int], Tensor]:
-        """Return the rows of a sequence: tokens, and the features fed with them [T, D].
-
-        Position 0 has nothing before it and is left out, except where the prompt is nothing else.
-        """
+        """Return the tokens of a sequence and the features fed with them; position 0 only if it is the whole prompt."""
         feature_TD = self._input_feature(features_TE[: len(ids) - 1])
         if prompt_length > 1:
             self._first_position = 1
@@ -160,7 +150,6 @@ class EagleDrafter(WindowDrafter):
         return ids, torch.cat([feature_TD.new_zeros(1, self.head.config.hidden_size), feature_TD])
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
-        """Feed a sequence from its beginning on, and return the features of its positions [T, D]."""
         parts = [feature_TD[:0]]
         for start, stop in prefill_pieces(len(ids)):
             positions = self._positions(stop - start)
@@ -168,7 +157,6 @@ class EagleDrafter(WindowDrafter):
         return torch.cat(parts)
 
     def _positions(self, count: int) -> Tensor:
-        """Return the positions of the next rows."""
         start = self.position(self.cache.cursor)
         return torch.arange(start, start + count)
 
@@ -212,12 +200,10 @@ class _Growth:
 
 
 def _own(count: int, dtype: torch.dtype) -> Tensor:
-    """Return the mask of nodes of one level among themselves: each sees itself."""
     return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
 
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:
-    """Return the mask of rows that see all of the context, and of the slots after it those of `own_RS`."""
     return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
 
 

@@ -1,10 +1,8 @@
-"""Folders of EAGLE heads: trained ones, and EAGLE-3 heads as their authors publish them.
+"""Folders of EAGLE heads: trained ones (`runtime.storage.head_folder`), and published EAGLE-3 heads.
 
-The layout of trained ones is that of `runtime.storage.head_folder`. Published ones (github.com/SafeAILab/EAGLE) are
-read from safetensors alone: `config.json` is that of a Llama of one layer (`LlamaForCausalLMEagle3`) with a
-`draft_vocab_size`. The features are the target's states as its layers left them, after layers 2, N / 2 and N - 3 of N
-unless the config has `eagle_config.eagle_aux_hidden_state_layer_ids` (there counted from 0: the layer whose output it
-is). Shapes: legend of `runtime.drafters.eagle.model`.
+Published ones (github.com/SafeAILab/EAGLE) are read from safetensors alone: `config.json` is that of a Llama of one
+layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. They read the target's states as layers 2, N / 2 and N - 3
+of N left them, unless `eagle_config.eagle_aux_hidden_state_layer_ids`, counted from 0, says otherwise.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ def save_eagle(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a head whose embedding and output rows are its target's; see `FolderConfig.of`, `save_trained`.
-
-    `feature_layers` are the target layers that an EAGLE-3 head reads.
-    """
+    """Write a head (`FolderConfig.of`, `save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
     own = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
     config = kind.of(head.config, target_name, metadata, draft_vocab_size=len(head.kept_ids), **own)
@@ -91,7 +86,6 @@ def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDr
 
 
 def _load(folder: Path, kind: type[C], target: Decoder, build: Callable[[C], H], dtype: torch.dtype) -> tuple[C, H]:
-    """Return a head with its weights and the target's rows, on the target's device."""
     config, head, kept_ids = load_head(folder, kind, target, build, dtype=dtype)
     head_VD = target.lm_head.weight.detach()
     head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
@@ -122,8 +116,6 @@ class _EagleFields(HfModel):
 
 
 class _PublishedConfig(HfModel):
-    """Fields of `config.json` besides those of a Llama of one layer."""
-
     draft_vocab_size: Size | None = None
     num_hidden_layers: int | None = None
     norm_before_residual: bool | None = None
@@ -133,9 +125,8 @@ class _PublishedConfig(HfModel):
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
     """Return the drafter of a published checkpoint; without an embedding of its own it shares the target's.
 
-    Raises:
-        ModelError: the head is for a target of another width, depth or vocabulary.
-        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    Raises `ModelError` for a target of another width, depth or vocabulary, `ModelFormatError` for a missing or damaged
+    file.
     """
     path = folder / CONFIG_FILE
     raw = read_object(path, holds="a published EAGLE-3 head comes with one")
@@ -188,7 +179,6 @@ def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decode
 
 
 def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
-    """Return the target layers, counted from 1, whose output the head reads."""
     num_layers = target.config.num_layers
     ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
@@ -200,7 +190,6 @@ def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple
 
 
 def _take_kept_ids(tensors: dict[str, NDArray[Any]], vocab_size: int, target: Decoder, path: Path) -> Tensor:
-    """Return the target id of every id of the head; without maps the two are the same."""
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
     d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))

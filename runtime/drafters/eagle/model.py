@@ -66,10 +66,7 @@ class EagleLayer(nn.Module):
 
 
 class EagleHead(nn.Module, ABC):
-    """The base of both kinds; `embedding` and `lm_head` are the target's rows and `kept_ids` maps ids of the head.
-
-    `output` proposes by these rows, and by those of a prompt once they are added.
-    """
+    """The base of both kinds; `embedding` and `lm_head` are the target's rows, `kept_ids` maps ids of the head."""
 
     kept_ids: Tensor
 
@@ -98,14 +95,10 @@ class EagleHead(nn.Module, ABC):
     def forward(
         self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None
     ) -> Tensor:
-        """Return features [B, T, D] of the rows' own positions.
+        """Return features [B, T, D] of the rows' own positions, from tokens and the features of the positions before.
 
-        Args:
-            ids_BT: target token ids.
-            feature_BTD: features of the positions before: of `input_feature`, or of an earlier call.
-            positions: rotary positions [T].
-            mask: additive mask [T, S]; for None see `LayerKeys.sight` of the cache.
-            cache: keys and values are written at its cursor; None attends within this call only.
+        `positions` are rotary ones [T]; `mask` is additive [T, S] (None: `LayerKeys.sight`); no cache: rows see this
+        call alone.
         """
         attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
         q_BTNH, k_BTKH, v_BTKH = self.layer.project(attended, self.rotary(positions, attended.dtype))
@@ -116,13 +109,9 @@ class EagleHead(nn.Module, ABC):
     def share(
         self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None
     ) -> None:
-        """Use these rows, frozen, in their own dtype.
+        """Use the target's embedding and one row of its head for each kept id (ascending), frozen, in their own dtype.
 
-        Args:
-            embedding_VD: the target's embedding.
-            head_KD: one row for each kept id.
-            kept_ids: target ids, ascending.
-            target_head_VD: the target's head, if `head_KD` is some of its rows.
+        `target_head_VD` is the target's whole head, if `head_KD` is some of its rows.
         """
         self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)

@@ -1,9 +1,9 @@
 """Dynamic trees after every prefix of a text, grown level by level, those of many prefixes side by side.
 
 A level of one tree has too few rows for the cores, so the same levels of some trees are one call. A row has the same
-bits there as in a call of its own tree's rows, where linear layers do not tell multiples of these rows apart
-(`runtime.models.row_invariance.rows_are_alike`) and each row is attended over the keys that its slot settles
-(`runtime.models.attention`). Elsewhere there is a call for every tree.
+bits there where linear layers do not tell multiples of these rows apart
+(`runtime.models.row_invariance.rows_are_alike`) and each row is attended over the keys that its slot settles; elsewhere
+there is a call for every tree.
 
 Shapes: legend of `runtime.drafters.eagle.model`, plus P trees of a call, R nodes of a level, F nodes fed, S slots.
 """
@@ -32,16 +32,10 @@ _MOST_ROWS: Final = 64
 
 @dataclass(slots=True)
 class TextTree:
-    """The tree after a prefix of a text, which is followed as far as the tree has it.
+    """The tree after a prefix of `base` slots, which is followed as far as the tree has its `text`: by `nodes`.
 
-    Attributes:
-        tree: as far as it is grown.
-        text: what follows the prefix, at most as many tokens as the tree may have levels.
-        base: slots of the prefix.
-        feature_RD: of the rows fed last, `rows` of them by node.
-        own_RF: additive mask of these rows over the nodes fed so far.
-        keys_2KFH: keys and values of these nodes; None before the first.
-        nodes: those that the text follows.
+    Of the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
+    whose keys and values are `keys_2KFH` (None before the first).
     """
 
     tree: DynamicTree
@@ -88,13 +82,8 @@ def grow_along(
 ) -> list[TextTree]:
     """Grow a tree after every prefix of a text from place `start` on, as far as the text's places in it need.
 
-    Args:
-        drafter: its cache holds the text, which begins at its first position.
-        ids: the text.
-        feature_TD: the head's own, of all slots.
-        start: tokens before the first tree.
-        depth: levels at most.
-        top_k: nodes expanded on a level.
+    The drafter's cache holds the text, `feature_TD` are the head's own of all its slots. Trees have at most `depth`
+    levels, and `top_k` nodes are expanded on each.
     """
     trees = []
     for place in range(start, len(ids)):
@@ -125,7 +114,6 @@ def _expand(drafter: EagleDrafter, trees: Sequence[TextTree], top_k: int) -> Non
 
 @torch.inference_mode()
 def _feed(drafter: EagleDrafter, trees: Sequence[TextTree]) -> None:
-    """Run the nodes of the last level of trees that have as many levels."""
     above = [[tree.rows[tree.tree.parents[node]] for node in tree.tree.frontier] for tree in trees]
     ids_PR = torch.tensor([[tree.tree.tokens[node] for node in tree.tree.frontier] for tree in trees])
     feature_PRD = torch.stack([tree.feature_RD[rows] for tree, rows in zip(trees, above, strict=True)])
@@ -143,11 +131,7 @@ def _feed(drafter: EagleDrafter, trees: Sequence[TextTree]) -> None:
 
 
 class _LevelKeys(LayerKeys):
-    """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie.
-
-    Attributes:
-        own_2PKFH: keys and values of all nodes fed, those of this level included once they were attended.
-    """
+    """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie."""
 
     def __init__(self, text: KVCache, trees: Sequence[TextTree], own_PRF: Tensor) -> None:
         self._text_21KSH, self._trees, self._own_PRF = text.memory.slots[0], trees, own_PRF
@@ -157,7 +141,6 @@ class _LevelKeys(LayerKeys):
         self._sizes = sorted({count for row in counts for count in row})
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
-        """All keys of each tree: of the text, and of its nodes after its prefix."""
         new_2PKRH = torch.stack([k_BKTH, v_BKTH])
         before = [tree.keys_2KFH for tree in self._trees if tree.keys_2KFH is not None]
         self.own_2PKFH = torch.cat([torch.stack(before, dim=1), new_2PKRH], dim=3) if before else new_2PKRH

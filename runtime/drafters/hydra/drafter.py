@@ -1,10 +1,7 @@
 """The drafter with Hydra++ heads: the prefix layer over committed tokens, then one step per level.
 
-The first step reads the committed rows and drafts the root's children; every further one drafts the children of
-all nodes of a level that have any. Shapes: legend of `runtime.drafters.trees`, plus R nodes of a level, D hidden
-size.
-
-Their folder holds the tree too; its layout is that of `runtime.storage.head_folder`.
+The first step reads the committed rows and drafts the root's children; every further one drafts the children of all
+nodes of a level that have any. Shapes: legend of `runtime.drafters.trees`, plus R nodes of a level, D hidden size.
 """
 
 from __future__ import annotations
@@ -72,10 +69,7 @@ class HydraDrafter(HeadDrafter):
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """Return a step of the prefix layer over so many rows, then the children of as many nodes.
-
-        No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
-        """
+        """Return a step of the prefix layer over so many rows and the children of as many nodes: more than any real."""
         rows, context = measurement.rows, measurement.context
         size = len(self.model.target_norm)
         self.cache.start(context + rows)
@@ -130,7 +124,6 @@ class HydraDrafter(HeadDrafter):
         return self._prefix_1D
 
     def _extend(self, tokens: dict[TreePath, int], inner: Sequence[TreePath], prefix_1D: Tensor, count: int) -> None:
-        """Add the children of a level's nodes; those beyond the tree are never looked up."""
         seen = [[tokens[path[:length]] for length in range(len(path) + 1)] for path in inner]
         candidates_RC = self._candidates(prefix_1D.expand(len(inner), -1), torch.tensor(seen), count)
         for path, candidates in zip(inner, candidates_RC.tolist(), strict=True):

@@ -1,13 +1,10 @@
 """Hydra++ heads (arXiv 2402.05109): Medusa's, but each head also sees the tokens drafted before it.
 
-A decoder layer over the target's last hidden states (prefix attention) makes h'_t of h_t; head i proposes the
-token i + 1 places after t from h'_t and the embeddings of the i tokens between.
-
-Where it differs from the paper: the prefix layer's MLP is narrower than the target's; the four layers of a head
-are the linear map of its concatenated inputs and three residual blocks, of which only the first is the head's
-own, and the map of an embedding depends on its distance from the proposed token instead of on the head; all
-heads read out through the target's own rows of the kept vocabulary.
-Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
+A decoder layer over the target's last hidden states (prefix attention) makes h'_t of h_t; head i proposes the token i +
+1 places after t from h'_t and the embeddings of the i tokens between. Other than in the paper, the prefix layer's MLP
+is narrower than the target's; a head is a linear map of its inputs and three residual blocks, of which only the first
+is its own; the map of an embedding depends on its distance instead of on the head; and all heads read out through the
+target's rows of the kept vocabulary. Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
 """
 
 from __future__ import annotations
@@ -29,15 +26,7 @@ from runtime.models.vocabulary import OutputRows, all_ids
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HydraConfig:
-    """Sizes of the heads.
-
-    Attributes:
-        num_heads: head i (from 1) proposes the token i + 1 places after the state it reads.
-        prefix_width: neurons of the prefix layer's MLP.
-        head_width: neurons of the block that each head has for itself.
-        shared_widths: neurons of each block that all heads share.
-        vocab_size: size of the reduced output vocabulary.
-    """
+    """Sizes: heads, the prefix layer's MLP, each head's own block, the blocks that all heads share, the vocabulary."""
 
     num_heads: int
     prefix_width: int
@@ -69,10 +58,7 @@ class ResidualBlock(nn.Module):
 
 
 class HydraModel(nn.Module):
-    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
-
-    `output` proposes: by the rows of `head_VD`, and by those of a prompt once they are added.
-    """
+    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
 
     kept_ids: Tensor
     head_VD: Tensor
@@ -111,14 +97,7 @@ class HydraModel(nn.Module):
     def read_prefix(
         self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
     ) -> Tensor:
-        """Normalised last hidden states of the target -> h' [B, T, D].
-
-        Args:
-            x_BTD: one row per committed position.
-            positions: rotary positions [T] or [B, T].
-            mask: additive mask [T, S]; for None see `LayerKeys.sight` of the cache.
-            cache: of one layer; keys and values are written at its cursor.
-        """
+        """Return h' [B, T, D] of the target's normalised last states; arguments as in `Decoder.run_layers`."""
         rotary = self.rotary(positions, x_BTD.dtype)
         keys = WithinCall() if cache is None else cache
         sight = keys.sight(mask, x_BTD.shape[1], self.layer_config.num_queries_per_kv)
@@ -130,12 +109,10 @@ class HydraModel(nn.Module):
         return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
 
     def forward(self, prefix_MD: Tensor, tokens_MD: Sequence[Tensor]) -> Tensor:
-        """States for `head_VD` [M, D] of the head that sees as many tokens as are given.
+        """Return the states for `head_VD` [M, D] of the head that sees as many tokens as are given, one or more.
 
-        Args:
-            prefix_MD: h' of the last position whose state is known.
-            tokens_MD: what `embed` makes of the tokens after it, the last one first; one or more, one per head at
-                most.
+        `prefix_MD` is h' of the last known position, `tokens_MD` what `embed` makes of the tokens after it, the last
+        one first.
         """
         x_MD = prefix_MD
         for projection, token_MD in zip(self.by_distance, tokens_MD, strict=False):

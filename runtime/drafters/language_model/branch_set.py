@@ -2,20 +2,17 @@
 
 What a step computes is part of the contract, as in `runtime.drafters.language_model.drafter`:
 
-- Without features the first step is one row, at once: the window's last token, so that every row of the window is
-  cached and its last row has alternatives. Draft-sourced roots start at the next step, exit-sourced ones at the
-  first step after their message came. One step takes every branch further, by one token and a row each; its root is
-  fed in the first of them.
-- A draft with streams verifies guesses in every step of a branch but its first, by the rule of
-  `runtime.drafters.language_model.drafter`, so that a branch may go further by several tokens. All branches of a step
-  have as many rows: one, and one for every guess that a window of one token has room for. What a branch has no use
-  for is computed and forgotten.
-- With features nothing runs before the message. The first step feeds the window again, each token with the
-  feature of its predecessor, together with all roots: window + R rows. Later steps are as without.
-- Branches of one source start together and go on together, those that are finished too, until the last of them is.
-- Taking a branch (a hit) copies its keys to the text and drafts the rest of its window by steps of its own.
-  Without such a branch (a miss) everything is dropped and a fresh rollout starts. Should a branch be taken before
-  its first step, its window is drafted by the steps of a fresh rollout, and it still is a hit.
+- Without features the first step is one row, at once: the window's last token, so that the whole window is cached and
+  its last row has alternatives. Draft-sourced roots start at the next step, exit-sourced ones at the first step after
+  their message came. A step takes every branch further by a token and a row each; its root is fed in the first of them.
+- A draft with streams verifies guesses in every step of a branch but its first, so that a branch may go further by
+  several tokens. All branches of a step have as many rows: one, and one for every guess that a window of one token has
+  room for.
+- With features nothing runs before the message. The first step feeds the window again, each token with the feature of
+  its predecessor, together with all roots: window + R rows. Later steps are as without.
+- Branches of one source start together and go on together, until the last of them is finished.
+- Taking a branch (a hit) copies its keys to the text and drafts the rest of its window by steps of its own; a miss
+  starts a fresh rollout. A branch taken before its first step is drafted by a fresh rollout, and still is a hit.
 
 Shapes: legend of `runtime.models.decoder`, plus R branches, T rows of each; E width of all features.
 """
@@ -116,7 +113,6 @@ class BranchSet:
         return 1
 
     def _start(self) -> int:
-        """Read the window again with features, and start all branches."""
         assert self._features_TE is not None, "a schedule with features has them in its signal"
         active, num_window = list(self._branches.values()), len(self._window.tokens)
         predecessors = [*range(num_window), *(branch.root.row for branch in active)]
@@ -130,7 +126,6 @@ class BranchSet:
         return num_window + len(active)
 
     def _guess(self, active: Sequence[_Branch]) -> list[list[int]]:
-        """The guesses to verify in every branch; none in the first step of all."""
         entering = [branch.entering_1D for branch in active if branch.entering_1D is not None]
         num_guesses = self._schedule.branch_guesses
         if not entering or not num_guesses:

@@ -1,10 +1,8 @@
 """Passes of a draft language model, whatever computes them: a model of torch that trains, or graphs of its weights.
 
-With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused before one
-of its middle layers and belong to the *previous* position; drafted positions have none, so the same weights serve with
-features and without. With `streams` (`runtime.drafters.streams.model`) it also guesses tokens after the next one; they
-change nothing of what it proposes itself.
-
+With `exit_features` the draft also reads hidden states that the target has at an early exit, fused before one of its
+middle layers; they belong to the *previous* position, and drafted positions have none. With `streams`
+(`runtime.drafters.streams.model`) it also guesses tokens after the next one; they change nothing of what it proposes.
 Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 """
 
@@ -29,13 +27,7 @@ from runtime.storage.stored_decoder import StoredDecoder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamConfig:
-    """Sizes of a decoder's streams.
-
-    Attributes:
-        num_streams: tokens guessed after the one that a row itself predicts.
-        start_layer: layers of the decoder done before the streams begin.
-        rank: of the low-rank changes.
-    """
+    """Sizes of streams: tokens guessed after the one that a row predicts, layers before, rank of low-rank changes."""
 
     num_streams: int
     start_layer: int
@@ -51,12 +43,8 @@ class StreamConfig:
 class DraftConfig:
     """Sizes of a draft that its target's config does not have.
 
-    Attributes:
-        source_layers: layers of the target (counted from 1) that initialise the draft's.
-        vocab_size: size of the reduced output vocabulary.
-        exit_features: target layers whose output is fused; empty for a token-only draft.
-        feature_layer: draft layers done before the features are added.
-        streams: sizes of its streams, which begin where features are added or above; None without streams.
+    `source_layers`, counted from 1, initialise its layers; `vocab_size` is that of its reduced output. The outputs of
+    layers `exit_features` are fused after `feature_layer` of its own; `streams` begin there or above.
     """
 
     source_layers: tuple[int, ...]
@@ -116,17 +104,10 @@ class DraftPasses(ABC):
         cache: Any = None,
         features_BTE: Array | None = None,
     ) -> DraftStates:
-        """Return normalised hidden states, and the input of the upper half: both [B, T, D].
+        """Return normalised hidden states, and the input of the upper half (all, without halves): both [B, T, D].
 
-        The upper half is all if nothing needs halves.
-
-        Args:
-            ids_BT: target token ids.
-            positions: rotary positions [T] or [B, T].
-            mask: additive mask, as in `Decoder.run_layers`.
-            cache: where keys and values go, or None.
-            features_BTE: what `normalise_features` returned for the previous positions, zero where there are
-                none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
+        `positions`, `mask` and `cache` are those of `Decoder.run_layers`. `features_BTE` [B, T, E * D] are what
+        `normalise_features` returned for the previous positions; a row of zeros is the same as none.
         """
         is_cut = self.streams is not None or self._reads(features_BTE)
         half = self.half_layer if is_cut else 0
@@ -148,13 +129,10 @@ class DraftPasses(ABC):
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
     def guess(self, entering_BRD: Array, *, positions: Any, cache: Any, num_streams: int | None = None) -> Any:
-        """Return what streams predict after the proposals of rows, as places in `output` [B, R, J]; J may be 0.
+        """Return what the first streams (None: all) predict after rows' proposals, as places in `output` [B, R, J].
 
-        Args:
-            entering_BRD: the rows' `DraftStates.entering_TD`.
-            positions: theirs, [R] or [B, R].
-            cache: see `StreamModel.forward`.
-            num_streams: the first so many streams; None is all.
+        `entering_BRD` are the rows' `DraftStates.entering_TD`, `positions` theirs; for `cache` see
+        `StreamModel.forward`.
         """
         if self.streams is None or num_streams == 0:
             return np.zeros((*entering_BRD.shape[:-1], 0), np.int64)

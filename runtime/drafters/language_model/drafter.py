@@ -2,22 +2,20 @@
 
 What a step computes is part of the contract: the simulator plays the same steps with the same rows.
 
-- A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are
-  missing: one row, or two after a window that was accepted whole (its last token has never been fed). A draft
-  with features feeds every token committed since its last window again, each with its feature:
-  `num_accepted` + 1 rows. Every later step is one row.
-- Features: position t is fed token t and the target's features of position t - 1; a drafted token whose
-  predecessor is not verified has none.
-- A draft with streams (`Schedule.draft_streams`) feeds what they guess after its last proposal in the same step, as
-  far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows after a guess that
-  is none of its own are forgotten. So the window is the one drafted without streams, in fewer steps (Speculative
-  Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a window has no guesses, be it of a
-  rollout or of a branch; a branch that was taken is finished from the guesses of its own last step.
-- Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
-  distribution; so a branch and a fresh rollout from the same text propose the same.
+- A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are missing:
+  one row, or two after a window that was accepted whole (its last token has never been fed). A draft with features
+  feeds every token committed since its last window again, each with its feature. Every later step is one row.
+- Position t is fed token t and the target's features of position t - 1; a drafted token whose predecessor is not
+  verified has none.
+- A draft with streams (`Schedule.draft_streams`) feeds what they guess after its last proposal in the same step, as far
+  as the window has room. Its own proposals verify them, so the window is the one drafted without streams, in fewer
+  steps (arXiv 2510.13161, section 3.3). The first step of a window has no guesses; a branch that was taken is finished
+  from the guesses of its own last step.
+- Each step proposes by `Sampling`, with draws of the text position's own; so a branch and a fresh rollout from the same
+  text propose the same.
 
-A step is never cut in the middle: steppers are generators that yield the rows of every step done.
-Shapes: legend of `runtime.models.decoder`; E width of all features.
+A step is never cut in the middle: steppers are generators that yield the rows of every step done. Shapes: legend of
+`runtime.models.decoder`; E width of all features.
 """
 
 from __future__ import annotations
@@ -46,10 +44,7 @@ _FEW_BRANCHES: Final = 2
 
 
 class Drafter(WindowDrafter):
-    """A draft model and the state of the sequence it drafts for.
-
-    `text` is the committed text; `cached` holds the token of every slot of `cache`; `branches` are texts of their own.
-    """
+    """A draft model and its sequence: the committed `text`, the token `cached` in every slot, and its `branches`."""
 
     timed_parts = ("draft_step", "draft_start", "draft_streams", "head_step")
 
@@ -179,10 +174,7 @@ class Drafter(WindowDrafter):
         positions_RT: Sequence[Sequence[int]],
         features_RE: Array | None = None,
     ) -> DraftStates:
-        """Feed the next tokens of some branches, each at its own positions, and return states [R, T, D].
-
-        `features_RE` are those of a single token of each.
-        """
+        """Feed the next tokens of some branches at their positions, a single one with features; states [R, T, D]."""
         rows = self.branches.rows(branches, positions_RT)
         features_R1E = None if features_RE is None else features_RE[:, None]
         return self.model.run(
@@ -208,10 +200,8 @@ class Drafter(WindowDrafter):
     def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
         """Feed the window again with features, and the first tokens of all branches, whose states [R, D] are returned.
 
-        Args:
-            ids: the branches' tokens.
-            positions: positions of these tokens.
-            features_TE: the target's features of the position before each token, of the window's and of the branches'.
+        `positions` are those of the branches' tokens `ids`; `features_TE` the target's of the position before each
+        token, of the window's and of the branches'.
         """
         tokens, start = self.window.tokens, len(self.text)
         num_window, stop = len(tokens), start + len(tokens)
@@ -231,11 +221,7 @@ class Drafter(WindowDrafter):
     def finish_branch(
         self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Array
     ) -> Steps:
-        """Continue with a branch, and draft the rest of its window.
-
-        It starts with the last committed token and has made the proposals; streams of its last row start from
-        `entering_1D`.
-        """
+        """Continue with a branch, which starts with the last committed token, and draft the rest of its window."""
         self.text += committed
         start = len(self.text) - 1
         stop = start + len(proposals)
@@ -246,10 +232,7 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(proposals, entering_1D))
 
     def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Array]:
-        """Feed a proposal and stream tokens after it; return the proposals up to the first wrong one of these.
-
-        Also returned is the state [1, D] that streams of the last of these rows start from.
-        """
+        """Feed a proposal and stream tokens; return proposals up to the first wrong one and the last row's state."""
         stop = self.cache.cursor + len(ids)
         states = self._feed_text(ids)
         proposals = self.propose(states.hidden_TD, range(stop - len(ids) + 1, stop + 1))
@@ -265,7 +248,6 @@ class Drafter(WindowDrafter):
         return [self.propose.ids[index] for index in guessed_BRJ[0, 0].tolist()]
 
     def _feed_text(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
-        """Feed tokens after those cached."""
         assert self.cache.cursor == len(self.cached), "the cache does not hold what it should"
         states = self.feed(ids, features_TE)
         self.cached += ids

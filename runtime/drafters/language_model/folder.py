@@ -1,7 +1,4 @@
-"""Draft models on disk: trained for a target, or standalone with only the tokenizer in common with it.
-
-The layout of the former is that of `runtime.storage.weight_folder`, of the latter a Hugging Face folder.
-"""
+"""Draft models on disk: trained for a target (`runtime.storage.weight_folder`), or standalone Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -88,16 +85,10 @@ def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: M
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
-    """Write the draft of `source` to `folder` as it is, with streams that were trained for it.
+    """Write the draft of `source` to `folder`, with trained streams in place of any it has.
 
-    Args:
-        source: folder of a draft; streams it has are replaced.
-        streams: the trained streams.
-        folder: see `save_folder`.
-        training: anything JSON can hold: how the streams were trained; the metadata's `streams`.
-
-    Raises:
-        ModelFormatError: `source` is not the folder of a draft.
+    `training` says how they were trained and becomes the metadata's `streams`. Raises `ModelFormatError` if `source` is
+    no draft's folder.
     """
     config, tensors = load_folder(source, DrafterFolderConfig)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OF_STREAMS)}
@@ -157,12 +148,7 @@ def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any])
 
 
 def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> DraftArrays:
-    """Return the arrays of a draft's folder, for either library.
-
-    Raises:
-        ModelError: it was trained for another target.
-        ModelFormatError: a file is missing or damaged.
-    """
+    """Return the arrays of a draft's folder; raise `ModelError` for another target, `ModelFormatError` if damaged."""
     stored = load_trained(folder, DrafterFolderConfig, target)
     config, arrays = stored.config, stored.arrays
     try:
@@ -176,7 +162,6 @@ def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> Dr
 
 
 def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all parameters that a draft does not share with its target."""
     own = decoder_shapes(replace(target, num_layers=len(config.source_layers)))
     shapes = {f"decoder.{name}": shape for name, shape in own.items()}
     if config.exit_features:
@@ -228,12 +213,7 @@ def _require_fit(folder: Path, target_folder: Path) -> None:
 
 
 def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
-    """Refuse a draft whose tokenizer gives other ids than the target's, token by token.
-
-    Raises:
-        ModelError: names the first id at which they differ, and both tokens.
-        ModelFormatError: a tokenizer is missing or damaged.
-    """
+    """Raise `ModelError`, with the first id and both tokens, for a draft whose tokenizer gives other ids."""
     from runtime.models.tokenizer import Tokenizer
 
     draft, target = (Tokenizer.from_folder(folder).tokens() for folder in (draft_folder, target_folder))

@@ -1,7 +1,4 @@
-"""The draft language model of torch: a few of the target's layers, its embeddings, a reduced output vocabulary.
-
-Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
-"""
+"""The draft language model of torch: a few of the target's layers, its embeddings, a reduced output vocabulary."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from runtime.models.vocabulary import OutputRows, all_ids
 class DraftModel(nn.Module, DraftPasses):
     """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
 
-    `embedding` and `lm_head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
-    `streams` are there once `add_streams` was called.
+    `embedding` and `lm_head` are the target's rows and never trained; `kept_ids` maps draft ids to target ids.
     """
 
     decoder: Decoder

@@ -1,7 +1,4 @@
-"""Next tokens that rows of a draft propose: the argmax, or draws from its truncated distribution.
-
-Shapes: R rows, D hidden size, V ids that the draft may propose.
-"""
+"""Next tokens that rows of a draft propose: the argmax, or draws from its truncated distribution."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Proposals of a draft after every prefix of a sequence, many prefixes at once.
+"""Proposals of a draft after every prefix of a sequence, many prefixes at once: for acceptance records and judgement.
 
-Every prefix is a branch of its own (`runtime.backends.sequences.Branches`); one pass per drafted token
-advances a block of them. So what is found is what a lane drafts after the same text, to the last bit. Used for
-acceptance records and for judging a trained draft.
-
-Shapes: legend of `runtime.models.decoder`, plus P prefixes, R of them in a block, F alternatives, N drafted tokens,
-J streams of the draft, and E the width of the exit features.
+Every prefix is a branch (`runtime.backends.sequences.Branches`); one pass per drafted token advances a block of them.
+So what is found is what a lane drafts after the same text, to the last bit. Shapes: legend of `runtime.models.decoder`,
+plus P prefixes, R of them in a block, F alternatives, N drafted tokens, J streams, E width of the exit features.
 """
 
 from __future__ import annotations
@@ -51,20 +48,9 @@ def rollouts_everywhere(
 ) -> Rollouts:
     """Draft `num_tokens` tokens after each of the prefixes `ids[:start]`, ..., `ids[: len(ids) - 1]`.
 
-    Position t is fed token t and the exit features of position t - 1. Positions of a prefix have features,
-    drafted ones have none: the target has not seen them yet.
-
-    Args:
-        draft: the draft model, token-only or with exit features.
-        ids: a committed text, target ids.
-        start: length of the shortest prefix: the prompt, whose tokens may be drafted.
-        num_tokens: tokens to draft after each prefix.
-        num_alternatives: best ids to report at each drafted place.
-        features_TE: row t is what `normalise_features` returned for position t, for at least
-            `len(ids)` - 2 positions; None drafts without features.
-
-    Raises:
-        ValueError: `start` is not the length of a prefix.
+    `ids` is a committed text, `start` the length of its prompt, `num_alternatives` the best ids to report at each
+    drafted place. Row t of `features_TE` is what `normalise_features` returned for position t, for at least `len(ids)`
+    - 2 positions; drafted positions have none. Raises `ValueError` if `start` is not the length of a prefix.
     """
     if not 1 <= start < len(ids):
         raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
@@ -91,7 +77,6 @@ def rollouts_everywhere(
 
 
 def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, with_features: bool) -> Plan:
-    """Return the plan of the sequence and its branches: with features a step is cut where they are added."""
     num_layers = draft.decoder.config.num_layers
     cut = segments_between(*([draft.config.feature_layer] if with_features else []), num_layers)
     return Plan(
@@ -127,7 +112,6 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
 
 
 def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
-    """Rows to feed at once: of a prompt all but its last token, then blocks."""
     yield from prefill_pieces(start - 1)
     for first in range(start - 1, count, _BLOCK_ROWS):
         yield first, min(first + _BLOCK_ROWS, count)
@@ -136,10 +120,7 @@ def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
 def _roll_out(
     draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: Branches, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Best target ids [R, N, F] after the prefixes of the given lengths, whose last rows had `states`.
-
-    And what streams guess after the first of them at every place, [R, N, J].
-    """
+    """Best target ids [R, N, F] after prefixes whose last rows had `states`, and what streams guess [R, N, J]."""
     num_tokens, num_alternatives = counts
     columns, guesses = [], []
     for step in range(num_tokens):
@@ -156,10 +137,7 @@ def _roll_out(
 
 
 def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: Branches) -> Tensor:
-    """The tokens that the streams of rows expect after their proposals, target ids [R, J]; J is 0 without streams.
-
-    `positions` are those of the proposals.
-    """
+    """The tokens that streams expect after the proposals at `positions`, target ids [R, J]; J is 0 without streams."""
     num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
     if not num_streams:  # a back end need not know rows that are none
         return draft.output.ids.new_empty(len(positions), 0)  # type: ignore[no-any-return]
@@ -170,7 +148,6 @@ def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], bra
 
 
 def _hits(tokens_PN: Tensor, guesses_PNJ: Tensor) -> Tensor:
-    """Guesses in a row that are the rollout's own tokens, as far as it goes, [P, N]."""
     num_tokens, num_streams = guesses_PNJ.shape[1:]
     padded = torch.nn.functional.pad(tokens_PN, (0, num_streams), value=-1)
     following_PNJ = padded.unfold(1, num_tokens, 1).transpose(1, 2)[..., 1:]

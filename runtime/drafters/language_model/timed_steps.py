@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
     """Return a step after random tokens, to be run again and again; only a step aside keeps the current sequence.
 
-    Raises:
-        LaneError: the draft lacks what the step needs.
+    Raises `LaneError` if the draft lacks what the step needs.
     """
     if measurement.is_aside:
         return _aside(drafter, measurement.context)
@@ -70,8 +69,6 @@ def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None) -> Callable[[], object]:
-    """Return a step of rows in sequence order, the last of which proposes."""
-
     def run() -> None:
         drafter.cache.set_length(context)
         states = drafter.feed(ids, features_TE)
@@ -118,7 +115,6 @@ def _start(
 
 
 def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """Return a step of streams after a sequence, or after every branch."""
     rows, context = measurement.rows, measurement.context
     count = measurement.num_guesses or rows
     drafter.prefill([0], schedule=_schedule(count), capacity=context + count)
@@ -145,7 +141,6 @@ def _random_states(drafter: Drafter, *shape: int) -> Array:
 
 
 def _each(rows: int, of_branch: int) -> int:
-    """Return the number of branches of so many rows each."""
     if rows % of_branch:
         raise LaneError(f"{rows} rows cannot be timed: they are no whole number of branches of {of_branch} rows")
     return rows // of_branch
@@ -166,7 +161,6 @@ def _plan(drafter: Drafter, measurement: Measurement, num_branches: int) -> Plan
 
 
 def _schedule(draft_streams: int = 0) -> Schedule:
-    """Return the smallest schedule of a draft."""
     return Schedule(
         method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=draft_streams
     )

@@ -1,7 +1,4 @@
-"""The drafter with Medusa heads: one step over one state drafts the whole tree.
-
-Shapes: legend of `runtime.drafters.trees`, plus V kept ids, D hidden size.
-"""
+"""The drafter with Medusa heads: one step over one state drafts the whole tree."""
 
 from __future__ import annotations
 
@@ -63,12 +60,10 @@ class MedusaDrafter(HeadDrafter):
         return ranks_by_level(ids, start, num_heads, candidates_from)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
-        """Return the best ids of every level of the tree."""
         return [candidates_1C[0].tolist() for candidates_1C in self._candidates(feature_1D, self._counts)]
 
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        """Return the best target ids of every head, [N, C] each."""
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
         ids = self.heads.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]

@@ -1,10 +1,8 @@
-"""Folders of Medusa heads: trained ones and their tree, and heads as their authors publish them.
+"""Folders of Medusa heads: trained ones (`runtime.storage.head_folder`), and heads as their authors publish them.
 
-The layout of trained ones is that of `runtime.storage.head_folder`. Published ones (github.com/FasterDecoding/Medusa)
-are read from safetensors alone: head k has residual blocks `{k}.{layer}.linear.weight` and `.bias`, and an output
-matrix over the whole vocabulary of its own, `{k}.{medusa_num_layers}.weight`; all names may begin with `medusa_head.`.
-Later checkpoints leave the output matrices out: their heads read out through the target's.
-Shapes: legend of `runtime.drafters.medusa.model`.
+Published ones (github.com/FasterDecoding/Medusa) are read from safetensors alone: head k has residual blocks
+`{k}.{layer}.linear.weight` and `.bias`, and an output matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints
+leave out: their heads read out through the target's. All names may begin with `medusa_head.`.
 """
 
 from __future__ import annotations
@@ -75,9 +73,7 @@ class PublishedConfig(BaseModel):
 def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
     """Return the drafter of a published checkpoint, in `dtype` on the target's device, with `default_tree`.
 
-    Raises:
-        ModelError: the heads are for a target of another width or vocabulary.
-        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    Raises `ModelError` for a target of another width or vocabulary, `ModelFormatError` for a missing or damaged file.
     """
     config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
@@ -97,10 +93,9 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
 
 
 def default_tree(num_heads: int) -> tuple[TreePath, ...]:
-    """Return a tree for heads whose accuracy on this target is unknown.
+    """Return a tree for heads of unknown accuracy, from the paper's accuracy of each head's best token.
 
-    It grows from the accuracy that the paper gives for each head's best token. Assumed, for want of figures: lower
-    ranks fall with the square of their place, and heads are right independently.
+    Assumed: lower ranks fall with the square of their place, and heads are right independently.
     """
 
     def share(path: TreePath) -> float:
@@ -118,7 +113,6 @@ def _take_head(
     shared_VD: Tensor | None,
     dtype: torch.dtype,
 ) -> PublishedHead:
-    """Take a head's tensors out of those of the file; `shared_VD` replaces output matrices where none has one."""
     size, vocab_size = target.config.hidden_size, target.config.vocab_size
 
     def take(name: str, *shape: int) -> Tensor:

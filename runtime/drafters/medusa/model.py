@@ -1,8 +1,8 @@
 """Medusa-1 heads (arXiv 2401.10774): what follows the next token, from the target's last hidden state alone.
 
-Where it differs from the paper: instead of a language-model head of its own, each head has a trained square
-projection (it starts as the identity) and reads out through the target's own rows of the kept vocabulary.
-Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
+Other than in the paper, each head has a trained square projection (it starts as the identity) in place of a head of its
+own, and reads out through the target's rows of the kept vocabulary. Shapes: legend of `runtime.models.decoder`, plus M
+rows, K heads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ from runtime.models.vocabulary import OutputRows, all_ids
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MedusaConfig:
-    """Sizes of the heads.
-
-    Attributes:
-        num_heads: head k (from 1) proposes the token k + 1 places after the state it reads.
-        num_blocks: residual blocks of each head.
-        vocab_size: size of the reduced output vocabulary.
-    """
+    """Sizes: heads (head k, from 1, proposes the token k + 1 places on), blocks of each, the kept vocabulary."""
 
     num_heads: int
     num_blocks: int
@@ -56,10 +50,7 @@ class MedusaHead(nn.Module):
 
 
 class MedusaModel(nn.Module):
-    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
-
-    They propose by the rows of `output`, which has those of a prompt too once they are added.
-    """
+    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
 
     kept_ids: Tensor
     head_VD: Tensor

@@ -24,14 +24,10 @@ PARALLEL_TRACK_KIND: Final = "mirrorsd_parallel_track"
 
 
 class ParallelTrackConfig(Strict):
-    """`config.json` of a draft of parallel tracks; vocabulary, positions and norms are those of its target.
+    """`config.json` of a draft of parallel tracks: sizes of one track; vocabulary, positions and norms: the target's.
 
-    Attributes:
-        num_tracks: tracks, dealt out evenly to the ranks of a lane.
-        layers_per_segment: of each track, of which there are two segments.
-        hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim: of one track.
-        weights: there are no trained ones; said here so that nobody takes them for such.
-        seed: of the weights.
+    Tracks are dealt out evenly to the ranks of a lane, and each has two segments of layers. There are no trained
+    weights.
     """
 
     speculators_model_type: Literal["mirrorsd_parallel_track"] = PARALLEL_TRACK_KIND
@@ -71,9 +67,8 @@ class TrackDrafter(Drafter):
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group) -> TrackDrafter:
     """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
-    Raises:
-        ModelError: the tracks cannot be dealt out evenly to the ranks; the target is not of the Llama kind.
-        ModelFormatError: the folder's config is damaged, or its sizes contradict each other.
+    Raises `ModelError` if the tracks cannot be dealt out evenly or the target is no Llama, `ModelFormatError` for the
+    config.
     """
     config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
     target = ModelConfig.from_folder(target_folder)

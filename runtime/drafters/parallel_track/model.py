@@ -1,14 +1,11 @@
 """A draft of parallel tracks: narrow decoders next to each other that meet twice a step, wherever they run.
 
-The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, T tracks (there 8 of width 256 in
-2 x 8 layers, one on each neural engine), one synchronisation where the segments meet and one at the end. Between the
-two a track sees nothing of the others, so a step of any depth exchanges twice what a tensor-parallel one of as many
-layers exchanges 2N times. No trained draft of the kind is published, nor does the paper say what is exchanged; here it
-is the mean of the tracks' hidden states, from which all of them go on, and a track has embeddings of its own. This is
-a layout to time and to run; whoever trains one decides anew.
-
-T tracks in one process are the same module as T tracks on T ranks, and say the same to the last bit. One track is the
-`Decoder` that it is made of. Shapes: legend of `runtime.models.decoder`, with D the width of one track, P tracks here.
+The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, T tracks, one synchronisation
+where the segments meet and one at the end, where a tensor-parallel step of N layers has 2N. No trained draft of the
+kind is published, nor does the paper say what is exchanged; here it is the mean of the tracks' hidden states, and a
+track has embeddings of its own. This is a layout to time and to run. T tracks in one process say the same as T tracks
+on T ranks, to the last bit; one track is the `Decoder` that it is made of. Shapes: legend of `runtime.models.decoder`,
+with D the width of one track, P tracks here.
 """
 
 from __future__ import annotations
@@ -32,12 +29,7 @@ NUM_SEGMENTS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackConfig:
-    """Sizes of a draft of parallel tracks.
-
-    Attributes:
-        track: one track as a decoder of its own, all of its layers.
-        num_tracks: tracks in all.
-    """
+    """Sizes of a draft of parallel tracks: one track as a decoder, and their number."""
 
     track: ModelConfig
     num_tracks: int
@@ -52,10 +44,9 @@ class TrackConfig:
 
 
 class ParallelTracks(Decoder):
-    """The tracks that one rank has, and the final norm and head, which are whole everywhere.
+    """The tracks of one rank, and the final norm and head, which are whole everywhere.
 
-    Layers lie in the order in which a rank runs them: by segment, then by track. So do their keys and values, and
-    caches made for `config` serve.
+    Layers, and so their keys, lie in the order in which a rank runs them: by segment, then by track.
     """
 
     def __init__(self, config: TrackConfig, group: Group) -> None:
@@ -89,10 +80,7 @@ class ParallelTracks(Decoder):
         cache: LayerKeys | None = None,
         places: RowPlaces | None = None,
     ) -> Tensor:
-        """Hidden states after all layers [B, T, D]; of what was embedded, [B, T, P * D].
-
-        See `Decoder.run_layers`; tracks are not run in other slices than all.
-        """
+        """Return states after all layers [B, T, D] of what was embedded [B, T, P * D]; see `Decoder.run_layers`."""
         assert (start, stop) == (0, self.config.num_layers), "a slice of parallel tracks"
         keys = WithinCall() if cache is None else cache
         rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
@@ -110,16 +98,12 @@ class ParallelTracks(Decoder):
         return mean_BTD
 
     def _synchronised(self, states: Sequence[Tensor]) -> Tensor:
-        """The mean over all tracks, added up in their order wherever they are."""
         everywhere = torch.cat(self.group.gather(torch.stack(list(states))))
         return reduce(torch.add, everywhere.unbind()) / self.track_config.num_tracks
 
 
 def randomise(tracks: ParallelTracks, seed: int, *, dtype: torch.dtype) -> None:
-    """Random weights, every track's the same wherever it is; norms are ones.
-
-    A matrix is drawn with the deviation of its inputs' number, so that hidden states keep their size.
-    """
+    """Give random weights, every track's the same wherever it is, that keep the size of states; norms are ones."""
     config = tracks.track_config
     width, num_tracks = config.track.hidden_size, config.num_tracks
     first = tracks.group.rank * tracks.num_tracks

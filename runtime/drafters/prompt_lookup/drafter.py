@@ -1,7 +1,4 @@
-"""Windows found in the text so far, and the folder of their settings: a `config.json` and nothing else.
-
-Methods: LLMA (arXiv 2304.04487); prompt lookup decoding (Saxena 2023).
-"""
+"""Prompt lookup (LLMA, arXiv 2304.04487; Saxena 2023): windows found in the text, and the folder of its settings."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ NumTokens = Annotated[int, Field(ge=1, le=16)]
 
 
 class NgramIndex:
-    """A growing sequence in which its own last tokens are looked up, in constant time.
-
-    The longest n-gram that occurred before counts; of its occurrences the most recent one.
-    """
+    """A growing sequence whose end is looked up in constant time: the longest n-gram counts, its last occurrence."""
 
     def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
         """`min_ngram` and `max_ngram` bound the number of tokens that have to agree, 1 <= min <= max."""
@@ -46,10 +40,7 @@ class NgramIndex:
             self._ids.append(token)
 
     def continuation(self, num_tokens: int) -> tuple[int, ...]:
-        """Return the next tokens if the sequence repeats itself; none if its end is new.
-
-        A continuation that reaches the end of the sequence goes on with itself, as a period does.
-        """
+        """Return the next tokens if the sequence repeats itself, going on as a period does; none if its end is new."""
         for size in self._sizes:
             start = self._followed_at.get(tuple(self._ids[-size:])) if size <= len(self._ids) else None
             if start is not None:
@@ -62,10 +53,7 @@ class NgramIndex:
 
 
 class PromptLookupDrafter(WindowDrafter):
-    """Without weights: a window is a chain, or empty.
-
-    Every rollout is one step of one row, whatever it finds.
-    """
+    """A drafter without weights: a window is a chain, or empty, and every rollout one step of one row."""
 
     methods = ("prompt_lookup",)
 
@@ -113,11 +101,7 @@ class PromptLookupDrafter(WindowDrafter):
 
 
 class PromptLookupConfig(Strict):
-    """`config.json` of prompt lookup.
-
-    Attributes:
-        min_ngram, max_ngram: fewest and most tokens at the end of the sequence that have to occur before.
-    """
+    """`config.json` of prompt lookup: fewest and most tokens at the end of the sequence that have to occur before."""
 
     speculators_model_type: Literal["mirrorsd_prompt_lookup"] = PROMPT_LOOKUP_KIND
     min_ngram: NumTokens

@@ -2,8 +2,6 @@
 
 Every stream's best ids are the candidates of one level, whatever tokens come before them (`runtime.drafters.trees`).
 Shapes: legend of `runtime.drafters.streams.model`, plus N places of a text, C candidates, V kept ids.
-
-Their folder holds the tree too; its layout is that of `runtime.storage.head_folder`.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ _ROWS_PER_PIECE = 64
 
 
 class StreamTree:
-    """The streams of one decoder, the kept rows of its head that read them, and their tree.
-
-    The candidates are the streams' best ids at any temperature: they are fixed before the target draws.
-    """
+    """The streams of a decoder, the kept rows of its head, and their tree of best ids at any temperature."""
 
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[TreePath]) -> None:
         """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
@@ -62,7 +57,7 @@ class StreamTree:
     def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
         """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J].
 
-        `x_TD` are the hidden states of its rows after `start_layer`; none is needed of the last two.
+        `x_TD` are its rows' states after `start_layer`; none is needed of the last two.
         """
         self.output.add_prompt_tokens(ids[:start])
 
@@ -77,14 +72,12 @@ class StreamTree:
         return ranks_by_level(ids, start, self.num_streams, candidates_from)
 
     def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
-        """Return normalised hidden states of the streams of some rows, [R, J, D]."""
         visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
         visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
         mask = stream_mask(visible_RS, self.num_streams)
         return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
-        """Return the best target ids of each row, best first, [..., count]."""
         logits = self.output.logits(hidden_RD).flatten(0, -2)
         return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]
 
@@ -110,10 +103,7 @@ def save_streams(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write streams, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`).
-
-    `kept_ids` are the target ids that the streams may propose, ascending.
-    """
+    """Write streams, the target ids that they may propose, and their tree (`FolderConfig.of`, `save_trained`)."""
     config = StreamFolderConfig.of(
         target.config,
         target_name,

@@ -1,15 +1,10 @@
 """Speculative streams: extra rows in a decoder's top layers that guess the tokens after the next one.
 
-Stream j of row t starts as that row's hidden state after layer `start_layer` plus a trained embedding of j. In
-the layers above it sees the keys that row t sees, and streams 1..j of its own row; its own keys are never kept.
-It guesses the token j places after the one that row t itself predicts (Speculative Streaming, arXiv 2402.11131,
-section 3: multi-stream attention).
-
-The decoder's own rows never pass through anything here and its weights stay what they are: low-rank changes of
-its matrices (LoRA) apply to stream rows alone. So its output cannot change (the paper's lossless mode).
-Where the paper leaves it open: stream j has the rotary position j places after its row.
-
-Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each.
+Stream j of row t starts as that row's state after layer `start_layer` plus a trained embedding of j, sees the keys that
+row t sees and streams 1..j of its own row, and guesses the token j places after the one that row t predicts (arXiv
+2402.11131, section 3). Low-rank changes of the matrices (LoRA) apply to stream rows alone, so the decoder's own output
+cannot change (the paper's lossless mode). Where the paper leaves it open: stream j has the rotary position j places
+after its row. Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each.
 """
 
 from __future__ import annotations
@@ -51,11 +46,7 @@ class LowRank(nn.Module):
 
 
 class StreamModel(nn.Module):
-    """The streams of one decoder; norms, matrices and head stay the decoder's own, frozen.
-
-    Raises:
-        ModelError: `start_layer` leaves no layer above it.
-    """
+    """The streams of a decoder, whose own weights stay frozen; raises `ModelError` if no layer is above them."""
 
     def __init__(self, decoder: Decoder, config: StreamConfig) -> None:
         super().__init__()
@@ -85,17 +76,11 @@ class StreamModel(nn.Module):
         mask: Tensor | None = None,
         num_streams: int | None = None,
     ) -> Tensor:
-        """Normalised hidden states of the streams, [B, R, J, D]; the decoder's head turns them into logits.
+        """Return normalised states of the first streams (None: all), [B, R, J, D]; the decoder's head reads them.
 
-        Args:
-            x_BRD: the rows' hidden states after layer `start_layer`.
-            positions: the rows' text positions, [R] or [B, R], of either library.
-            cache: what the decoder's own rows left in each layer. The streams of one row at a time may follow the
-                text of a real one, whose slots from the cursor on they use and leave as the garbage that they were;
-                those of several rows take `Borrowed`.
-            mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; for None see
-                `LayerKeys.sight` of the cache.
-            num_streams: the first so many streams alone, which do not see the others anyway; None is all.
+        `x_BRD` are the rows' states after `start_layer`, `positions` [R] or [B, R]. `cache` is what the decoder's own
+        rows left: a text, for the streams of one row at a time, which use the slots from its cursor on; or `Borrowed`.
+        `mask` is `stream_mask`'s, [R * J, S + R * J] or with leading [B, 1]; None: see `LayerKeys.sight`.
         """
         num_streams, positions = num_streams or self.config.num_streams, torch.as_tensor(positions)
         embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
@@ -150,13 +135,11 @@ class _Recorder(WithinCall):
         self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the rows; they are all there is to see."""
         self.by_layer[layer] = k_BKTH, v_BKTH
         return k_BKTH, v_BKTH
 
 
 def _changed(base: Layer, rank: int) -> Layer:
-    """A layer with the base's norms, and its matrices with low-rank changes."""
     with torch.device("meta"):
         layer = Layer(base.config)
     for name in _NORMS:

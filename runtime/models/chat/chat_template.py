@@ -1,7 +1,6 @@
 """Chat templates: programs by a model's makers, each in a process of its own (`runtime.models.chat.template_process`).
 
-Jinja's sandbox keeps a template from the machine, but not from its time and memory: `{{ 10 ** 10000000 }}` is a sound
-one.
+Jinja's sandbox keeps a template from the machine, but not from its time: `{{ 10 ** 10000000 }}` is a sound one.
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ class ChatTemplate:
         self._one_at_a_time = Lock()
 
     def render(self, **variables: object) -> str:
-        """The text that the template makes of variables, which are what JSON can hold.
-
-        Raises:
-            ValueError: it refuses them, has a mistake, or takes too much time or memory.
-        """
+        """Return the text of JSON-able variables; raise `ValueError` if it refuses, fails, or takes too much."""
         question = json.dumps(variables)
         with self._one_at_a_time:
             process = self._process = self._process or self._started()
@@ -73,7 +68,6 @@ class ChatTemplate:
 
 
 def _asked(process: subprocess.Popen[str], question: str) -> str:
-    """The answer to a line; nothing where the process has ended."""
     _say(process, question)
     assert process.stdout is not None
     return process.stdout.readline()

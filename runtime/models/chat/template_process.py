@@ -1,8 +1,8 @@
 """The process that runs a chat template, in Jinja's sandbox and within limits: `python template_process.py`.
 
 It reads a template, then variables, a line of JSON each, and answers each of the latter with a line: a text or an
-error. It ends with its input, or where a text takes too much of the processor. Templates do not get today's date, so
-that a prompt encodes the same every day. Nothing else of this package is imported, so that it starts at once.
+error. Templates do not get today's date, so that a prompt encodes the same every day. Nothing else of this package is
+imported.
 """
 
 from __future__ import annotations

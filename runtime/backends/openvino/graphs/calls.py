@@ -53,10 +53,7 @@ class RowInputs:
         self._filled = None
 
     def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: CallRows) -> None:
-        """Put rows of some texts in, fewer than there is memory for or as many.
-
-        Rows that have passed some layers already differ in `x_BTD` alone.
-        """
+        """Put in rows of some texts, at most as many as there is memory for; further segments change `x_BTD` alone."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
         # what fills up is nobody's: it passes the layers as others do, and must be finite
@@ -74,9 +71,8 @@ class RowInputs:
 class SegmentCall:
     """Layers over the rows of some texts.
 
-    Telling a request where the keys of all layers are takes as long as some layers: so every memory that a graph is
-    called with in turn, such as that of a text and that of the text that anchors read, has requests of its own: one for
-    every part of it, since branches are called for some of them at a time.
+    Telling a request where the keys of all layers are takes as long as some layers, so every memory, and every part of
+    one, that a graph is called with in turn has a request of its own.
     """
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
@@ -101,7 +97,6 @@ class SegmentCall:
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
     def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:
-        """The request that knows where the keys of these texts are."""
         if rows.buffer in self._requests:
             self._requests.move_to_end(rows.buffer)
         else:

@@ -1,16 +1,12 @@
 """A decoder's layers and heads as graphs, made from its weights: of static sizes, or of any.
 
-One graph is a segment: hidden states, rotations, a mask and places in, hidden states out; keys and values of its layers
-are inputs and outputs in the same memory, so they are updated in place and stay in the type of arithmetic. It is the
-same computation as `runtime.models.decoder.Layer`, which a test compares it with.
+One graph is a segment: hidden states, rotations, a mask and places in, hidden states out; keys and values are inputs
+and outputs in the same memory, so they are updated in place. It computes what `runtime.models.decoder.Layer` does. A
+row's bits depend on nothing but the row and what it sees: one kernel serves all rows of a call, and hidden slots add
+zeros.
 
-A row's bits depend on nothing but the row and what it sees: one kernel serves all rows of a call, and slots that a row
-does not see add zeros.
-
-Constants share the memory that the weights are in, and do not keep it: a graph of open sizes reads it as late as at its
-first call, so `Constants` have to live as long as what was compiled of them.
-
-Shapes: legend of `runtime.models.decoder`; S slots.
+Constants share the memory of the weights and do not keep it: a graph of open sizes reads it as late as at its first
+call, so `Constants` have to outlive that. Shapes: legend of `runtime.models.decoder`; S slots.
 """
 
 from __future__ import annotations
@@ -67,7 +63,6 @@ class Constants:
         return _constant(self._memory(array, dtype), array.shape, _TYPES[dtype])
 
     def _memory(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The memory of an array in a type; it is the same for all graphs."""
         if id(array) not in self._kept:
             self._kept[id(array)] = array, memory_of(array.astype(dtype, copy=False))
         return self._kept[id(array)][1]
@@ -107,11 +102,7 @@ def key_name(layer: int, part: int, *, updated: bool = False) -> str:
 
 
 def require_architecture(config: ModelConfig) -> None:
-    """Refuse a decoder that has no graph.
-
-    Raises:
-        ModelError: the architecture is none of `COMPILED_ARCHITECTURES`.
-    """
+    """Raise `ModelError` for a decoder whose architecture is none of `COMPILED_ARCHITECTURES`."""
     if config.architecture not in COMPILED_ARCHITECTURES:
         known = ", ".join(COMPILED_ARCHITECTURES)
         raise ModelError(f"architecture {config.architecture} has no OpenVINO graph; those of {known} have")
@@ -153,7 +144,6 @@ class _Segment:
         self._updated: list[Node] = []
 
     def build(self, layers: Iterable[LayerWeights]) -> ov.Model:
-        """The whole graph."""
         x = op.convert(self._x, self._constants.type)
         for index, layer in enumerate(layers, self._shape.start):
             x = self._layer(x, layer, index)
@@ -209,7 +199,6 @@ class _Segment:
         return y if layer.bias is None else op.add(y, self._constants.vector(layer.bias))
 
     def _norm(self, x: Node, scales: NDArray[Any]) -> Node:
-        """Root-mean-square norm over the last dimension, in float32."""
         wide = op.convert(x, ov.Type.f32)
         mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)
         root = op.sqrt(op.add(mean, op.constant(np.float32(self._config.norm_eps))))

@@ -1,13 +1,10 @@
 """A decoder's layers as compiled graphs, none of which is in two of them.
 
-Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: so a target that is
-verified whole, up to an exit and from there on holds every weight once, and a cut changes no bit.
-
-Where a device takes graphs of open sizes, one serves any number of rows and slots. Every size that it has not seen
-costs some milliseconds, and every call of another size than the last some more: so calls are filled up to few sizes,
-and small decoders have copies (`buckets`), which compute the same bits, since they are the same graph: it is compiled
-once, and copies read what came of it, in a sixth of the time.
-Elsewhere there is a graph for every size, with weights of its own, and only so many are held as there is room for.
+Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: every weight is held
+once, and a cut changes no bit. Where a device takes graphs of open sizes, one serves any number of rows and slots;
+another size than the last costs some milliseconds, so calls are filled up to few sizes, and small decoders have copies
+(`buckets`) that are read from the compiled graph in a sixth of the time. Elsewhere there is a graph for every size, and
+only so many are held as there is room for.
 """
 
 from __future__ import annotations
@@ -95,7 +92,6 @@ class LayerGraphs:
             inputs.forget()
 
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
-        """The graphs of a segment, first to last."""
         self.cut([segment])
         start, stop = segment
         is_open = self._limits.device.has_open_sizes
@@ -105,11 +101,9 @@ class LayerGraphs:
 
     @cached_property
     def _num_bytes(self) -> int:
-        """Bytes of the matrices of all layers, which are alike."""
         return self._config.num_layers * self._layers[0].num_bytes
 
     def _call(self, key: GraphKey) -> SegmentCall:
-        """A graph, compiled when it is first asked for."""
         if key in self._calls:
             self._calls.move_to_end(key)
             return self._calls[key]

@@ -1,7 +1,7 @@
-"""What is made once for all processes and kept on disk: compiled graphs, and weights in the form that graphs hold.
+"""Files made once for all processes: compiled graphs, and weights in the form that graphs hold.
 
-A file is written whole or not at all and ends with a digest of what comes before, for a disk can lose parts of it all
-the same. So it is there and right, or it is made again. Those that were not used for longest make room for new ones.
+A file is written whole or not at all and ends with a digest, so it is there and right, or it is made again. Those that
+were not used for longest make room for new ones.
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ def path_of(key: str, suffix: str) -> Path:
 
 
 def write(path: Path, *parts: memoryview | bytes) -> None:
-    """Write a file of these parts, one after the other.
-
-    Raises:
-        OSError: the disk is full or cannot be written.
-    """
+    """Write a file of these parts one after the other; raise `OSError` if the disk is full or cannot be written."""
     make_cache()
     path.parent.mkdir(exist_ok=True)
     digest = _DIGEST()
@@ -52,22 +48,14 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Return what was written to a file.
-
-    Raises:
-        OSError: it is not there, or not as it was written.
-    """
+    """Return what was written to a file; raise `OSError` if it is not there, or damaged."""
     with _opened(path) as (file, num_bytes):
         return file.read(num_bytes)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file that is being used, at its beginning, and how many bytes of it were written.
-
-    Raises:
-        OSError: it is not there, or not as it was written.
-    """
+    """A file that is being used, at its beginning, and the number of its bytes; raises `OSError` if it is damaged."""
     os.utime(path)
     with path.open("rb") as file:
         left = num_bytes = os.fstat(file.fileno()).st_size - _DIGEST().digest_size
@@ -99,10 +87,7 @@ class KeptBytes:
 
 
 def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]]) -> KeptBytes:
-    """The bytes that `make` returns one after the other, `num_bytes` in all, from disk if they were made before.
-
-    Where the disk cannot be written they stay in memory.
-    """
+    """Return the bytes of the arrays that `make` returns, from disk if they were made before and it can be written."""
     path = path_of(key, ".weights")
     if (found := _mapped(path, num_bytes)) is not None:
         return found
@@ -115,7 +100,6 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]
 
 
 def _mapped(path: Path, num_bytes: int) -> KeptBytes | None:
-    """A file's bytes; None if it is not there or not as it was written."""
     try:
         with _opened(path) as (file, num_found):
             if num_found != num_bytes:

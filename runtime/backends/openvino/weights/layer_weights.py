@@ -63,10 +63,7 @@ class LayerWeights:
 
 
 class LayersTaken:
-    """The weights of a decoder's layers, each taken when it is first asked for.
-
-    Matrices that had to be rounded are the decoder's no longer.
-    """
+    """The weights of a decoder's layers, taken when first asked for; the decoder loses matrices that are rounded."""
 
     def __init__(self, stored: StoredDecoder, form: Dtype, dtype: np.dtype[Any]) -> None:
         self._layers, self._form, self._dtype = stored.layers, form, dtype

@@ -1,9 +1,7 @@
 """Matrices in the forms of graphs: as they are, int8 with a scale for every row, int4 with one for a group of inputs.
 
-Rounded ones are kept on disk, by what they were made of, and mapped from there. A graph repacks what it is given and
-keeps that: so the file's memory can be given back then, and the model's own weights are needed no longer.
-
-Shapes: O outputs, I inputs, G groups of inputs.
+Rounded ones are kept on disk and mapped from there. A graph repacks what it is given: then the file's memory can be
+given back, and the model's own weights are needed no longer. Shapes: O outputs, I inputs, G groups of inputs.
 """
 
 from __future__ import annotations
@@ -32,14 +30,9 @@ _AT_ONCE: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
-    """A matrix [O, I] as graphs hold it.
+    """A matrix [O, I] as graphs hold it: values [O, I] as they are, or int8 in a row, or int4 two to a byte.
 
-    Attributes:
-        form: of `values`.
-        shape: O and I.
-        values: as they are [O, I], or int8 one after the other, or int4, two to a byte.
-        scales: of rows [O, 1] or groups [O, G, 1], in bfloat16; None for values as they are.
-        block: what holds both; None for values as they are.
+    `scales`, in bfloat16, are of rows [O, 1] or groups [O, G, 1]; `block` holds both. Values as they are have neither.
     """
 
     form: Dtype
@@ -77,10 +70,7 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
 
 
 def quantized(weight_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Symmetric int8 [O, I], and the scale of every row [O, 1] in bfloat16.
-
-    The scale is rounded first: so it adds no error of its own.
-    """
+    """Symmetric int8 [O, I], and the scale of every row [O, 1] in bfloat16, which is rounded before it is used."""
     return _to_steps(weight_OI.astype(np.float32), _LARGEST)
 
 
@@ -114,7 +104,6 @@ def _num_groups(inputs: int) -> int:
 
 
 def _stored(weight_OI: NDArray[Any], form: Dtype, num_bytes: int, num_scales: int) -> list[NDArray[Any]]:
-    """Bytes of the values and of the scales, made of some rows after the other."""
     values, scales = np.empty(num_bytes, np.int8), np.empty(num_scales, BFLOAT16)
     value = scale = 0
     at_once = 2 * max(1, _AT_ONCE // (2 * weight_OI.shape[1]))
