@@ -1,8 +1,8 @@
-"""A few of the questions that `benchmarks/plan_questions.py` asks by the thousand."""
+"""Random questions are answered by the laws, or refused in words."""
 
 import pytest
 
-from benchmarks._plan_questions.outcome import ANSWERED, REFUSED, outcome
+from tests.planner.platform_plan.asked_at_random import ANSWERED, REFUSED, outcome
 
 
 @pytest.mark.parametrize("seed", range(40))

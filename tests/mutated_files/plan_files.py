@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks._mutated_files.kind import Kind
-from benchmarks._mutated_files.numbers import numbers
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from decoding.yaml_file import load_yaml, save_yaml
@@ -33,6 +31,7 @@ from planner.search.space import SearchSpace
 from sim.acceptance.assumed import parse_acceptance
 from sim.evaluator import predict
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.mutated_files.kind import Kind, numbers
 from tests.planner.synthetic import acceptance_record, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}

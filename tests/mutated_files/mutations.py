@@ -12,7 +12,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -21,42 +21,25 @@ from typing import Any, Final
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 NASTY_VALUES: Final[tuple[Any, ...]] = (
-    *(None, True, False, 0, 1, -1, 2, 3, 7, 64, 2**31, 2**63, -(2**63), 10**30, 10**400),
-    *(0.5, -0.5, 1e-300, 1e-12, 1e12, 1e300, -1e300, float("inf"), float("-inf"), float("nan")),
-    *("", "x", "nan", "1e3", "x" * 20_000, "\ud800", "a\0b", "../../x", "/", "é\u2028", "2026-02-30"),
-    *("(a+)+$", "1.5", [{}] * 2000, {f"x{number}": 0 for number in range(2000)}),
-    *([], {}, [[]], [None], ["x"] * 2000, list(range(3000)), {"x": {"y": [1]}}, {"": ""}),
+    *(None, True, 0, 1, -1, 2, 64, 2**63, -(2**63), 10**400, 0.5, -0.5, 1e-300, 1e12, 1e300),
+    *(float("inf"), float("-inf"), float("nan"), "", "x", "nan", "x" * 20_000, "\ud800", "a\0b", "../../x"),
+    *("2026-02-30", "(a+)+$", [], {}, [[]], [None], ["x"] * 2000, [{}] * 2000, {"x": {"y": [1]}}, {"": ""}),
 )
+_TEXTS = "\0 \x85 \ufeff \\ud800 &a[*a] *a !!int!x !!python/object:os.system{} 2026-02-30 .inf NaN 1e999 --- ' \""
 NASTY_TEXTS: Final = (
-    *(
-        "\0",
-        "\x85",
-        "\ufeff",
-        "\\ud800",
-        "[" * 3000,
-        "{a: " * 3000,
-        "- " * 3000,
-        "&a [*a]",
-        "*a",
-        "!!int x",
-        "!!binary x",
-    ),
-    *(
-        "!!python/object:os.system {}",
-        "2026-02-30",
-        "9" * 6000,
-        "1:" * 500 + "1",
-        ".inf",
-        "NaN",
-        "1e999",
-        "_",
-        "? [a]\n",
-    ),
-    *("a: &a [x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "<<: {a: 1}", "%YAML 9.9\n---\n", "---\n", "\t", "'", '"', "\n\n"),
+    *_TEXTS.split(" "),
+    "[" * 3000,
+    "{a: " * 3000,
+    "- " * 3000,
+    "9" * 6000,
+    "<<: {a: 1}",
+    "\t",
+    "\n\n",
 )
 
 
@@ -73,34 +56,16 @@ def damage(folder: Path, names: list[str], random: Random) -> None:
 
 
 def _by_content(path: Path) -> Callable[[Path, Random], None]:
-    if path.suffix == ".csv":
-        return _bytes
-    if path.suffix == ".safetensors":
-        return _tensors
-    if path.suffix == ".npz":
-        return _arrays
-    if path.suffix == ".gz":
-        return _zipped
-    return _lines if path.suffix == ".jsonl" else _values
+    known = {".csv": _bytes, ".safetensors": _tensors, ".npz": _arrays, ".gz": _zipped, ".jsonl": _lines}
+    return known.get(path.suffix, _values)
 
 
 def _bytes(path: Path, random: Random) -> None:
     content = bytearray(path.read_bytes())
     place = random.randrange(len(content) + 1)
-    stop = min(len(content), place + random.choice((1, 2, 8, 100, 10_000)))
-    kind = random.randrange(6)
-    if kind == 0:
-        del content[place:]
-    elif kind == 1:
-        del content[place:stop]
-    elif kind == 2:
-        content[place:place] = content[place:stop]
-    elif kind == 3:
-        content[place:stop] = random.randbytes(stop - place)
-    elif kind == 4 and place < len(content):
-        content[place] ^= 1 << random.randrange(8)
-    else:
-        content[place:place] = random.choice(NASTY_TEXTS).encode()
+    stop = min(len(content), place + random.choice((1, 8, 100, 10_000)))
+    twice, noise, text = content[place:stop] * 2, random.randbytes(stop - place), random.choice(NASTY_TEXTS).encode()
+    content[place : random.choice((len(content), stop))] = random.choice((b"", twice, noise, text))
     path.write_bytes(content)
 
 
@@ -123,13 +88,8 @@ def _zipped(path: Path, random: Random) -> None:
 def _lines(path: Path, random: Random) -> None:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     place = random.randrange(len(lines))
-    kind = random.randrange(8)
-    if kind == 0:
-        lines.insert(place, lines[random.randrange(len(lines))])
-    elif kind == 1:
-        lines[place] = lines[place][: random.randrange(len(lines[place]) + 1)]
-    else:
-        lines[place] = _changed_text(lines[place], random).decode(errors="replace")
+    changed = _changed_text(lines[place], random).decode(errors="replace")
+    lines[place] = random.choice((random.choice(lines), lines[place][: len(lines[place]) // 2], changed, changed))
     path.write_bytes("\n".join(lines).encode())
 
 
@@ -137,19 +97,12 @@ def _changed_text(text: str, random: Random, *, is_yaml: bool = False) -> bytes:
     """A text of JSON or YAML with some of its values changed; any other text as it is."""
     try:
         data = yaml.load(text, Loader=yaml.CSafeLoader) if is_yaml else json.loads(text)
+        for _ in range(random.choice((1, 1, 2, 4))):
+            data = _changed(data, random)
+        changed = yaml.dump(data, Dumper=yaml.CSafeDumper, allow_unicode=True) if is_yaml else json.dumps(data)
+        return changed.encode()
     except (ValueError, RecursionError, yaml.YAMLError):
         return text.encode(errors="replace")
-    for _ in range(random.choice((1, 1, 2, 4))):
-        data = _changed(data, random)
-    if is_yaml:
-        try:
-            return yaml.dump(data, Dumper=yaml.CSafeDumper, allow_unicode=True).encode()
-        except (ValueError, yaml.YAMLError):
-            return text.encode()
-    try:
-        return json.dumps(data).encode()
-    except ValueError:  # an integer of many digits
-        return text.encode()
 
 
 def _changed(data: Any, random: Random) -> Any:
@@ -189,36 +142,12 @@ def _tensors(path: Path, random: Random) -> None:
         tensors = load_file(path)
     except (SafetensorError, OSError):
         return
-    name = random.choice(sorted(tensors))
-    kind = random.randrange(10)
-    if kind == 0:
-        del tensors[name]
-    elif kind == 1:
-        tensors[name + "x"] = tensors.pop(name)
-    elif kind == 2:
-        tensors["x"] = torch.zeros(random.choice((0, 1, 5)))
-    else:
-        tensors[name] = random.choice((_reshaped, _retyped, _strange))(tensors[name], random)
+    name, kind = random.choice(sorted(tensors)), random.randrange(6)
+    old = tensors.pop(name)
+    if kind:
+        new = _strange((old.float() if old.is_floating_point() else old).numpy(), random, ("i4", "u1", "?", "f2", "f8"))
+        tensors[name + "x" * (kind == 1)] = torch.from_numpy(new).clone()
     save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, path)
-
-
-def _reshaped(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    shorter = tensor[: random.randrange(len(tensor) + 1)] if tensor.dim() else tensor
-    return random.choice((tensor.flatten(), tensor.reshape(1, *tensor.shape), shorter))
-
-
-def _retyped(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    types = (torch.int32, torch.int64, torch.uint8, torch.bool, torch.float16, torch.float64, torch.int8)
-    return tensor.to(random.choice(types))
-
-
-def _strange(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    """With one number that is strange, for its type."""
-    flat = tensor.flatten().clone()
-    number = random.choice((0, -1, 1e30, float("nan"), float("inf")) if flat.is_floating_point() else (0, -1, 99))
-    if len(flat):
-        flat[random.randrange(len(flat))] = number
-    return flat.reshape(tensor.shape)
 
 
 def _arrays(path: Path, random: Random) -> None:
@@ -227,30 +156,31 @@ def _arrays(path: Path, random: Random) -> None:
             arrays = dict(found)
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
         return
-    name = random.choice(["header", *sorted(arrays)])
-    kind = random.randrange(8)
+    name, kind = random.choice(["header", *sorted(arrays)]), random.randrange(8)
+    old = arrays.pop(name)
     if name == "header":
-        text = _changed_text(arrays[name].tobytes().decode(errors="replace"), random)
-        arrays[name] = np.frombuffer(text, dtype=np.uint8)
-    elif kind == 0:
-        del arrays[name]
+        arrays[name] = np.frombuffer(_changed_text(old.tobytes().decode(errors="replace"), random), dtype=np.uint8)
     elif kind == 1:
-        arrays[name] = arrays[name].astype(random.choice(("i8", "f4", "u1", "i2", "U4", "?", "c8", "M8[s]", "S3")))
-    elif kind == 2:
-        arrays[name] = np.zeros(arrays[name].shape, dtype=[("a", "i4"), ("b", "f4")])
-    elif kind == 3:
-        arrays[name] = arrays[name].reshape(random.choice(((-1,), (-1, 1), (1, -1, 1))))
-    elif kind == 4:
-        arrays[name] = arrays[name][: random.randrange(len(arrays[name]) + 1)]
-    elif kind == 5:
-        arrays[name] = arrays[name].T
-    elif arrays[name].size:
-        flat = arrays[name].flatten()
-        flat[random.randrange(len(flat))] = random.choice((-1, 0, 1, 99, 2**31 - 1, -(2**31)))
-        arrays[name] = flat.reshape(arrays[name].shape)
+        arrays[name] = np.zeros(old.shape, dtype=[("a", "i4"), ("b", "f4")])
+    elif kind:
+        arrays[name] = _strange(old, random, ("i8", "f4", "u1", "i2", "U4", "?", "c8", "M8[s]", "S3"))
     content = io.BytesIO()
     np.savez(content, **arrays)
     path.write_bytes(content.getvalue())
+
+
+def _strange(array: NDArray[Any], random: Random, types: Sequence[str]) -> NDArray[Any]:
+    """An array of another shape or type, or with one number that is strange for its type."""
+    kind, half = random.randrange(6), array[: len(array) // 2] if array.ndim else array
+    if kind < 4:
+        return (array.flatten(), array[None], array.T, half)[kind]
+    if kind == 4:
+        return array.astype(random.choice(types))
+    flat = array.flatten()
+    if flat.size:
+        strange = (0, -1, 1e30, float("nan"), float("inf")) if flat.dtype.kind == "f" else (0, 1, 99)
+        flat[random.randrange(flat.size)] = random.choice(strange)
+    return flat.reshape(array.shape)
 
 
 def _make_checksum_right(folder: Path) -> None:

@@ -1,7 +1,4 @@
-"""What becomes of a file once it is damaged (`benchmarks._mutated_files.mutations`).
-
-Reading ends in one of two ways: a clean error, or an answer that is finite. Anything else is a defect.
-"""
+"""What becomes of a damaged file: a clean error, or an answer that is finite. Anything else is a defect."""
 
 from __future__ import annotations
 
@@ -11,22 +8,20 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from benchmarks._mutated_files.kinds import KINDS
-from benchmarks._mutated_files.mutations import damage
 from decoding.errors import MOST_CHARACTERS, MirrorsdError
+from tests.mutated_files.kind import Kind
+from tests.mutated_files.model_folders import MODEL_FOLDERS
+from tests.mutated_files.mutations import damage
+from tests.mutated_files.plan_files import PLAN_FILES
+from tests.mutated_files.text_files import TEXT_FILES
 
+KINDS: Final[dict[str, Kind]] = PLAN_FILES | TEXT_FILES | MODEL_FOLDERS
 REFUSED: Final = "refused"
 ANSWERED: Final = "answered"
 
 
 class UntoldError(AssertionError):
     """A case that ended in neither of the two ways."""
-
-
-def make_sound(kind: str, folder: Path) -> list[str]:
-    """Write the sound example; the files to be damaged."""
-    folder.mkdir(parents=True)
-    return KINDS[kind].make(folder)
 
 
 def outcome(kind: str, sound: Path, names: list[str], scratch: Path, seed: int) -> str:
@@ -39,13 +34,13 @@ def outcome(kind: str, sound: Path, names: list[str], scratch: Path, seed: int) 
         shutil.rmtree(scratch)
     shutil.copytree(sound, scratch)
     damage(scratch, names, Random(f"{kind} {seed}"))
-    return read_outcome(kind, scratch)
+    return read_outcome(KINDS[kind], scratch)
 
 
-def read_outcome(kind: str, folder: Path) -> str:
+def read_outcome(kind: Kind, folder: Path) -> str:
     """Read what is in a folder; errors as in `outcome`."""
     try:
-        numbers = list(KINDS[kind].read(folder))
+        numbers = list(kind.read(folder))
     except MirrorsdError as error:
         if not 0 < len(str(error)) <= MOST_CHARACTERS:
             raise UntoldError(f"a message of {len(str(error))} characters") from error

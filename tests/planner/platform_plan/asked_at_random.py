@@ -10,11 +10,11 @@ from typing import Any, Final
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks._mutated_files.numbers import numbers
-from benchmarks._plan_questions.words import random_words
 from decoding.errors import MOST_CHARACTERS
 from hwprofiles.platform import load_platform
 from mirrorsd.cli.app import app
+from tests.mutated_files.kind import numbers
+from tests.planner.platform_plan.random_words import random_words
 
 ANSWERED: Final = "answered"
 REFUSED: Final = "refused"

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from benchmarks._mutated_files.kind import Kind
-from benchmarks._mutated_files.numbers import numbers
 from calibrate.prompts import load_prompts
+from tests.mutated_files.kind import Kind, numbers
 from training.data.conversations import read_conversations
 from training.recipe import load_recipe, shipped_recipes
 from training.text.text_recipe import load_text_recipe

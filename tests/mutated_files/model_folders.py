@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,6 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
-from benchmarks._mutated_files.kind import Kind
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.drafter import save_hydra
 from runtime.drafters.medusa.folder import save_medusa
@@ -22,6 +20,7 @@ from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.early_exits import load_exits
+from tests.mutated_files.kind import Kind
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
 from tests.runtime.drafters.medusa.test_published import checkpoint
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
@@ -155,7 +154,7 @@ MODEL_FOLDERS: Final[dict[str, Kind]] = {
     "eagle3": _head(lambda at, target: save_eagle(tiny_eagle3(target), at, feature_layers=(1, 3, 5), **FACTS)),
     "published eagle3": _head(_save_published_eagle3),
     "published medusa": _head(_save_published_medusa),
-    "streams": replace(_head(_save_streams), read=_read_streams),
+    "streams": _head(_save_streams)._replace(read=_read_streams),
     "prompt lookup": Kind(make=_make_lookup, read=_read_drafter),
-    "exits": replace(_head(_save_exits), read=_read_exits),
+    "exits": _head(_save_exits)._replace(read=_read_exits),
 }
