@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Final
 
 from decoding.schedule import MAX_WINDOW
-from planner.reproduce.streaming_draft import NUM_STREAMS, stream_rate
+from planner.reproduce.setup import NUM_STREAMS
+from planner.reproduce.stream_rate import stream_rate
 from sim.acceptance.rates import TaskRates
 
 TASK_RATES: Final[Mapping[str, float]] = {
@@ -41,7 +42,7 @@ COVERAGE_SOURCE: Final = (
 )
 
 _PAPERS_WINDOW: Final = 7
-STREAM_RATES: Final = (round(stream_rate(_PAPERS_WINDOW), 2),) * NUM_STREAMS
+STREAM_RATES: Final = (round(stream_rate(_PAPERS_WINDOW, NUM_STREAMS), 2),) * NUM_STREAMS
 STREAMS_SOURCE: Final = (
     f"taken to be {NUM_STREAMS}, each guess right at a rate of {STREAM_RATES[0]:g} where those before it are: the 3 to "
     "4 hidden steps for 7 tokens of arXiv 2510.13161 come to it. The streams that this project trained for "

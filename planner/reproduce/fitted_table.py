@@ -30,12 +30,18 @@ _TOLERANCE: Final = 0.05
 """What a published speed-up may be off by for all that is not in the model, relative."""
 _PULL: Final = 0.1
 _STEP: Final = 0.3
+_STEP_NEAR: Final = 0.05
+"""Where the search begins at constants that were fitted to nearly the same cells."""
 _CLOSE: Final = 1e-3
 MOST_CALLS: Final = 80
 
 
-def fit(table: PublishedTable, setup: Setup, *, max_calls: int = MOST_CALLS) -> Reproduction:
-    """Return the table with the constants that explain its Mirror-SD cells best.
+def fit(
+    table: PublishedTable, setup: Setup, *, start: Constants | None = None, max_calls: int = MOST_CALLS
+) -> Reproduction:
+    """Return the table with the constants that explain its Mirror-SD cells best; the search begins at `start`.
+
+    Without a start it begins at the data sheets.
 
     Raises:
         ConfigError: it has no such cells.
@@ -49,7 +55,8 @@ def fit(table: PublishedTable, setup: Setup, *, max_calls: int = MOST_CALLS) -> 
         outside = np.maximum(0.0, np.abs(places) - np.abs(_inside(unknowns, places)))
         return _misfit(found.cells) + _PULL * float(places @ places) + float(outside @ outside)
 
-    places = minimize(cost, np.zeros(len(unknowns)), step=_STEP, tolerance=_CLOSE, max_calls=max_calls)
+    begin, step = (np.zeros(len(unknowns)), _STEP) if start is None else (_places(unknowns, start), _STEP_NEAR)
+    places = minimize(cost, begin, step=step, tolerance=_CLOSE, max_calls=max_calls)
     return predict_table(table, setup, constants_at(unknowns, places), fitted=[unknown.name for unknown in unknowns])
 
 
@@ -64,8 +71,11 @@ def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
 
 def _inside(unknowns: Sequence[Unknown], places: Floats) -> Floats:
     """Return the places moved to within the bounds."""
-    values = constants_at(unknowns, places)
-    return np.array([log(values[one.name] / one.datasheet) / _half_width(one) for one in unknowns])
+    return _places(unknowns, constants_at(unknowns, places))
+
+
+def _places(unknowns: Sequence[Unknown], constants: Constants) -> Floats:
+    return np.array([log(constants[one.name] / one.datasheet) / _half_width(one) for one in unknowns])
 
 
 def _half_width(unknown: Unknown) -> float:

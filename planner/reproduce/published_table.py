@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,7 @@ class PublishedCell:
         temperature, task: what it is about.
         vanilla: times plain decoding of speculation in turn with a draft model.
         mirror, eagle: the same of Mirror-SD and EAGLE-3; None where nothing was published.
+        others: the same of all other columns, by their names in the file; only what was published.
     """
 
     line: int
@@ -50,6 +51,7 @@ class PublishedCell:
     vanilla: float
     mirror: float | None
     eagle: float | None
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +149,12 @@ def _cell(where: str, line: int, row: Mapping[str, tuple[str, str]]) -> Publishe
         column = f"{where}: column {row[VANILLA][0]!r}"
         raise ConfigError(f"{column} is empty; it is all that tells how often the text is accepted")
     mirror, eagle = speedups.get(MIRROR), speedups.get(EAGLE)
-    return PublishedCell(line=line, temperature=temperature, task=task, vanilla=vanilla, mirror=mirror, eagle=eagle)
+    others = {
+        row[key][0]: value for key, value in speedups.items() if value is not None and key not in (VANILLA, MIRROR)
+    }
+    return PublishedCell(
+        line=line, temperature=temperature, task=task, vanilla=vanilla, mirror=mirror, eagle=eagle, others=others
+    )
 
 
 def _speedup(column: str, text: str) -> float | None:

@@ -1,7 +1,7 @@
 """How long rounds take on a profile by how they end, from the simulated world; and tokens per second from there.
 
 A round's time depends on its context, on whether its window was accepted whole (then a draft in turn has one more token
-to read) and on whether its outcome had a branch. So four simulated texts per schedule give the mean round of any text::
+to read) and on whether its outcome had a branch. So four kinds of simulated texts give the mean round of any text::
 
     speed-up = tokens per round * plain round / mean round
     tokens per round = 1 + a + a^2 + ... + a^window              (Leviathan, 2211.17192, equation 1)
@@ -13,6 +13,7 @@ drawn texts, without the chance of the draws.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,13 +22,17 @@ from costs.cost_model import Floats
 from costs.duration_tables import DurationTables
 from decoding.schedule import Schedule
 from planner.reproduce.machine import Constants
-from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
+from planner.reproduce.setup import EXIT_TOP_K, NUM_STREAMS, PROMPT_TOKENS, ROUNDS, WINDOW, Setup
+from planner.reproduce.stream_rate import stream_rate
 from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
+from sim.acceptance.assumed import Bernoulli
+from sim.acceptance.rates import Texts
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.derived.derived_profile import DerivedProfile
 
 _HALVINGS: Final = 50
 NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)
+_NUM_STREAMING_TEXTS: Final = 64
 
 
 class RoundSeconds(NamedTuple):
@@ -58,13 +63,14 @@ class Arms(NamedTuple):
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> Arms:
         """Return those of two models on a machine; errors as in `Setup.profiles`."""
-        plain, streaming = (Rounds(machine, _texts()) for machine in setup.profiles(constants))
+        machine = setup.profile(constants)
+        plain, streaming = Rounds(machine, _texts()), Rounds(machine, _streaming_texts(setup.exit_layer))
         return cls(
             plain.seconds(setup.plain).refused_hit,
             plain.seconds(setup.in_turn),
-            streaming.seconds(setup.in_turn),
+            streaming.seconds(setup.streaming(setup.in_turn)),
             plain.seconds(setup.mirror),
-            streaming.seconds(setup.mirror),
+            streaming.seconds(setup.streaming(setup.mirror)),
         )
 
     def speedup(self, arm: RoundSeconds, rate: Floats, coverage: float) -> Floats:
@@ -112,3 +118,19 @@ def _texts() -> list[DrawnAcceptance]:
         for whole in (0, 1)
         for hit in (1, 0)
     ]
+
+
+@cache
+def _streaming_texts(exit_layer: int) -> tuple[Bernoulli, ...]:
+    """Return many texts of each kind, since it is by chance which stream tokens are right."""
+    texts = Texts(num_texts=_NUM_STREAMING_TEXTS, num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
+    return tuple(
+        Bernoulli(
+            float(whole),
+            texts=texts,
+            exit_coverage={exit_layer: (float(hit),) * EXIT_TOP_K},
+            stream_rates=(stream_rate(WINDOW, NUM_STREAMS),) * NUM_STREAMS,
+        )
+        for whole in (0, 1)
+        for hit in (1, 0)
+    )

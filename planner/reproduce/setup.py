@@ -14,18 +14,18 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
 from planner.one_tokenizer import require_one_tokenizer
 from planner.reproduce.machine import Constants, Machine
-from planner.reproduce.streaming_draft import NUM_STREAMS, rows_with_streams, with_streams
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
 
 WINDOW: Final = 7
 EXIT_TOP_K: Final = 8
+NUM_STREAMS: Final = 2
 PROMPT_TOKENS: Final = 512
 ROUNDS: Final = 4
 _ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
 """Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
-_GUESSES: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
-"""Rows of steps that make guesses or verify them, of one token and of all branches."""
+_STREAM_ROWS: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
+"""Rows of steps that propose stream tokens or verify them, of one token and of all branches."""
 _STATE_BYTES: Final = 2
 _FEWEST_LAYERS: Final = 2
 
@@ -50,8 +50,7 @@ class Setup:
         if target.shape.num_layers < _FEWEST_LAYERS:
             msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
             raise ConfigError(msg)
-        rows = [*_ROWS, *_GUESSES, *(rows_with_streams(draft.shape, rows) for rows in _ROWS)]
-        return cls(machine=machine.with_graphs(rows), target=target, draft=draft)
+        return cls(machine=machine.with_graphs([*_ROWS, *_STREAM_ROWS]), target=target, draft=draft)
 
     @property
     def exit_layer(self) -> int:
@@ -74,34 +73,29 @@ class Setup:
         return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
 
     def streaming(self, schedule: Schedule) -> Schedule:
-        """Return the same with a draft whose streams guess in every step."""
+        """Return the same with a draft whose streams propose tokens in every step."""
         return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
 
-    def profiles(self, constants: Constants) -> tuple[DerivedProfile, DerivedProfile]:
-        """The machine with a plain draft, and with one that streams.
-
-        All-reduces of a draft of parallel tracks sum up states as wide as a track.
+    def profile(self, constants: Constants) -> DerivedProfile:
+        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track.
 
         Raises:
             ProfileError: sheets lack what no guess can stand in for, or nothing links the lanes.
         """
-        shape, lane_name = self.draft.shape, self.machine.draft_lane
-        platform = self.machine.with_constants(constants)
+        lane_name = self.machine.draft_lane
         demand = Demand(
             target=self.target,
             draft=self.draft,
             lanes=(self.machine.target_lane, lane_name),
             exits=(self.exit_layer,),
         )
-        derived = derived_profile(platform, demand)
+        derived = derived_profile(self.machine.with_constants(constants), demand)
         lane = derived.profile.lane(lane_name)
-        if lane.group is not None:
-            group = lane.group.model_copy(update={"reduced_bytes_per_row": shape.hidden_size * _STATE_BYTES})
-            lane = lane.model_copy(update={"group": group})
-        plain = replace(derived, profile=_with_lane(derived.profile, lane))
-        streaming, cost = with_streams(lane, derived.costs[lane_name], shape)
-        costs = {**derived.costs, lane_name: cost}
-        return plain, replace(derived, profile=_with_lane(derived.profile, streaming), costs=costs)
+        if lane.group is None:
+            return derived
+        group = lane.group.model_copy(update={"reduced_bytes_per_row": self.draft.shape.hidden_size * _STATE_BYTES})
+        lane = lane.model_copy(update={"group": group})
+        return replace(derived, profile=_with_lane(derived.profile, lane))
 
     def _drafting(self, **settings: Any) -> Schedule:
         return Schedule(

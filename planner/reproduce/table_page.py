@@ -6,7 +6,7 @@ predicted is a picture too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isclose
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +14,12 @@ from typing import Final
 
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
+from planner.reproduce.baselines import Baselines
 from planner.reproduce.machine import ConstantName, Unknown
-from planner.reproduce.own_steps import own_steps
+from planner.reproduce.other_columns import other_columns
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.setup import WINDOW
-from planner.reproduce.streaming_draft import TOKENS_PER_HIDDEN_STEP
+from planner.reproduce.stream_rate import TOKENS_PER_HIDDEN_STEP
 from planner.verdict import fact
 from planner.wording import counted, error_percent, factor, milliseconds
 
@@ -27,8 +28,8 @@ _FEWEST_MS_S: Final = 1e-5
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 ASSUMED: Final = (
     "plain decoding's time per token is published nowhere",
-    f"streams are a closed form with {WINDOW} tokens in {WINDOW / TOKENS_PER_HIDDEN_STEP:g} hidden steps, as published",
-    "their rows are those of Speculative Streaming",
+    f"streams are right so often that {WINDOW} tokens take {WINDOW / TOKENS_PER_HIDDEN_STEP:g} steps, as published",
+    "their rows run in the last layers of a step's own pass, as in Speculative Streaming",
     "vanilla SD has the same draft on the same devices",
 )
 
@@ -37,19 +38,20 @@ _SIDE: Final = 400.0
 """Of the picture, in its own units."""
 
 
-def write_page(found: Reproduction, origin: str, path: Path) -> None:
+def write_page(found: Reproduction, baselines: Baselines, origin: str, path: Path) -> None:
     """Write the page atomically; `origin` says where the constants are from."""
-    write_atomically(path, render_page(found, origin))
+    write_atomically(path, render_page(found, baselines, origin))
 
 
-def render_page(found: Reproduction, origin: str) -> str:
+def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
     """Return the page as text."""
     top = int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1
     template = page_template(Path(__file__).with_name("page.html"), {"factor": factor, "signed": signed})
     return template.render(
         found=found,
         origin=origin,
-        paragraphs=list(sentences(found, origin)),
+        paragraphs=list(sentences(found, baselines, origin)),
+        others=other_columns(found),
         arm_names=ARM_NAMES,
         arms=list(zip(ARM_NAMES, found.mean_arms, strict=True)),
         fastest=max(found.mean_arms),
@@ -61,25 +63,32 @@ def render_page(found: Reproduction, origin: str) -> str:
     )
 
 
-def sentences(found: Reproduction, origin: str = "") -> Iterator[str]:
-    """Yield the lines of a reproduction, the answer first; `origin` says where the constants are from."""
-    own, means = own_steps(found), list(found.mean_arms)
+def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> Iterator[str]:
+    """Yield the lines of a reproduction, what is wrong with it first; `origin` says where the constants are from."""
+    means = list(found.mean_arms)
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
-    facts = {
-        "Mean |error| of predicted Mirror-SD": _errors(found),
+    facts: dict[str, Iterable[str]] = {
+        "At the end of what is physical, so no explanation of the machine": [one.name for one in at_bounds(found)],
+        "Mean |error| of predicted Mirror-SD": [*_errors(found), *_baselines(baselines)],
         "Mean speed-up over plain decoding": [
             *arms,
             f"{'in' if means == sorted(means) else 'not in'} the order of the paper's ablations",
         ],
+        "Other methods, greedy, by tokens per round published for other targets": [
+            f"{one.method} {factor(one.predicted)}, published {factor(one.published)}" for one in other_columns(found)
+        ],
         "Fit": _cautions(found, origin),
         f"Plain decoding takes {milliseconds(found.arms.plain_s)} per token by these constants. Assumed": ASSUMED,
-        f"Step by step as this product's drafts do, guesses right at a rate of {own.rate:.2f}": [
-            f"{ARM_NAMES[1]} {factor(own.in_turn)}",
-            f"{ARM_NAMES[3]} {factor(own.mirror)}",
-        ],
     }
     for label, items in facts.items():
         yield from fact(label, items)
+
+
+def _baselines(baselines: Baselines) -> Iterator[str]:
+    if baselines.left_out is not None:
+        yield f"{error_percent(baselines.left_out)} where each task is left out of the fit"
+    if baselines.constant is not None:
+        yield f"one constant times vanilla SD, each cell left out of it, is {error_percent(baselines.constant)} off"
 
 
 def signed(error: float | None) -> str:
@@ -95,12 +104,11 @@ def amount(name: ConstantName, value: float) -> str:
 
 
 def at_bounds(found: Reproduction) -> list[Unknown]:
-    """Return the constants that a fit drove to the end of what is physical."""
+    """Return the constants that stand at the end of what is physical."""
     return [
         one
         for one in found.setup.machine.unknowns()
-        if one.name in found.fitted
-        and any(isclose(found.constants[one.name], end, rel_tol=1e-3) for end in (one.low, one.high))
+        if any(isclose(found.constants[one.name], end, rel_tol=1e-3) for end in (one.low, one.high))
     ]
 
 
@@ -126,7 +134,5 @@ def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
         )
     elif origin.startswith(f"fitted to {found.table.source},"):
         yield "the constants were fitted to this very table before, so the error is that of a fit"
-    if ends := at_bounds(found):
-        yield f"stopped at the end of what is physical: {', '.join(one.name for one in ends)}"
     if missed := sum(not cell.is_reached for cell in found.cells):
         yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"

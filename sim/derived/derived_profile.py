@@ -22,7 +22,7 @@ from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Pr
 from sim.derived.assumption import Assumption
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed
-from sim.derived.roofline import STREAM_LAYERS, RooflineCost, StoredModel
+from sim.derived.roofline import RooflineCost, StoredModel
 
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
@@ -137,10 +137,9 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
             "layer": 2,
             "prefill": per_pass[target.name],
             "draft_step": per_pass[draft.name],
-            "draft_streams": 1 if draft.num_tracks > 1 else 2 * min(STREAM_LAYERS, draft.num_layers),
             "draft_prefill": per_pass[draft.name],
         },
-        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1, "draft_streams": 1},
+        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
         source=f"links of {platform.name}",
     )
 

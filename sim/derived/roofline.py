@@ -151,6 +151,8 @@ class RooflineCost:
         num_heads = int(part.kind in _WITH_HEAD)
         num_bytes = num_layers * model.layer_bytes(rows, contexts) + num_heads * model.head_bytes
         flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.head_flops(rows)
+        if part.kind == "draft_streams":  # rows of a pass that reads the weights and starts the kernels anyway
+            return 0.0 * num_bytes, flops, 0
         return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
 
     def _relative_error(self, part: Part, model: StoredModel) -> float:

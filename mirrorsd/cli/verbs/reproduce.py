@@ -12,6 +12,7 @@ from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
+    from planner.reproduce.baselines import Baselines
     from planner.reproduce.reproduction import PredictedCell, Reproduction
 
 EXAMPLE = "mirrorsd reproduce --published mirror-sd-qwen3-14b --target qwen3-14b --platform m2-ultra-x8"
@@ -55,6 +56,7 @@ def reproduce(
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named
     from planner.reproduce import stored_constants
+    from planner.reproduce.baselines import Baselines
     from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.machine import Machine
     from planner.reproduce.published_table import load_table
@@ -77,17 +79,18 @@ def reproduce(
         name = constants or stored_constants.default_constants(platform)
         values, origin = stored_constants.load_constants(name, setup.machine)
         found = predict_table(table, setup, values)
+    baselines = Baselines.of(found)
     if save_constants is not None:
         stored_constants.save_constants(found, save_constants)
         say(f"Wrote {save_constants}")
     if out is not None:
-        write_page(found, origin, out)
+        write_page(found, baselines, origin, out)
         say(f"Wrote {out}")
-    if write_json(_result(found, origin), json):
+    if write_json(_result(found, baselines, origin), json):
         show(_cells(found))
         show("")
         show(_constants(found, origin))
-        show_paragraphs(*sentences(found, origin))
+        show_paragraphs(*sentences(found, baselines, origin))
 
 
 def _cells(found: Reproduction) -> Any:
@@ -128,9 +131,10 @@ def _constants(found: Reproduction, origin: str) -> Any:
     return table
 
 
-def _result(found: Reproduction, origin: str) -> dict[str, Any]:
+def _result(found: Reproduction, baselines: Baselines, origin: str) -> dict[str, Any]:
     from mirrorsd.compare.numbers import picked
-    from planner.reproduce.own_steps import own_steps
+    from planner.reproduce.other_columns import other_columns
+    from planner.reproduce.table_page import at_bounds
 
     constants = {
         one.name: {"value": found.constants[one.name], **picked(one, "low high datasheet source")}
@@ -142,7 +146,9 @@ def _result(found: Reproduction, origin: str) -> dict[str, Any]:
         "fitted": {name: constants[name] for name in found.fitted},
         "constants": {"origin": origin, "values": constants},
         "plain_tpot_s": found.arms.plain_s,
-        "own_steps": own_steps(found)._asdict(),
+        "baselines": {"constant_times_vanilla": baselines.constant, "task_left_out": baselines.left_out},
+        "at_bounds": [one.name for one in at_bounds(found)],
+        "other_methods": [{**one._asdict(), "error": one.error} for one in other_columns(found)],
     }
 
 
