@@ -20,7 +20,10 @@ from hwprofiles.platform import Platform
 from hwprofiles.quantity import quantity_fields
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
-_FIXED: Final = ("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source")
+_FIXED: Final = (
+    *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
+    *("aliases", "host_link", "peer_link"),
+)
 """What makes a part the part that it is; no setting."""
 
 

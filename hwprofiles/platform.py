@@ -33,10 +33,12 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import networkx as nx
 from pydantic import Field, model_validator
 
-from decoding.errors import ProfileError, shown
+from decoding.errors import ProfileError, unknown
 from decoding.files import named_path
 from decoding.validation import Many
 from decoding.yaml_file import load_yaml
+from hwprofiles.machines.device_names import NamedDevice, find_device
+from hwprofiles.machines.machine_of_device import machine_of
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
@@ -206,7 +208,7 @@ class Platform(Priced):
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """Return a platform: one shipped here by its name, or the user's own by the path of its file.
+    """Return a platform: one shipped here by its name, the user's own by the path of its file, or a device's machine.
 
     Raises:
         ProfileError: neither a shipped platform nor a file is called so; lists those there are.
@@ -217,10 +219,18 @@ def load_platform(name_or_path: str | Path) -> Platform:
         return load_yaml(shipped_file("platform", name), Platform)
     if os.path.isfile(path) or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):  # noqa: PTH113
         return load_yaml(path, Platform)
-    msg = (
-        f"no platform is called {shown(name)}; there are {', '.join(shipped_names('platform'))}, or give a file's path"
-    )
-    raise ProfileError(msg)
+    if (device := find_device(name)) is not None:
+        return _machine(device)
+    names = (*shipped_names("platform"), *shipped_names("device"))
+    raise ProfileError(f"{unknown('platform', name, names)}, or give a file's path")
+
+
+def _machine(device: NamedDevice) -> Platform:
+    """The platform of a chip that ships, or a machine made of a device."""
+    pool = device_sheet(device.sheet).memory_pool
+    if device.num_devices == 1 and device.memory_bytes is None and pool in shipped_names("platform"):
+        return load_platform(pool)
+    return Platform.model_validate(machine_of(device))
 
 
 def _refuse_repeated(what: str, names: list[Any]) -> None:
@@ -274,9 +284,11 @@ def find_entry(name_or_path: str) -> Entry:
         if name_or_path in shipped_names(kind):
             return Entry(kind, name_or_path, load_yaml(shipped_file(kind, name_or_path), model))
     path = named_path(name_or_path)
-    if path.is_file() or path.suffix in (".yaml", ".yml"):
+    is_file = path.is_file() or path.suffix in (".yaml", ".yml")
+    if not is_file and (device := find_device(name_or_path)) is not None:
+        return Entry("device", device.sheet, device_sheet(device.sheet))
+    if is_file:
         kind = kind_of(load_yaml(path, dict[str, Any]))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))
-    names = "; ".join(f"{kind}s {', '.join(shipped_names(kind))}" for kind in MODELS)
-    msg = f"nothing is called {shown(name_or_path)}, nor is there such a file; there are {names}"
-    raise ProfileError(msg)
+    names = [name for kind in MODELS for name in shipped_names(kind)]
+    raise ProfileError(f"{unknown('platform, device or link', name_or_path, names)}; nor is there such a file")

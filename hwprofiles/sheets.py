@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from decoding.errors import ProfileError
+from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles import bounds
@@ -83,6 +83,9 @@ class DeviceSheet(Priced):
     Attributes:
         name: as its maker calls it.
         kind: what it is.
+        aliases: what people call it too.
+        host_link: sheet of the link that usually joins it to its CPU; of the chip's devices none is needed.
+        peer_link: sheet of the link that usually joins it to others of its kind; None where the CPU is between them.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
         bf16_flops: dense half-precision peak, FLOP/s; of status `measured`, what was reached instead.
         int8_ops: dense 8-bit peak, operations/s.
@@ -112,6 +115,9 @@ class DeviceSheet(Priced):
 
     name: Annotated[str, Field(min_length=1)]
     kind: Literal["cpu", "gpu", "npu"]
+    aliases: Many[Annotated[str, Field(min_length=1)]] = ()
+    host_link: str | None = None
+    peer_link: str | None = None
     memory_pool: str | None = None
     bf16_flops: OperationRates | None = None
     int8_ops: OperationRates | None = None
@@ -181,8 +187,7 @@ def shipped_file(kind: Kind, name: str) -> Path:
         ProfileError: there is none of that name; lists those there are.
     """
     if name not in (names := shipped_names(kind)):
-        msg = f"no {kind} is called {name!r}; there are {', '.join(names)}"
-        raise ProfileError(msg)
+        raise ProfileError(unknown(kind, name, names))
     return _FOLDER / f"{kind}s" / f"{name}.yaml"
 
 

@@ -66,10 +66,10 @@ def engine_names(incomplete: str) -> list[str]:
 
 
 def platform_names(incomplete: str) -> list[str]:
-    """Return the shipped platforms that begin so."""
+    """Return the shipped platforms that begin so, and the devices, each of which makes a machine."""
     from hwprofiles.sheets import shipped_names
 
-    return _beginning(incomplete, shipped_names("platform"))
+    return _beginning(incomplete, (*shipped_names("platform"), *shipped_names("device")))
 
 
 def target_names(incomplete: str) -> list[str]:
@@ -197,7 +197,10 @@ EngineOption = Annotated[
 ]
 PlatformOption = Annotated[
     str,
-    typer.Option(help="Platform: a shipped name or a platform YAML.", autocompletion=platform_names),
+    typer.Option(
+        help="Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max): a PC with it.",
+        autocompletion=platform_names,
+    ),
 ]
 ReplayedOption = Annotated[
     bool,

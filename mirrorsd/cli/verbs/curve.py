@@ -23,7 +23,8 @@ def curve(
     device: Annotated[
         str,
         typer.Option(
-            help="A device that ships, as `mirrorsd profiles list` names it.", autocompletion=options.device_names
+            help="A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max'.",
+            autocompletion=options.device_names,
         ),
     ],
     weights: options.WeightsOption = "bf16",
@@ -38,6 +39,7 @@ def curve(
     """Say what a pass over several rows takes on a device, next to a pass over one; nothing is run or downloaded."""
     from decoding.yaml_file import write_atomically
     from hwprofiles.engines import run_by
+    from hwprofiles.machines.device_names import device_named
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
     from hwprofiles.weights.formats import weights_named
@@ -47,6 +49,7 @@ def curve(
 
     counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
     model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
+    device = device_named(device).sheet
     sheet = device_sheet(device)
     sheet = sheet if engine is None else run_by(sheet, engine, model.weights)
     found = row_curve(model, device, sheet, counts, context)

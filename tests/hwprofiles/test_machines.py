@@ -1,0 +1,95 @@
+"""A label means a device, and a device makes a machine; what means neither is told what is close."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ProfileError
+from hwprofiles.machines.device_names import device_named, find_device
+from hwprofiles.platform import find_entry, load_platform
+from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
+from hwprofiles.suspicions import of_platform
+
+DEVICES = shipped_names("device")
+LABELS = {
+    "RTX 4090": ("rtx4090", 1, None),
+    "NVIDIA GeForce RTX 4090": ("rtx4090", 1, None),
+    "Apple M4 Max": ("m4-max-gpu", 1, None),
+    "Radeon 8060S (Strix Halo), Windows": ("strix-halo-gpu", 1, None),
+    "2x RTX 5060 Ti, tensor split": ("rtx5060ti", 2, None),
+    "4x NVIDIA RTX 2080 Ti TP4": ("rtx2080ti", 4, None),
+    "NVIDIA H100 PCIe 80 GB": ("h100-pcie", 1, None),
+    "NVIDIA A100-SXM4-80GB": ("a100-80-sxm", 1, None),
+    "A100": ("a100-80-sxm", 1, None),
+    "Apple M3 Ultra 512 GB": ("m3-ultra-gpu", 1, 512e9),
+    "m4 16gb": ("m4-gpu", 1, 16e9),
+    "h100x2": ("h100-sxm", 2, None),
+    "8x B300": ("b300-sxm", 8, None),
+    "DGX Spark": ("gb10-gpu", 1, None),
+    "Ryzen AI Max+ 395": ("strix-halo-gpu", 1, None),
+}
+
+
+@pytest.mark.parametrize(("label", "found"), LABELS.items())
+def test_a_label_means_a_device(label, found):
+    assert device_named(label) == found
+
+
+@given(st.sampled_from(DEVICES), st.integers(2, 16), st.sampled_from(["x", " x ", "×"]))
+def test_a_sheet_is_found_by_its_id_in_any_spelling_and_number(name, count, times):
+    assert find_device(name.replace("-", " ").upper()) == (name, 1, None)
+    assert find_device(f"{count}{times}{name}") == (name, count, None)
+    assert find_device(device_sheet(name).name).sheet == name
+
+
+@pytest.mark.parametrize("label", ["CUDA, full offload", "GPU not named (vLLM PR 24700)", "AMD MI300 class", "", "gpu"])
+def test_what_names_no_device_is_none(label):
+    assert find_device(label) is None
+
+
+def test_every_alias_is_of_one_device():
+    aliases = [(alias, name) for name in DEVICES for alias in device_sheet(name).aliases]
+    assert [(alias, name) for alias, name in aliases if find_device(alias).sheet != name] == []
+
+
+@pytest.mark.parametrize("name", [name for name in DEVICES if device_sheet(name).memory_bytes_per_s is not None])
+def test_every_device_makes_a_machine_that_the_linter_trusts(name):
+    machine = load_platform(name)
+    assert [one for one in of_platform(machine) if "bare number" not in one.what] == []
+    assert name in [device.sheet for device in machine.devices.values()]
+    assert machine.device(machine.host).kind == "cpu"
+
+
+def test_two_cards_speak_over_the_cpu_and_two_of_a_server_by_themselves():
+    pair, server = load_platform("2xrtx3090"), load_platform("4x h100")
+    assert pair.groups == {"gpus": ("gpu0", "gpu1")}
+    assert pair.path("gpu0", "gpu1") == ("gpu0", "cpu", "gpu1")
+    assert pair.link("cpu", "gpu0").bytes_per_s == link_sheet("pcie-4-x16").bytes_per_s
+    assert server.path("gpu0", "gpu3") == ("gpu0", "gpu3")
+    assert server.link("gpu0", "gpu3").bytes_per_s == link_sheet("nvlink-4").bytes_per_s
+
+
+def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
+    assert load_platform("lunar-lake-npu4") == load_platform("lunar-lake")
+    mac = load_platform("Apple M4 24 GB")
+    assert mac.pool_of("gpu") == mac.pool_of("cpu")
+    assert mac.pool_of("gpu")[1].memory_bytes.value == 24e9
+    assert mac.pool_of("gpu")[1].bytes_per_s == device_sheet("m4-gpu").memory_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("rtx4095", "no platform is called 'rtx4095'; did you mean rtx4090"),
+        ("2xm3-ultra", "are as many machines: describe their links"),
+        ("2x epyc", "sockets"),
+        ("generic-cpu", "is in no memory pool|gives no"),
+    ],
+)
+def test_what_makes_no_machine_says_why(label, told):
+    with pytest.raises(ProfileError, match=told):
+        load_platform(label).pool_of("cpu")
+
+
+def test_an_entry_is_found_by_a_label():
+    assert find_entry("GeForce RTX 3090").name == "rtx3090"
