@@ -52,7 +52,7 @@ class PairContention(NamedTuple):
     @classmethod
     def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
         """What the profile knows of the two lanes; no slowdown where it has no entry."""
-        pool = profile.memory_pool_bytes_per_s or inf
+        pool = profile.pool_bytes_per_s(target_lane, draft_lane) or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:

@@ -44,6 +44,7 @@ class DurationTables:
         self._facts_of: dict[tuple[str, Part], PartFacts] = {}
         self._messages: dict[tuple[object, ...], Messages] = {}
         self._pairs: dict[tuple[object, ...], Slowdown] = {}
+        self._shares_memory: dict[tuple[str, str], bool] = {}
 
     def cost(self, lane: str) -> LaneCost:
         """What calls cost on a lane, collectives of a group included.
@@ -160,7 +161,9 @@ class DurationTables:
         It is the same for all of two lanes, unless they share a memory.
         """
         rows, lanes = plan.step_rows[kind], (plan.target_lane, plan.draft_lane)
-        if not self.profile.memory_pool_bytes_per_s:
+        if lanes not in self._shares_memory:
+            self._shares_memory[lanes] = self.profile.pool_bytes_per_s(*lanes) is not None
+        if not self._shares_memory[lanes]:
             return self._pair(lanes, (), lambda: (np.zeros(1), np.zeros(1)))
         calls, target_calls = plan.calls_of(kind, rows), tuple(operation.calls.items())
 

@@ -41,6 +41,8 @@ class Contention(StrictModel):
         slowdown: for each lane of the pair, its latency while the other works over its latency alone.
         anchor_slowdown: the same of anchors on both lanes at once: how much lanes were in each other's way when this
             was measured. None where nobody took any.
+        pool_bytes_per_s: of a memory that both read, of which each takes its max-min fair share, operation by
+            operation, besides that slowdown; None if it never binds.
         relative_error: half-width (90 %) of what either may be off by.
         source: where the numbers come from.
     """
@@ -48,6 +50,7 @@ class Contention(StrictModel):
     lanes: Pair[str]
     slowdown: Pair[Factor]
     anchor_slowdown: Pair[Factor] | None = None
+    pool_bytes_per_s: BytesPerSecond | None = None
     relative_error: RelativeError = 0.0
     source: str
 
@@ -70,7 +73,7 @@ class Profile(StrictModel):
 
     Attributes:
         round_overhead_s: the driver's own time per round, between the target's reply and the next operation.
-        memory_pool_bytes_per_s: bandwidth that all lanes share (max-min fair); None if it never binds.
+        memory_pool_bytes_per_s: as `pool_bytes_per_s` of a contention, for all lanes that have none of their own.
         features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
         calibration_s: how long measuring took.
         relative_error: what all times may be off by together (half-width, 90 %): the ratio of two schedules is free
@@ -152,6 +155,11 @@ class Profile(StrictModel):
         if entry is None or entry.anchor_slowdown is None:
             return None
         return _by_role(entry, entry.anchor_slowdown, target_lane)
+
+    def pool_bytes_per_s(self, target_lane: str, draft_lane: str) -> float | None:
+        """Bandwidth of the memory that two lanes share; None if it never binds."""
+        entry = self.contention_of(target_lane, draft_lane)
+        return (entry and entry.pool_bytes_per_s) or self.memory_pool_bytes_per_s
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
         """What was measured of two lanes at once, the other way round only where that is all there is."""

@@ -32,13 +32,11 @@ def contentions(
     costs: Mapping[str, RooflineCost],
     groups: Mapping[str, DeviceGroup | None],
     pairs: Iterable[tuple[str, str]],
-    *,
-    is_one_pool: bool,
 ) -> Iterator[Contention]:
     """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
 
-    Where all lanes share one memory the simulator works the shares out, operation by operation; an entry then says how
-    sure they are.
+    The simulator works the shares of two devices out, operation by operation. Those of groups are told here for a
+    layer and a step.
     """
     whole: dict[str, LaneCost] = {
         name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
@@ -51,16 +49,17 @@ def contentions(
         memories = dict(platform.pool_of(member) for member in platform.members(pair[0]))
         capacity = POOL_EFFICIENCY.value * min(memories[pool].bytes_per_s.value for pool in shared)
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
+        is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
             wants = (
                 num_members[target] * _traffic(whole[target], "layer"),
                 num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
             )
             slowdown = stretches([np.array([want]) for want in wants], capacity)
-            shares = (1.0, 1.0) if is_one_pool else (float(slowdown[0][0]), float(slowdown[1][0]))
             fair = Contention(
                 lanes=(target, draft),
-                slowdown=shares,
+                slowdown=(1.0, 1.0) if is_by_operation else (float(slowdown[0][0]), float(slowdown[1][0])),
+                pool_bytes_per_s=capacity if is_by_operation else None,
                 relative_error=POOL_EFFICIENCY.relative_error,
                 source=f"fair shares of {' and '.join(shared)}",
             )

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from costs.cost_model import LaneCost
 from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import DeviceGroup
-from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
 from sim.derived.assumption import Assumption
@@ -80,7 +79,6 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or not _overlap(platform, *pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
-    pool = _one_pool(platform, demand.lanes)
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
@@ -89,8 +87,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         num_layers=demand.target.shape.num_layers,
         lanes=lanes,
         links=tuple(_link(platform, *pair) for pair in pairs),
-        contention=tuple(contentions(platform, costs, groups, pairs, is_one_pool=pool is not None)),
-        memory_pool_bytes_per_s=None if pool is None else POOL_EFFICIENCY.value * pool.bytes_per_s.value,
+        contention=tuple(contentions(platform, costs, groups, pairs)),
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
@@ -204,12 +201,3 @@ def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[
 
 def _overlap(platform: Platform, one: str, other: str) -> bool:
     return bool(set(platform.members(one)) & set(platform.members(other)))
-
-
-def _one_pool(platform: Platform, lanes: Iterable[str]) -> MemoryPool | None:
-    """The memory that all lanes share, each of them one device; None if there is no such."""
-    members = [platform.members(lane) for lane in lanes]
-    pools = {platform.pool_of(own[0])[0] for own in members}
-    if len(pools) > 1 or len(members) == 1 or any(len(own) > 1 for own in members):
-        return None
-    return platform.pool_of(members[0][0])[1]

@@ -11,6 +11,7 @@ With one sequence this is the cost model's own answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
@@ -149,7 +150,7 @@ class BatchCosts:
 
         The traffic is that of one sequence: what others read of their own KV caches is not counted.
         """
-        if not self._calls.tables.profile.memory_pool_bytes_per_s:
+        if self._pair.pool_bytes_per_s == inf:
             return self._pair.target_slowdown, self._pair.draft_slowdown
         target_bytes = self._bytes(self.plan.target_lane, tuple(self.plan.segments[segment].calls.items()))
         draft_bytes = self._bytes(self.plan.draft_lane, tuple((part, 1) for part, _ in self._branch_calls(kind)))

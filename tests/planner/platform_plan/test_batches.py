@@ -71,7 +71,7 @@ def test_every_batch_is_full(plan):
 
 
 def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
-    assert plan.profile.memory_pool_bytes_per_s
+    assert plan.profile.pool_bytes_per_s("gpu", "gpu#2")
     at_once = [one for one in plan.ranking if one.schedule.traits.overlaps]
     choice = plan_batches(replace(plan, ranking=(*at_once, plan.plain)), (2,)).choices[2]
     assert choice.drafting.schedule.traits.overlaps

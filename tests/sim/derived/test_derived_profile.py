@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from costs.collectives import all_gather_s, all_reduce_s
+from costs.contention import PairContention
 from costs.cost_model import Part
 from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
@@ -113,11 +114,6 @@ def test_parallel_tracks_meet_after_every_segment_only():
     assert device_group(platform(), demand(["gpu0"]), "gpu0") is None
 
 
-def test_a_target_on_the_npu_is_slowed_by_a_draft_on_the_gpu_by_other_shares():
-    found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
-    assert found.slowdown("npu", "gpu0") != found.slowdown("gpu0", "npu")[::-1]
-
-
 def test_two_streams_cost_each_other_what_the_sheet_says_and_at_least_fair_shares_of_its_memory():
     lanes = ("gpu0", "gpu0#2", "gpu1")
     found = derived_profile(load_platform("h100x2"), demand(list(lanes)))
@@ -146,21 +142,16 @@ def test_links_are_the_platforms_own_ways():
     assert "gpu1 - gpu0 - npu" in link.source
 
 
-def test_lanes_on_one_memory_slow_each_other_by_fair_shares_and_others_do_not():
+def test_the_simulator_works_out_the_shares_of_lanes_on_one_memory_and_of_no_others():
     found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
     assert found.contention_of("gpu1", "npu") is None
-    target_s, draft_s = found.slowdown("gpu0", "npu")
-    # The GPU wants 160 and the NPU at most 80 GB/s of 180: the NPU has what it wants, the GPU what is left.
-    assert draft_s == 1.0
-    wants = 160e9 / target_s
-    assert wants == pytest.approx(POOL_EFFICIENCY.value * 2e11 - 80e9, rel=0.02)
-
-
-def test_where_all_share_one_memory_the_simulator_works_the_shares_out():
-    found = derived_profile(platform(), demand(["gpu0", "npu"])).profile
-    assert found.memory_pool_bytes_per_s == pytest.approx(POOL_EFFICIENCY.value * 2e11)
-    assert found.slowdown("gpu0", "npu") == (1.0, 1.0)
-    assert found.contention_of("gpu0", "npu").relative_error == POOL_EFFICIENCY.relative_error
+    for pair in (("gpu0", "npu"), ("npu", "gpu0")):
+        assert found.pool_bytes_per_s(*pair) == pytest.approx(POOL_EFFICIENCY.value * 2e11)
+        assert found.slowdown(*pair) == (1.0, 1.0)
+        assert found.contention_of(*pair).relative_error == POOL_EFFICIENCY.relative_error
+    slowdown = PairContention.of(found, "gpu0", "npu").slowdown(np.array([160e9]), np.array([80e9]))
+    assert [float(one[0]) for one in slowdown] == pytest.approx([160 / 100, 1.0])
+    assert found.pool_bytes_per_s("gpu1", "npu") is None
 
 
 def test_members_of_a_group_on_one_memory_draw_from_it_together():
