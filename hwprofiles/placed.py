@@ -27,8 +27,8 @@ from hwprofiles.sheets import (
     shipped_names,
 )
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+:-]{1,60}$")]
-"""Of a device, a memory pool or a group: no dots, which part a name from its field in overrides."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+:@.-]{1,60}$")]
+"""Of a device, a memory pool or a group. Overrides part it from its field at the last dot."""
 
 TransferRates = Annotated[Quantity, within(*bounds.TRANSFER_RATES)]
 BusWidths = Annotated[Quantity, within(*bounds.BUS_WIDTHS)]
@@ -40,9 +40,15 @@ _READERS: Final[Mapping[Literal["device", "link"], Callable[[str], DeviceSheet |
 
 
 class PlacedDevice(DeviceSheet):
-    """A device of a platform: a data sheet, and the name of the shipped one that it was laid over, if any."""
+    """A device of a platform: a data sheet, and the name of the shipped one that it was laid over, if any.
+
+    Attributes:
+        sheet: of the shipped one.
+        cores: those of the host that it is; two devices that have one in common cannot work at once.
+    """
 
     sheet: str | None = None
+    cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
 
     @model_validator(mode="before")
     @classmethod

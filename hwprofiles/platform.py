@@ -58,6 +58,7 @@ class Platform(Priced):
         host: the device on which the driver runs, and through which goes what no link carries past it; None if
             that costs nothing.
         groups: devices that work on one model as tensor-parallel ranks, by the group's name.
+        lanes: what `mirrorsd run` calls devices and groups, by their names here; those it cannot run have none.
         price_usd_per_hour, price_usd, write_off_s: of the whole machine, where its devices have no price of their own.
     """
 
@@ -67,6 +68,7 @@ class Platform(Priced):
     links: Many[PlacedLink] = ()
     host: Name | None = None
     groups: Mapping[Name, Annotated[Many[Name], Field(min_length=2)]] = Field(default={})
+    lanes: Mapping[Name, Name] = Field(default={})
 
     @model_validator(mode="before")
     @classmethod
@@ -87,6 +89,10 @@ class Platform(Priced):
         )
         for name, members in self.groups.items():
             _refuse_repeated(f"devices of the group {name!r}", list(members))
+        if strangers := [name for name in self.lanes if name not in (*self.devices, *self.groups)]:
+            msg = f"lanes names {strangers[0]!r}; devices and groups are {', '.join((*self.devices, *self.groups))}"
+            raise ValueError(msg)
+        _refuse_repeated("lanes", [self.lane_name(name) for name in (*self.devices, *self.groups)])
         return self
 
     @cached_property
@@ -122,6 +128,19 @@ class Platform(Priced):
         name = name.removesuffix(SECOND_STREAM)
         self.device(name)
         return (name,)
+
+    def are_apart(self, one: str, other: str) -> bool:
+        """Return whether two devices or groups can work at once: they have no device and no core in common."""
+        parts = [
+            {*(members := self.members(name)), *(core for member in members for core in self.devices[member].cores)}
+            for name in (one, other)
+        ]
+        return parts[0].isdisjoint(parts[1])
+
+    def lane_name(self, name: str) -> str:
+        """Return what `mirrorsd run` calls a device, a group or a second stream; its own name where nobody says."""
+        device = name.removesuffix(SECOND_STREAM)
+        return self.lanes.get(device, device) + name[len(device) :]
 
     def pool_of(self, device: str) -> tuple[str, MemoryPool]:
         """Return the memory that a device reads: one of `memory_pools`, or its own, under its own name.

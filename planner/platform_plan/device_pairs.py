@@ -52,7 +52,7 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     """
     kinds = {lane: _kind(platform, lane) for lane in lanes}
     beside = {
-        target: {lane: _shares_memory(platform, target, lane) for lane in lanes if _is_apart(platform, target, lane)}
+        target: {lane: _shares_memory(platform, target, lane) for lane in lanes if platform.are_apart(target, lane)}
         for target in lanes
     }
     places: dict[object, str] = {}
@@ -96,10 +96,6 @@ def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
     )
-
-
-def _is_apart(platform: Platform, one: str, other: str) -> bool:
-    return not set(platform.members(one)) & set(platform.members(other))
 
 
 def _has_streams(platform: Platform, lane: str) -> bool:

@@ -76,7 +76,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
     lanes = tuple(_lane(name, platform, cost, groups[name]) for name, cost in costs.items())
-    pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or not _overlap(platform, *pair)]
+    pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or platform.are_apart(*pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
     profile = Profile(
@@ -197,7 +197,3 @@ def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[
             link = platform.link(*hop)
             for name, found in link.quantities.items():
                 yield Assumption.of_quantity(f"{'-'.join(link.between)}.{name}", found)
-
-
-def _overlap(platform: Platform, one: str, other: str) -> bool:
-    return bool(set(platform.members(one)) & set(platform.members(other)))
