@@ -39,6 +39,7 @@ class ModelShape(StrictModel):
         num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several.
         intermediate_size: width of the feed-forward part; of one expert where there are experts.
         vocab_size: rows of the output head.
+        kept_vocabulary: those of them that a draft computes; None for all.
         tokenizer: whose tokenizer it has, by one name for all models that share it; None where that is not known.
         tie_embeddings: whether the output head is the embedding matrix.
         max_position: longest context.
@@ -58,6 +59,7 @@ class ModelShape(StrictModel):
     head_dim: Size
     vocab_size: Size
     tie_embeddings: bool
+    kept_vocabulary: Size | None = None
     max_position: Size
     is_gated: bool = True
     learned_positions: Annotated[int, Field(ge=0, le=1 << 24)] = 0
@@ -152,13 +154,13 @@ class ModelShape(StrictModel):
         per_layer = 2 * self.num_tracks * self.num_kv_heads * self.head_dim * _ACTIVATION_BYTES
         return float(per_layer * (self.num_layers if of_layers is None else of_layers))
 
-    def head_bytes(self, weights: str, *, kept_vocabulary: int | None = None) -> float:
+    def head_bytes(self, weights: str) -> float:
         """Return bytes of the output head, or of the rows of a reduced vocabulary."""
-        return (kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
+        return (self.kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
 
-    def head_flops(self, rows: float, *, kept_vocabulary: int | None = None) -> float:
+    def head_flops(self, rows: float) -> float:
         """FLOPs of the output head over `rows` tokens."""
-        return 2 * rows * (kept_vocabulary or self.vocab_size) * self.width
+        return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: str) -> float:
         """Return what the model occupies in memory, embeddings and all experts included; keys and values are extra."""
@@ -218,6 +220,7 @@ def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelS
         "num_kv_heads": found.num_key_value_heads or heads,
         "head_dim": found.head_dim or (hidden // heads if hidden and heads else None),
         "vocab_size": found.vocab_size,
+        "kept_vocabulary": found.draft_vocab_size or None,
         "tie_embeddings": is_opt if found.tie_word_embeddings is None else found.tie_word_embeddings,
         "max_position": positions,
         "is_gated": not is_opt,

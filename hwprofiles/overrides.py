@@ -1,4 +1,4 @@
-"""What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another platform whose sources say so.
+"""What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another one whose sources say so.
 
 A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. A value
 is a number, a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no
@@ -8,16 +8,19 @@ numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from decoding.errors import ConfigError, listed, mistake, shown
-from decoding.yaml_file import StrictModel, parse_yaml
+from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
-from hwprofiles.quantity import quantity_fields
+from hwprofiles.quantity import CALIBRATION, quantity_fields
+from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
 _FIXED: Final = (
@@ -46,10 +49,7 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
         for place in places:
             is_number = field in quantity_fields(model)
             place[field] = _number(key, place[field], value) if is_number else _plain(key, value)
-    try:
-        return Platform.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(listed([mistake(item) for item in error.errors(include_url=False)])) from error
+    return _checked(data)
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
@@ -94,3 +94,59 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
 def _plain(key: str, value: str | float) -> Any:
     """Return the value of a field that has no origin."""
     return parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value
+
+
+def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
+    """The platform with more devices, each `SHEET` or `SHEET@LINK` of those that ship, or the path of one's own sheet.
+
+    A link joins a new device to those that such a link joins already, and else to the host: to all of its CPU that is
+    a device here. Without a link it is PCI Express 4.0, or nothing is copied (`unified-memory`) where the sheet is of a
+    device that shares the memory of its chip; then it is in the host's memory.
+
+    Raises:
+        ProfileError: no sheet or link is called so; lists those there are.
+        ConfigError: a file is wrong, or the device cannot stand there.
+    """
+    for addition in additions:
+        platform = _with_device(platform, *map(str.strip, addition.partition("@")[::2]))
+    return platform
+
+
+def _with_device(platform: Platform, name: str, link: str) -> Platform:
+    sheet = load_yaml(name, DeviceSheet) if name.endswith((".yaml", ".yml")) else device_sheet(name)
+    stem, taken = Path(name).stem, (*platform.devices, *platform.groups, *platform.memory_pools)
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    own = next(name for name in names if name not in taken)
+    link = link or ("unified-memory" if sheet.memory_pool else "pcie-4-x16")
+    link_sheet(link)
+    data = platform.model_dump(exclude_none=True)
+    data["devices"][own] = sheet.model_dump(exclude_none=True)
+    host = _of_the_host(platform)
+    joined = dict.fromkeys(end for one in platform.links if one.sheet == link for end in one.between)
+    ends = host if not joined or set(joined) & set(host) else list(joined)
+    if link == "unified-memory":
+        pool, memory = platform.pool_of(ends[0])
+        rates = [memory.bytes_per_s, *([sheet.memory_bytes_per_s] if memory.bytes_per_s.by == CALIBRATION else [])]
+        fastest = max(filter(None, rates), key=lambda rate: rate.value)
+        shared = {"devices": [*memory.devices, own], "bytes_per_s": fastest.model_dump()}
+        pools = data.setdefault("memory_pools", {})
+        name = pool if pool in pools else f"{pool}-memory"
+        pools[name] = memory.model_dump(exclude_none=True) | shared
+        ends = list(memory.devices)
+    data["links"] = [*data.get("links", ()), *({"between": [end, own], "sheet": link} for end in ends)]
+    return _checked(data)
+
+
+def _of_the_host(platform: Platform) -> list[str]:
+    """Return the devices that a new one is linked to: the host, with all lanes of its cores."""
+    if platform.host is None:
+        return list(platform.devices)
+    beside = [name for name, device in platform.devices.items() if device.cores]
+    return beside if platform.host in beside else [platform.host]
+
+
+def _checked(data: Mapping[str, Any]) -> Platform:
+    try:
+        return Platform.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(listed([mistake(item) for item in error.errors(include_url=False)])) from error

@@ -14,6 +14,8 @@ from decoding.yaml_file import StrictModel
 Status = Literal["datasheet", "measured", "derived", "guessed"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
+CALIBRATION: Final = "this calibration"
+"""Who measured what comes from a profile of `mirrorsd calibrate`."""
 UNSOURCED: Final = "given without a source"
 """The source of a bare number that stands in a platform where a quantity could."""
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
-from hwprofiles.model_shape import model_shape
-from hwprofiles.overrides import with_overrides
+from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
+from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
+from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
+from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
@@ -39,10 +43,24 @@ class Accepted(NamedTuple):
     trained_exits: bool = False
 
 
+class Machine(NamedTuple):
+    """What is planned for, and what a person imagines of it.
+
+    Attributes:
+        platform: a shipped one, the path of one's own, or itself; or the profile of a calibrated machine.
+        add: more devices, see `hwprofiles.overrides.with_devices`.
+        engine: what runs the target on GPUs; rows cost there as measured with it.
+    """
+
+    platform: str | Path | Platform | Profile
+    add: Sequence[str] = ()
+    engine: str | None = None
+
+
 def plan_pair(
     target: str | Path,
     draft: str | Path,
-    platform: str | Path | Platform,
+    platform: str | Path | Platform | Profile | Machine,
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int, int] = (512, 128),
@@ -54,12 +72,13 @@ def plan_pair(
     Args:
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
         draft: likewise.
-        platform: a shipped one, or the path of one's own, or itself.
+        platform: a shipped one, or the path of one's own, or itself; or the profile of a calibrated machine; or any of
+            these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer; a record has its own.
-        weights: of the target, else `int4` where devices share one memory and `bf16` where they do not; and of the
-            draft, else those of the target.
+        weights: of the target, else those of a calibration, `int4` where devices share one memory and `bf16` where they
+            do not; and of the draft, else those of the target.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -68,11 +87,21 @@ def plan_pair(
         ConfigError: a file or a change is wrong, or the record is of other models, which is not granted.
         PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
     """
-    machine = platform if isinstance(platform, Platform) else load_platform(platform)
-    machine = with_overrides(machine, changes) if changes else machine
-    stored = weights_named(weights[0] or _usual_weights(machine))
-    larger = StoredModel(shape=model_shape(target), weights=stored)
-    smaller = StoredModel(shape=model_shape(draft), weights=weights_named(weights[1] or stored))
+    base, add, engine = platform if isinstance(platform, Machine) else Machine(platform)
+    profile = base if isinstance(base, Profile) else None
+    if isinstance(base, Profile):
+        machine = calibrated_platform(base)
+    else:
+        machine = base if isinstance(base, Platform) else load_platform(base)
+    stored = weights_named(weights[0] or _usual_weights(machine, profile))
+    larger = StoredModel(shape=_shape(target), weights=stored)
+    smaller = StoredModel(shape=_shape(draft), weights=weights_named(weights[1] or stored))
+    lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
+    machine = with_devices(machine, add)
+    machine = machine if engine is None else platform_run_by(machine, engine, stored)
+    if changes:
+        _require_changeable(changes, lanes)
+        machine = with_overrides(machine, changes)
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
     if isinstance(known.source, AcceptanceRecord):
         others = _other_models(known.source, (target, larger), (draft, smaller))
@@ -83,7 +112,7 @@ def plan_pair(
         question = recorded_question(
             machine, larger, smaller, known.source, replayed=others, trained_exits=known.trained_exits
         )
-        return plan_platform(question)
+        return plan_platform(replace(question, calibrated=lanes))
     question = assumed_question(
         machine,
         larger,
@@ -93,27 +122,47 @@ def plan_pair(
         num_new_tokens=lengths[1],
         trained_exits=known.trained_exits,
     )
-    return plan_platform(question)
+    return plan_platform(replace(question, calibrated=lanes))
 
 
-def with_engine(platform: str | Path, engine: str, weights: str | None) -> Platform:
-    """Return a platform on whose GPUs an engine runs a target of such weights, or of the usual ones.
+def _shape(name: str | Path) -> ModelShape:
+    """A model's shape by what plans and runs call it: drafters that ship, and instructed models, too."""
+    if str(name) in shipped_names():
+        return model_shape(SHIPPED_FOLDER / name)
+    plain = _VARIANT.sub("", str(name).lower())
+    return model_shape(plain if plain in shipped_models() else name)
 
-    Raises:
-        ConfigError: a file is wrong, or nobody measured the engine with such weights.
-        ProfileError: the platform is not known.
-    """
-    machine = load_platform(platform)
-    return platform_run_by(machine, engine, weights_named(weights or _usual_weights(machine)))
+
+def _calibrated(
+    profile: Profile, target: tuple[str | Path, StoredModel], draft: tuple[str | Path, StoredModel]
+) -> CalibratedLanes:
+    """The lanes of a profile for two models, each by the name it was given and as it is stored."""
+    weights = None if profile.dtype == "float32" else weights_named(profile.dtype)
+    has_target, has_draft = (
+        model.weights == weights and name is not None and _is_called(name, given, model)
+        for name, (given, model) in ((profile.target, target), (profile.drafter, draft))
+    )
+    has_target = has_target and profile.num_layers == target[1].shape.num_layers
+    return CalibratedLanes(profile=profile, has_target=has_target, has_draft=has_draft)
+
+
+def _require_changeable(changes: Mapping[str, str | float], lanes: CalibratedLanes | None) -> None:
+    """Refuse a change of what a lane is measured to cost: its tables would not follow."""
+    for key in changes:
+        lane = key.rpartition(".")[0]
+        if lanes is not None and lane in lanes.names and (lanes.has_target or lanes.has_draft):
+            msg = f"{key!r}: what models cost on {lane} was measured, and is no what-if"
+            raise ConfigError(f"{msg}; change what is described, or plan for models that were not measured")
 
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
     """Whether a record is of other models than those asked for, each by the name it was given and by its own."""
     recorded = record.target, record.drafter
-    return any(
-        name is None or _plain_name(name) not in (_plain_name(given), _plain_name(model.shape.name))
-        for name, (given, model) in zip(recorded, asked, strict=True)
-    )
+    return any(name is None or not _is_called(name, *one) for name, one in zip(recorded, asked, strict=True))
+
+
+def _is_called(name: str, given: str | Path, model: StoredModel) -> bool:
+    return _plain_name(name) in (_plain_name(given), _plain_name(model.shape.name))
 
 
 def _plain_name(name: str | Path) -> str:
@@ -121,6 +170,8 @@ def _plain_name(name: str | Path) -> str:
     return _VARIANT.sub("", Path(name).name.lower())
 
 
-def _usual_weights(platform: Platform) -> str:
+def _usual_weights(platform: Platform, profile: Profile | None) -> str:
+    if profile is not None:
+        return "bf16" if profile.dtype == "float32" else profile.dtype
     shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
     return "int4" if shared else "bf16"

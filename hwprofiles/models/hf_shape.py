@@ -57,6 +57,7 @@ class HfShape(BaseModel):
     word_embed_proj_dim: Number = None
     tie_word_embeddings: bool | None = None
     layer_types: list[str] | None = None
+    draft_vocab_size: Number = None
     name: Annotated[str | None, Field(alias="_name_or_path")] = None
 
     @property
@@ -68,13 +69,29 @@ class HfShape(BaseModel):
         )
 
 
+_OF_TARGET: Final = {"num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads"}
+"""Names of fields where the config of a trained draft says what its layers are like."""
+_ANY_POSITION: Final = 1 << 24
+
+
+def _of_trained_draft(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a draft that was made of some layers of its target, in the fields of other models; others as they are."""
+    sizes, layers = raw.get("target_shape"), raw.get("source_layers")
+    if not isinstance(sizes, Mapping) or not isinstance(layers, list):
+        return raw
+    of_layer = {_OF_TARGET.get(name, name): value for name, value in sizes.items()}
+    counts = {"num_hidden_layers": len(layers), "max_position_embeddings": _ANY_POSITION, "tie_word_embeddings": True}
+    return {**raw, **of_layer, **counts}
+
+
 def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
-    """Return the text model that a config describes.
+    """Return the text model that a config describes, be it a draft that was trained here.
 
     Raises:
         ModelError: a field has another type, or there are parts that a shape does not know (shared experts, layers of
             several kinds, compressed keys and values): their bytes would be missing from every prediction.
     """
+    raw = _of_trained_draft(raw)
     text = raw.get("text_config") or {}
     if not isinstance(text, Mapping):
         raise ModelError(f"{source}: text_config: expected an object, found {shown(text)}")

@@ -202,6 +202,12 @@ PlatformOption = Annotated[
         autocompletion=platform_names,
     ),
 ]
+PlatformOrNoneOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Platform: a shipped name or a platform YAML; or give a --profile.", autocompletion=platform_names
+    ),
+]
 ReplayedOption = Annotated[
     bool,
     typer.Option(

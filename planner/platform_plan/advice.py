@@ -126,6 +126,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             "--trained-exits takes them as there."
         )
     question = plan.question
+    if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
+        yield carried
     used = dict.fromkeys(
         held
         for one in plan.ranking

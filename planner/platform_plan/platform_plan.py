@@ -135,7 +135,9 @@ def plan_platform(question: Question) -> PlatformPlan:
     started = time.perf_counter()
     places = places_of(question)
     exits = question.record.exit_layers
-    demand = Demand(target=question.target, draft=question.draft, lanes=places.lanes, exits=exits)
+    demand = Demand(
+        target=question.target, draft=question.draft, lanes=places.lanes, exits=exits, calibrated=question.calibrated
+    )
     derived = derived_profile(question.platform, demand)
     ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(

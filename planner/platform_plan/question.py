@@ -25,6 +25,7 @@ from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import TaskRates, Texts
 from sim.derived.assumption import Assumption
+from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
@@ -50,6 +51,7 @@ class Question:
         acceptance: that rate today, and between which it may lie; what a user gives is taken as it is.
         assumptions: what is known of acceptance otherwise.
         has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
+        calibrated: lanes of the platform that were timed.
     """
 
     platform: Platform
@@ -61,6 +63,7 @@ class Question:
     acceptance: Assumption
     assumptions: tuple[Assumption, ...] = ()
     has_exits: bool
+    calibrated: CalibratedLanes | None = None
 
     @property
     def basis(self) -> str:

@@ -159,13 +159,14 @@ def _priced(
     plain_s: float,
 ) -> PlannedSchedule:
     context = float(question.record.contexts.start)  # the least, as it is a bound
+    speed = machine.speeds.get(schedule.target_lane)  # none where rows were timed
     return PlannedSchedule(
         schedule=schedule,
         pair=pair,
         prediction=prediction,
         speedup=plain_s / prediction.tpot_s,
         bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
-        growth_error=machine.speeds[schedule.target_lane].growth_error(schedule.num_rows),
+        growth_error=speed.growth_error(schedule.num_rows) if speed else 0.0,
         energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,

@@ -18,7 +18,9 @@ from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
+from hwprofiles.quantity import CALIBRATION
 from sim.derived.assumption import Assumption
+from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -39,12 +41,18 @@ class Demand:
         target, draft: the models.
         lanes: devices or groups of the platform.
         exits: target layers after which an exit may be taken.
+        calibrated: the lanes among them that were timed.
     """
 
     target: StoredModel
     draft: StoredModel
     lanes: Sequence[str]
     exits: tuple[int, ...]
+    calibrated: CalibratedLanes | None = None
+
+    def calibrated_as(self, lane: str) -> CalibratedLanes | None:
+        """The calibration of a lane; None where nobody timed it."""
+        return self.calibrated if self.calibrated is not None and lane in self.calibrated.names else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,27 +81,46 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
 
 
 def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
-    costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
+    derived = {name: lane_cost(platform, demand, name) for name in demand.lanes}
+    calibrated = {name: found for name in demand.lanes if (found := demand.calibrated_as(name)) is not None}
+    costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
-    lanes = tuple(_lane(name, platform, cost, groups[name]) for name, cost in costs.items())
     pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or platform.are_apart(*pair)]
-    assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
+    timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
+    pairs = [pair for pair in pairs if pair not in timed]
+    assumptions = [
+        one
+        for name, cost in derived.items()
+        for one in (calibrated[name].assumptions(cost) if name in calibrated else cost.device.assumptions)
+    ]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
+    overhead = ROUND_OVERHEAD
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
         drafter=demand.draft.shape.name,
         dtype=demand.target.weights,
         num_layers=demand.target.shape.num_layers,
-        lanes=lanes,
+        lanes=tuple(_lane(name, platform, cost, groups[name]) for name, cost in derived.items()),
         links=tuple(_link(platform, *pair) for pair in pairs),
-        contention=tuple(contentions(platform, costs, groups, pairs)),
+        contention=tuple(contentions(platform, derived, groups, pairs)),
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
-    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD)
-    speeds = {name: cost.device for name, cost in costs.items()}
-    return DerivedProfile(profile=profile, costs=costs, speeds=speeds, assumptions=tuple(dict.fromkeys(used)))
+    if demand.calibrated is not None:
+        profile = demand.calibrated.beside(profile, timed)
+        overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
+    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, overhead)
+    return DerivedProfile(
+        profile=profile,
+        costs=costs,
+        speeds={
+            name: cost.device
+            for name, cost in derived.items()
+            if name not in calibrated or not calibrated[name].has_target
+        },
+        assumptions=tuple(dict.fromkeys(used)),
+    )
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:

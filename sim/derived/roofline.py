@@ -41,11 +41,10 @@ _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredModel:
-    """A model's shape, how its weights are stored, and the rows of its output head that are kept (None: all)."""
+    """A model's shape, and how its weights are stored."""
 
     shape: ModelShape
     weights: WeightFormat
-    kept_vocabulary: int | None = None
 
     def __str__(self) -> str:
         return f"{self.shape.name} in {self.weights}"
@@ -58,11 +57,11 @@ class StoredModel:
     @property
     def head_bytes(self) -> float:
         """Traffic of the output head."""
-        return self.shape.head_bytes(self.weights, kept_vocabulary=self.kept_vocabulary)
+        return self.shape.head_bytes(self.weights)
 
     def head_flops(self, rows: float) -> float:
         """FLOPs of the output head."""
-        return self.shape.head_flops(rows, kept_vocabulary=self.kept_vocabulary)
+        return self.shape.head_flops(rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

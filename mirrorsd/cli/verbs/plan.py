@@ -15,6 +15,7 @@ from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
+    from hwprofiles.profile import Profile
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -27,7 +28,23 @@ EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-
 def plan(
     target: options.ShapeOption,
     draft: options.DraftShapeOption,
-    platform: options.PlatformOption,
+    platform: options.PlatformOrNoneOption = None,
+    profile: Annotated[
+        Path | None,
+        options.optional(
+            "In place of a platform the profile of a calibrated machine: its lanes cost what was measured."
+        ),
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE[@LINK]",
+            help="What if the machine had this too: a shipped sheet of a device, or its path, such as [bold]rtx4090[/] "
+            "or [bold]h100-sxm@nvlink-4[/]; may be repeated.",
+            autocompletion=options.device_names,
+            show_default=False,
+        ),
+    ] = None,
     acceptance: Annotated[
         str | None,
         options.optional(
@@ -83,7 +100,7 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import Accepted, plan_pair, with_engine
+    from mirrorsd.pair_on_platform import Accepted, Machine, plan_pair
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from sim.batch_prediction import MAX_BATCH
@@ -93,7 +110,7 @@ def plan(
         plan_pair,
         target,
         draft,
-        platform if engine is None else with_engine(platform, engine, weights),
+        Machine(_described(platform, profile), add or (), engine),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=(weights, draft_weights),
@@ -112,6 +129,18 @@ def plan(
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
+
+
+def _described(platform: str | None, profile: Path | None) -> str | Profile:
+    """What is planned for: a platform by its name or path, or a calibrated machine."""
+    from decoding.errors import ConfigError
+    from hwprofiles.profile import load_profile
+
+    if profile is not None and platform is None:
+        return load_profile(profile)
+    if platform is None or profile is not None:
+        raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
+    return platform
 
 
 def _changes(settings: list[str]) -> dict[str, str]:

@@ -70,7 +70,9 @@ def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
 
 
 def test_a_reduced_vocabulary_makes_a_step_cheaper():
-    kept = RooflineCost(device=SLOW_MEMORY, draft=replace(DRAFT, kept_vocabulary=8192))
+    kept = RooflineCost(
+        device=SLOW_MEMORY, draft=replace(DRAFT, shape=DRAFT.shape.model_copy(update={"kept_vocabulary": 8192}))
+    )
     saved = (151936 - 8192) * 1024 * (1 + 2 / 128) / 1e11
     assert at(cost(), "draft_step", 1, 0) - at(kept, "draft_step", 1, 0) == pytest.approx(saved, abs=1e-15)
 

@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import ConfigError, ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.overrides import with_devices
+from hwprofiles.platform import load_platform
+from hwprofiles.profile import load_profile
+from mirrorsd.pair_on_platform import Machine, plan_pair
+from planner.platform_plan.device_pairs import lane_pairs
+from sim.acceptance.assumed import Bernoulli
+from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
+from sim.evaluator import predict
+
+PROFILE = load_profile(Path(__file__).parents[2] / "benchmarks" / "results" / "demos" / "1" / "profile.yaml")
+PAIR = "smollm2-135m-instruct", "smollm2-135m-draft4"
+LANES = {lane.name for lane in PROFILE.lanes}
+
+
+def planned(add=(), pair=PAIR, **settings):
+    return plan_pair(*pair, Machine(PROFILE, add), acceptance=Bernoulli(0.7), lengths=(64, 32), **settings)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return planned()
+
+
+@pytest.fixture(scope="module")
+def with_a_card():
+    return planned(("rtx4090",))
+
+
+def test_what_was_measured_costs_what_its_profile_predicts(alone, with_a_card):
+    found = {}
+    for plan in (alone, with_a_card):
+        measured = [one for one in plan.ranking if {*one.pair[:2]} <= LANES]
+        for one in measured[:: max(1, len(measured) // 20)]:
+            own = predict(one.schedule, PROFILE, plan.question.record)
+            assert (own.tpot_s, own.relative_error) == (one.tpot_s, one.relative_error), one.schedule
+            found[one.schedule.method] = one
+    assert set(found) == {"autoregressive", "speculative", "mirror"}
+
+
+def test_a_card_makes_nothing_slower_and_without_it_the_answer_is_the_same_to_the_bit(alone, with_a_card):
+    assert with_a_card.ranking[0].tpot_s <= alone.ranking[0].tpot_s
+    assert with_a_card.plain.pair.target == "rtx4090"
+    again = planned()
+    assert [(one.schedule, one.tpot_s, one.relative_error) for one in again.ranking] == [
+        (one.schedule, one.tpot_s, one.relative_error) for one in alone.ranking
+    ]
+
+
+@pytest.mark.parametrize(
+    ("platform", "addition"),
+    [("lunar-lake", "x-elite-gpu@thunderbolt-4"), ("rtx4090+cpu", "lunar-lake-gpu@unified-memory")],
+)
+def test_a_described_machine_is_no_slower_with_more_devices_either(platform, addition):
+    asked = {"acceptance": Bernoulli(0.7), "lengths": (64, 16), "weights": ("int4", None)}
+    before, after = (
+        plan_pair("llama-3.1-8b", "llama-3.2-1b", Machine(platform, add), **asked) for add in ((), (addition,))
+    )
+    assert after.ranking[0].tpot_s <= before.ranking[0].tpot_s
+    assert after.plain.tpot_s <= before.plain.tpot_s
+
+
+def test_with_other_models_lanes_are_as_fast_as_they_were_and_less_sure():
+    plan = planned(pair=("smollm2-360m", "smollm2-135m"))
+    assert "and not with these models" in plan.question.calibrated.in_words
+    assert plan.plain.relative_error > (CARRIED[1] - CARRIED[0]) / 2
+    reading = next(one for one in plan.assumptions if one.field == "openvino:CPU@0.memory_cap_bytes_per_s")
+    lane = PROFILE.lane("openvino:CPU@0")
+    one_row_s = lane.verify_s(30, 1, 355)
+    num_bytes = 30 * lane.layer.bytes_per_call + lane.lm_head.bytes_per_call
+    assert reading.value == pytest.approx(num_bytes / one_row_s)
+    assert (reading.low, reading.high) == pytest.approx([share * reading.value for share in CARRIED])
+
+
+def test_with_another_draft_the_target_costs_what_was_measured(alone):
+    plan = planned(pair=(PAIR[0], "smollm2-135m"), weights=("bf16", "int4"))
+    plain = {one.pair.target: one.tpot_s for one in plan.ranking if not one.schedule.draft_lane}
+    assert plain == {one.pair.target: one.tpot_s for one in alone.ranking if not one.schedule.draft_lane}
+    assert "and not with this draft" in plan.question.calibrated.in_words
+
+
+def test_in_another_form_of_weights_nothing_was_measured():
+    assert not planned(weights=("int4", None)).question.calibrated.has_target
+
+
+def test_lanes_on_the_same_cores_do_not_work_at_once(alone):
+    pairs = {(pair.target, pair.draft) for pair in lane_pairs(calibrated_platform(PROFILE), sorted(LANES))}
+    cores = {lane.name: set(lane.cores) for lane in PROFILE.lanes}
+    assert {(one, other) for one, other in pairs if one != other} == {
+        (one, other) for one in LANES for other in LANES if not cores[one] & cores[other]
+    }
+    assert {one.pair[:2] for one in alone.ranking} <= pairs
+
+
+def test_what_was_measured_is_no_what_if(with_a_card):
+    with pytest.raises(ConfigError, match="what models cost on openvino:CPU was measured"):
+        planned(changes={"openvino:CPU.memory_cap_bytes_per_s": "+10%"})
+    slower = planned(("rtx4090",), changes={"rtx4090.memory_efficiency": 0.5})
+    assert slower.plain.tpot_s > with_a_card.plain.tpot_s
+
+
+def test_devices_join_the_host_or_those_that_have_such_a_link():
+    cards = with_devices(load_platform("rtx4090+cpu"), ["rtx4090", "l40s@pcie-5-x16"])
+    assert list(cards.devices) == ["gpu", "cpu", "rtx4090", "l40s"]
+    assert cards.path("rtx4090", "gpu") == ("rtx4090", "cpu", "gpu")
+    assert cards.link("cpu", "l40s").sheet == "pcie-5-x16"
+    server = with_devices(load_platform("h100x2"), ["h100-sxm@nvlink-4", "h100-sxm@nvlink-4"])
+    assert server.path("h100-sxm", "h100-sxm-2") == ("h100-sxm", "h100-sxm-2")
+
+
+def test_a_device_without_a_copy_shares_the_memory_of_the_host():
+    chip = with_devices(calibrated_platform(PROFILE), ["panther-lake-npu5"])
+    memory, pool = chip.pool_of("panther-lake-npu5")
+    assert memory == chip.pool_of("openvino:CPU")[0]
+    assert set(pool.devices) == {*LANES, "panther-lake-npu5"}
+    assert pool.bytes_per_s.value == 1.536e11, "cores alone do not read all that the memory delivers"
+    lone = with_devices(load_platform("rtx4090+cpu"), ["panther-lake-npu5@unified-memory"])
+    assert set(lone.pool_of("cpu")[1].devices) == {"cpu", "panther-lake-npu5"}
+
+
+@pytest.mark.parametrize(
+    ("addition", "told"), [("rtx5099", "no device is called 'rtx5099'"), ("rtx4090@rope", "no link is called 'rope'")]
+)
+def test_what_does_not_ship_cannot_be_added(addition, told):
+    with pytest.raises(ProfileError, match=told):
+        with_devices(load_platform("h200"), [addition])
+
+
+def test_a_profile_of_no_machine_is_refused_in_words():
+    broken = PROFILE.model_copy(update={"lanes": (PROFILE.lanes[0].model_copy(update={"name": "a lane with spaces"}),)})
+    with pytest.raises(ProfileError, match="describes no machine"):
+        calibrated_platform(broken.model_copy(update={"links": (), "contention": ()}))
+
+
+def test_schedules_of_the_answer_name_lanes_and_drafters_of_the_calibration(alone):
+    assert isinstance(alone.drafting.schedule, Schedule)
+    assert alone.drafting.schedule.drafter == PROFILE.drafter
+    assert {alone.drafting.schedule.target_lane, alone.drafting.schedule.draft_lane} <= LANES
