@@ -43,7 +43,7 @@ class Accepted(NamedTuple):
     trained_exits: bool = False
 
 
-class Machine(NamedTuple):
+class PlannedMachine(NamedTuple):
     """What is planned for, and what a person imagines of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Machine(NamedTuple):
 def plan_pair(
     target: str | Path,
     draft: str | Path,
-    platform: str | Path | Platform | Profile | Machine,
+    platform: str | Path | Platform | Profile | PlannedMachine,
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int, int] = (512, 128),
@@ -87,7 +87,7 @@ def plan_pair(
         ConfigError: a file or a change is wrong, or the record is of other models, which is not granted.
         PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
     """
-    base, add, engine = platform if isinstance(platform, Machine) else Machine(platform)
+    base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
     if isinstance(base, Profile):
         machine = calibrated_platform(base)

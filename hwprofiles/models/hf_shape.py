@@ -79,7 +79,7 @@ def _of_trained_draft(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     sizes, layers = raw.get("target_shape"), raw.get("source_layers")
     if not isinstance(sizes, Mapping) or not isinstance(layers, list):
         return raw
-    of_layer = {_OF_TARGET.get(name, name): value for name, value in sizes.items()}
+    of_layer = {_OF_TARGET.get(name, str(name)): value for name, value in sizes.items()}
     counts = {"num_hidden_layers": len(layers), "max_position_embeddings": _ANY_POSITION, "tie_word_embeddings": True}
     return {**raw, **of_layer, **counts}
 

@@ -7,7 +7,7 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
-from mirrorsd.pair_on_platform import Machine, plan_pair
+from mirrorsd.pair_on_platform import PlannedMachine, plan_pair
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -19,7 +19,7 @@ LANES = {lane.name for lane in PROFILE.lanes}
 
 
 def planned(add=(), pair=PAIR, **settings):
-    return plan_pair(*pair, Machine(PROFILE, add), acceptance=Bernoulli(0.7), lengths=(64, 32), **settings)
+    return plan_pair(*pair, PlannedMachine(PROFILE, add), acceptance=Bernoulli(0.7), lengths=(64, 32), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_card_makes_nothing_slower_and_without_it_the_answer_is_the_same_to_th
 def test_a_described_machine_is_no_slower_with_more_devices_either(platform, addition):
     asked = {"acceptance": Bernoulli(0.7), "lengths": (64, 16), "weights": ("int4", None)}
     before, after = (
-        plan_pair("llama-3.1-8b", "llama-3.2-1b", Machine(platform, add), **asked) for add in ((), (addition,))
+        plan_pair("llama-3.1-8b", "llama-3.2-1b", PlannedMachine(platform, add), **asked) for add in ((), (addition,))
     )
     assert after.ranking[0].tpot_s <= before.ranking[0].tpot_s
     assert after.plain.tpot_s <= before.plain.tpot_s

@@ -100,7 +100,7 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import Accepted, Machine, plan_pair
+    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, plan_pair
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from sim.batch_prediction import MAX_BATCH
@@ -110,7 +110,7 @@ def plan(
         plan_pair,
         target,
         draft,
-        Machine(_described(platform, profile), add or (), engine),
+        PlannedMachine(_described(platform, profile), add or (), engine),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=(weights, draft_weights),
