@@ -61,23 +61,26 @@ class Engine:
     ) -> None:
         """Prepare an engine; nothing is started yet.
 
-        Args: target_folder: Hugging Face folder of the target. lanes: where to run; schedules call them by name.
-        drafter_folder: the draft of schedules that name none. exits_folder: trained exit adapters; without them exits
-        are read with the final norm and head alone. dtype: of all weights and caches. draft_deadline_s: a draft lane
-        that does not answer for so long is given up; while it loads, ten minutes. target_deadline_s: a target's lane
-        that does not answer for so long is ended with an error. It gets as long again for each 64 rows of an operation,
-        and at least 20 times the longest operation so far; loading has no limit.
+        Args:
+            target_folder: Hugging Face folder of the target.
+            lanes: where to run; schedules call them by name.
+            drafter_folder: the draft of schedules that name none.
+            exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
+            dtype: of all weights and caches.
+            draft_deadline_s: a draft lane that does not answer for so long is given up; while it loads, ten minutes.
+            target_deadline_s: a target's lane that does not answer for so long is ended with an error. It gets as long
+                again for each 64 rows of an operation, and at least 20 times the longest so far; loading has no limit.
 
-        Raises: ConfigError: two lanes share a name, or a deadline is not above 0. ModelError: the target's folder is
-        not that of a supported model.
+        Raises:
+            ConfigError: two lanes share a name, or a deadline is not above 0.
+            ModelError: the target's folder is not that of a supported model.
         """
         target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
         assert target is not None, "a target's folder"
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._dtype, self._room = dtype, Room()
-        self._draft_deadline_s = draft_deadline_s
-        self._target_deadline_s = target_deadline_s
+        self._draft_deadline_s, self._target_deadline_s = draft_deadline_s, target_deadline_s
         if not target_deadline_s > 0:
             raise ConfigError(f"target_deadline_s is {target_deadline_s}: it must be above 0")
 
@@ -129,20 +132,22 @@ class Engine:
     ) -> Generation:
         """Decode one sequence by a schedule, loading first what that needs.
 
-        Args: schedule: how. prompt: token ids, at least one. max_new_tokens: stop after exactly so many, unless an EOS
-        token comes first. temperature: 0 is greedy. seed: of all draws at temperature > 0. eos_token_ids: where to
-        stop; None means the model's own. listener: who is called meanwhile.
+        Args:
+            schedule: how.
+            prompt: token ids, at least one.
+            max_new_tokens: stop after exactly so many, unless an EOS token comes first.
+            temperature: 0 is greedy.
+            seed: of all draws at temperature > 0.
+            eos_token_ids: where to stop; None means the model's own.
+            listener: who is called meanwhile.
 
-        Raises: ConfigError: an argument is wrong, or the schedule does not fit these models and lanes. LaneError: the
-        target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or failed at its work; its
-        `tokens` are those committed until then.
+        Raises:
+            ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
+            LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
+                failed at its work; its `tokens` are those committed until then.
         """
         start = SequenceStart(
-            prompt=list(prompt),
-            max_new_tokens=max_new_tokens,
-            schedule=schedule,
-            temperature=temperature,
-            seed=seed,
+            prompt=list(prompt), max_new_tokens=max_new_tokens, schedule=schedule, temperature=temperature, seed=seed
         )
         return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, listener)
 
@@ -156,12 +161,7 @@ class Engine:
         """
         require_replayable(schedule, prompt, text, self.config.vocab_size)
         start = SequenceStart(
-            prompt=list(prompt),
-            max_new_tokens=len(text.text),
-            schedule=schedule,
-            temperature=0.0,
-            seed=0,
-            replay=text,
+            prompt=list(prompt), max_new_tokens=len(text.text), schedule=schedule, temperature=0.0, seed=0, replay=text
         )
         return self._decode(start, (), listener)
 

@@ -91,8 +91,7 @@ class DraftRecipe(_Common):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.feature_layer >= len(self.source_layers):
-            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
-            raise ValueError(msg)
+            raise ValueError(f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}")
         return self
 
 

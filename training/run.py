@@ -57,14 +57,18 @@ def run_recipe(
 ) -> Path:
     """Train what the recipe describes, or go on where an earlier call was cut off, and return the drafter folder.
 
-    Args: recipe: what to train. target_folder: Hugging Face folder of the target; its name is the target's name on the
-    card. data_paths: token files of the target's own answers, see `training.data.conversations`. out_folder: holds the
-    checkpoint and the drafter folder; its name is the drafter's. state_folder: for the target's hidden states, in
-    `out_folder` by default; recipes on the same data may share one. device: "cpu" or "cuda", the latter with or without
-    a number. progress: called now and then.
+    Args:
+        recipe: what to train.
+        target_folder: Hugging Face folder of the target; its name is the target's name on the card.
+        data_paths: token files of the target's own answers, see `training.data.conversations`.
+        out_folder: holds the checkpoint and the drafter folder; its name is the drafter's.
+        state_folder: for the target's hidden states, by default in `out_folder`; recipes on the same data may share it.
+        device: "cpu" or "cuda", the latter with or without a number.
+        progress: called now and then.
 
-    Raises: TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged. ModelError: the
-    target cannot be loaded.
+    Raises:
+        TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged.
+        ModelError: the target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     target.config.require_rotary("trained drafts, heads and exits")
@@ -110,8 +114,7 @@ def usable_device(name: str) -> torch.device:
     usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     usable += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     if name not in usable:
-        msg = f"device {name!r} is not usable here; usable: {', '.join(usable)}"
-        raise TrainingError(msg)
+        raise TrainingError(f"device {name!r} is not usable here; usable: {', '.join(usable)}")
     return torch.device(name)
 
 
@@ -147,8 +150,7 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
             return
         earlier = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read or written ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{path}: cannot be read or written ({error})") from error
     before, now = _flat(earlier), _flat(origin)
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):

@@ -105,11 +105,7 @@ class _State:
 
     def report(self, scores: Mapping[str, float]) -> Report:
         return Report(
-            step=self.step,
-            num_tokens=self.num_tokens,
-            loss=self.loss,
-            elapsed_s=self.elapsed_s,
-            scores=scores,
+            step=self.step, num_tokens=self.num_tokens, loss=self.loss, elapsed_s=self.elapsed_s, scores=scores
         )
 
     def remaining_batches(self) -> Iterator[list[int]]:
@@ -160,8 +156,7 @@ class _State:
                 for name, parameter in self.parameters.items():
                     weight = tensors[f"weight.{name}"]
                     if weight.shape != parameter.shape:
-                        msg = f"{name} has shape {tuple(weight.shape)}, not {tuple(parameter.shape)}"
-                        raise ValueError(msg)
+                        raise ValueError(f"{name} has shape {tuple(weight.shape)}, not {tuple(parameter.shape)}")
                     parameter.copy_(weight)
                     moments = {key: tensors[f"optimizer.{key}.{name}"].to(parameter.device) for key in _MOMENTS}
                     self.optimizer.state[parameter] = {"step": tensors[f"optimizer.step.{name}"], **moments}
@@ -222,5 +217,4 @@ def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> Non
     try:
         replace_file(path, _CURVE.dump_json((*earlier, point), indent=1))
     except OSError as error:
-        msg = f"{path}: cannot be written ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{path}: cannot be written ({error})") from error

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from decoding.errors import LaneError
 from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
 from runtime.drafters.trees import Ranks, candidates_per_level, places_along
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.verification.rules import GREEDY, Sampling
+from runtime.models.decoder import Decoder
+from runtime.models.vocabulary import OutputRows, all_ids
 
 
 class HeadDrafter(WindowDrafter):
@@ -35,13 +38,7 @@ class HeadDrafter(WindowDrafter):
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
+        self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any
     ) -> None:
         """Start a sequence with the tree that its schedule asks for (see `WindowDrafter`)."""
         if features_TE is None:
@@ -56,3 +53,24 @@ class HeadDrafter(WindowDrafter):
     def _set_tree(self, size: int, depth: int) -> None:
         self._tree = cut(self.paths, size, depth)
         self._counts = candidates_per_level(self._tree)
+
+
+class KeptRowHeads(nn.Module):
+    """Heads that read out through rows of the target's: `output` has kept ones, and those of a prompt that is added."""
+
+    kept_ids: Tensor
+    head_VD: Tensor
+    target_norm: Tensor
+
+    def __init__(self, hidden_size: int, vocab_size: int) -> None:
+        super().__init__()
+        self.register_buffer("kept_ids", all_ids(vocab_size), persistent=False)
+        self.register_buffer("head_VD", torch.zeros(vocab_size, hidden_size), persistent=False)
+        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
+        self.output = OutputRows(self.kept_ids, self.head_VD)
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's final norm and the kept rows of its output head, which stay as they are."""
+        head_VD, self.kept_ids = target.lm_head.weight.detach(), kept_ids
+        self.head_VD, self.target_norm = head_VD[kept_ids], target.final_norm.detach()
+        self.output = OutputRows(kept_ids, self.head_VD, head_VD)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from runtime.storage.stored_decoder import StoredDecoder
 
 
-def _alone() -> Group:
-    from runtime.parallel.group import Group
-
-    return Group.alone()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """The target of a drafter of torch, the type of all weights, and the ranks of the lane.
+    """The target of a drafter of torch, the type of all weights, and the ranks of the lane (None: one).
 
     `load_target` returns the target, perhaps without layers; it is called only by kinds that share its weights.
     """
@@ -41,7 +35,7 @@ class DrafterContext:
     target_folder: Path
     dtype: torch.dtype
     load_target: Callable[[], Decoder]
-    group: Group = field(default_factory=_alone)
+    group: Group | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,49 +97,36 @@ def require_streams(folder: Path) -> None:
         raise ConfigError(msg)
 
 
-def _function(loader: str) -> Callable[..., Any]:
-    """Import and return `module:function`: a lane imports only the kinds that it runs."""
-    module, _, name = loader.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
-    return function
+def _lazily(loader: str) -> Callable[..., Any]:
+    """Return a function that imports `module:function` when called: a lane imports only the kinds that it runs."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        module, _, name = loader.partition(":")
+        return getattr(import_module(f"runtime.drafters.{module}"), name)(*arguments, **options)
+
+    return call
 
 
-def _of_its_target(loader: str) -> Loader:
+def _with_target(loader: str) -> Callable[[Path, Any], Any]:
     """Return the loader of a drafter that shares weights of its target."""
 
-    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
+    def load(folder: Path, context: DrafterContext | StoredContext) -> Any:
         target = context.load_target()
         target.config.require_rotary(str(folder))
-        drafter: WindowDrafter = _function(loader)(folder, target, dtype=context.dtype)
-        return drafter
+        return _lazily(loader)(folder, target, dtype=context.dtype)
 
     return load
 
 
-def _stored_with_its_target(folder: Path, context: StoredContext) -> StoredDraft:
-    from runtime.drafters.language_model.folder import load_stored_draft
-
-    target = context.load_target()
-    target.config.require_rotary(str(folder))
-    return load_stored_draft(folder, target, context.dtype)
-
-
-def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
-    from runtime.drafters.language_model.folder import load_stored_causal_lm
-
-    return load_stored_causal_lm(folder, context.target_folder, context.dtype)
-
-
-def _of_its_own(loader: str) -> Loader:
+def _of_its_own(loader: str) -> Callable[[Path, Any], Any]:
     """Return the loader of a standalone draft model."""
-    return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
+    return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
-def _of_the_group(loader: str) -> Loader:
-    """Return the loader of a model that is split over the ranks of a lane."""
-    return lambda folder, context: _function(loader)(
-        folder, context.target_folder, dtype=context.dtype, group=context.group
-    )
+def _load_tracks(folder: Path, context: DrafterContext) -> WindowDrafter:
+    from runtime.drafters.parallel_track.folder import load_parallel_track
+
+    return load_parallel_track(folder, context.target_folder, dtype=context.dtype, group=context.group)
 
 
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
@@ -155,35 +136,29 @@ def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     )
 
 
-def _load_prompt_lookup(folder: Path) -> WindowDrafter:
-    from runtime.drafters.prompt_lookup.drafter import load_prompt_lookup
-
-    return load_prompt_lookup(folder)
-
+_load_prompt_lookup = _lazily("prompt_lookup.drafter:load_prompt_lookup")
 
 KINDS: Final[dict[str, Kind]] = {
     "mirrorsd_draft": Kind(
-        _of_its_target("runtime.drafters.language_model.folder:load_language_model"),
-        load_stored=_stored_with_its_target,
+        _with_target("language_model.folder:load_language_model"),
+        load_stored=_with_target("language_model.folder:load_stored_draft"),
     ),
-    "mirrorsd_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_medusa"), "medusa"),
-    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.drafter:load_hydra"), "hydra"),
-    "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
-    "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
+    "mirrorsd_medusa": Kind(_with_target("medusa.folder:load_medusa"), "medusa"),
+    "mirrorsd_hydra": Kind(_with_target("hydra.drafter:load_hydra"), "hydra"),
+    "mirrorsd_eagle1": Kind(_with_target("eagle.folder:load_eagle1"), "eagle2"),
+    "mirrorsd_eagle3": Kind(_with_target("eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
         lambda folder, _: _load_prompt_lookup(folder), "prompt_lookup", load_alone=_load_prompt_lookup
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
-    "mirrorsd_parallel_track": Kind(
-        _of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track"), size=tracks_size
-    ),
+    "mirrorsd_parallel_track": Kind(_load_tracks, size=tracks_size),
     CAUSAL_LM_KIND: Kind(
-        _of_its_own("runtime.drafters.language_model.folder:load_causal_lm"),
-        load_stored=_stored_of_its_own,
+        _of_its_own("language_model.folder:load_causal_lm"),
+        load_stored=_of_its_own("language_model.folder:load_stored_causal_lm"),
         size=whole_model_size,
     ),
-    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_published_eagle3"), "eagle3"),
-    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_published_medusa"), "medusa"),
+    "published_eagle3": Kind(_with_target("eagle.folder:load_published_eagle3"), "eagle3"),
+    "published_medusa": Kind(_with_target("medusa.folder:load_published_medusa"), "medusa"),
 }
 """Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 

@@ -146,8 +146,7 @@ class DynamicTree:
         nodes = self.order()[:size]
         places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
         return Window(
-            tuple(self.tokens[node] for node in nodes),
-            parents=tuple(places[self.parents[node]] for node in nodes),
+            tuple(self.tokens[node] for node in nodes), parents=tuple(places[self.parents[node]] for node in nodes)
         )
 
     def child(self, node: int, token: int) -> int | None:

@@ -42,10 +42,7 @@ class DraftVerbs:
         self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float, target_deadline: Deadline
     ) -> None:
         """Args: its lane; how; of the trace; how long it is waited for in a lane of its own, and in the target's."""
-        self._lane = lane
-        self._schedule = schedule
-        self._writer = writer
-        self._deadline_s = deadline_s
+        self._lane, self._schedule, self._writer, self._deadline_s = lane, schedule, writer, deadline_s
         self._target_deadline = target_deadline
         self._is_lost = False
         self.committed: Sequence[int] = ()

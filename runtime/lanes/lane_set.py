@@ -26,10 +26,7 @@ class LaneSet:
         self._lanes = {spec.name: Lane(spec) for spec in specs}
         if len(self._lanes) < len(specs):
             raise ConfigError(f"two lanes share a name: {', '.join(spec.name for spec in specs)}")
-        self._target = target
-        self._drafter = drafter
-        self._exits = exits
-        self._dtype = dtype
+        self._target, self._drafter, self._exits, self._dtype = target, drafter, exits, dtype
         self._loaded: dict[str, dict[type, tuple[Operation[Any], Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:

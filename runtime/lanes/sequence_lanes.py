@@ -51,10 +51,7 @@ class RuntimeLanes:
         writer: TraceWriter,
         listener: Listener,
     ) -> None:
-        self.target = target
-        self._draft = draft
-        self._sequence = sequence
-        self._writer = writer
+        self.target, self._draft, self._sequence, self._writer = target, draft, sequence, writer
         self._listener = listener
 
     @property

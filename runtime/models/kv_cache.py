@@ -14,15 +14,7 @@ from torch import Tensor
 
 from decoding.errors import LaneError
 from runtime.backends.sequences import Branches, Text
-from runtime.models.attention import (
-    KEYS_AT_ONCE,
-    LayerKeys,
-    Piece,
-    Sight,
-    keys_seen,
-    mask_for_groups,
-    with_all_keys,
-)
+from runtime.models.attention import KEYS_AT_ONCE, LayerKeys, Piece, Sight, keys_seen, mask_for_groups, with_all_keys
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 
@@ -82,13 +74,7 @@ class KVCache(Text, LayerKeys):
     memory: TorchMemory
 
     def __init__(
-        self,
-        config: ModelConfig,
-        capacity: int,
-        *,
-        dtype: torch.dtype,
-        device: str = "cpu",
-        num_sequences: int = 1,
+        self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu", num_sequences: int = 1
     ) -> None:
         super().__init__(TorchMemory(config, num_sequences, dtype, device))
         self.memory.allocate(capacity)

@@ -26,8 +26,7 @@ class Tokenizer:
     """The tokenizer of a Hugging Face folder. Token ids are those of the model's embedding rows."""
 
     def __init__(self, backend: tokenizers.Tokenizer, *, settings: Mapping[str, Any], source: Path) -> None:
-        self._backend = backend
-        self._source = source
+        self._backend, self._source = backend, source
         self._special_tokens = {
             key: self._token_text(settings[key])
             for key in ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -48,8 +47,7 @@ class Tokenizer:
             backend.no_padding()  # as transformers has it: a prompt is encoded as long as it is
             backend.no_truncation()
             if (last := max(backend.get_vocab().values(), default=0)) >= _MOST_IDS:
-                msg = f"the id {last} is not below {_MOST_IDS}"
-                raise ValueError(msg)
+                raise ValueError(f"the id {last} is not below {_MOST_IDS}")
         return cls(backend, settings=_read_settings(folder), source=folder)
 
     @property
@@ -124,8 +122,7 @@ class StreamDecoder:
     """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all."""
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
-        self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
+        self._tokenizer, self._skip_special_tokens = tokenizer, skip_special_tokens
         self._given: list[int] = []
         self._pending: list[int] = []
 
@@ -171,8 +168,7 @@ def _refuse_crash(data: object) -> None:
     for merge in model.get("merges") or ():
         second = (merge.split(" ") if isinstance(merge, str) else merge)[-1]
         if not str(second).startswith(str(prefix)):
-            msg = f"the merge {shown(merge)} is without the prefix {shown(prefix)}"
-            raise ValueError(msg)
+            raise ValueError(f"the merge {shown(merge)} is without the prefix {shown(prefix)}")
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

@@ -23,8 +23,7 @@ class OutputRows:
     def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
         """Start with the kept target ids [K] and their rows; without the target's whole head a prompt adds nothing."""
         self._kept = kept_ids, kept_KD
-        self._target_VD = target_VD
-        self.ids = kept_ids
+        self._target_VD, self.ids = target_VD, kept_ids
         self._rows: Array | None = kept_KD
         self._prompt_ED: Array | None = None
         self._backend: Backend | None = None

@@ -19,11 +19,7 @@ from runtime.storage.stored_decoder import load_parameters
 
 
 def load_decoder(
-    folder: Path,
-    *,
-    dtype: torch.dtype,
-    max_position: int | None = None,
-    with_layers: bool = True,
+    folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
 ) -> Decoder:
     """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `load_parameters`."""
     config = ModelConfig.from_folder(folder)

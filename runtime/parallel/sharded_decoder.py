@@ -76,10 +76,7 @@ class Share:
     def of_config(self, config: ModelConfig) -> ModelConfig:
         """The sizes that the rank's layers and caches have."""
         return replace(
-            config,
-            num_heads=len(self.heads),
-            num_kv_heads=len(self.kv_heads),
-            intermediate_size=len(self.hidden),
+            config, num_heads=len(self.heads), num_kv_heads=len(self.kv_heads), intermediate_size=len(self.hidden)
         )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
@@ -37,30 +37,14 @@ class TreeFolderConfig(FolderConfig):
 
 
 C = TypeVar("C", bound=FolderConfig)
+D = TypeVar("D")
 M = TypeVar("M", bound=nn.Module)
-
-
-class TreeHeads(Protocol):
-    """Heads that draft a static tree."""
-
-    @property
-    def config(self) -> Any:
-        """Sizes of the heads, a dataclass."""
-        ...
-
-    @property
-    def kept_ids(self) -> Tensor:
-        """Target ids that the heads may propose, ascending."""
-        ...
-
-    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """Return the trained parameters by name."""
-        ...
+T = TypeVar("T", bound=TreeFolderConfig)
 
 
 def save_tree_heads(
     kind: type[TreeFolderConfig],
-    heads: TreeHeads,
+    heads: Any,
     paths: Sequence[TreePath],
     folder: Path,
     *,
@@ -94,3 +78,19 @@ def load_head(
     model.load_state_dict(weights, strict=False, assign=True)
     model.eval().requires_grad_(requires_grad=False)
     return stored.config, model, as_tensor(stored.kept_ids).to(target.embedding.weight.device)
+
+
+def load_tree_heads(
+    folder: Path,
+    kind: type[T],
+    target: Decoder,
+    build: Callable[[T], Any],
+    drafter: Callable[..., D],
+    *,
+    dtype: torch.dtype,
+) -> D:
+    """Return the drafter of a folder of heads and their tree, in `dtype` and on the target's device (`load_head`)."""
+    config, model, kept_ids = load_head(folder, kind, target, build, dtype=dtype)
+    model.share(target, kept_ids)
+    model.to(device=kept_ids.device, dtype=dtype)
+    return drafter(model, config.paths, num_layers=target.config.num_layers)

@@ -124,8 +124,7 @@ def _shards(index: Path) -> list[str]:
     try:
         names = sorted(set(parse_json(read_bytes(index))["weight_map"].values()))
         if strange := [name for name in names if Path(name).name != name]:
-            msg = f"{strange[0]!r} is not the name of a file in the folder"
-            raise ValueError(msg)
+            raise ValueError(f"{strange[0]!r} is not the name of a file in the folder")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index}: damaged or truncated ({error!r}); fetch or copy it again") from error
     return names
@@ -203,8 +202,7 @@ def finite(array: NDArray[Any], name: str, *, source: str) -> NDArray[Any]:
     at_once = max(1, _AT_ONCE // max(1, array[0].size)) if array.size else 1
     for start in range(0, len(array) if array.size else 0, at_once):
         if not _is_finite(array[start : start + at_once]):
-            msg = f"{source}: {name} holds numbers that are not finite; fetch, copy or train it again"
-            raise ModelFormatError(msg)
+            raise ModelFormatError(f"{source}: {name} holds numbers that are not finite; fetch, copy or train it again")
     return array
 
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
 from runtime.storage.quantization import QUANTIZATION_FORMAT, pack, take, unpack
 from runtime.storage.safetensors_files import arrays_of, content_of
+
+if TYPE_CHECKING:
+    from runtime.models.decoder import Decoder
+    from runtime.storage.stored_decoder import StoredDecoder
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -118,18 +122,8 @@ C = TypeVar("C", bound=FolderConfig)
 S = TypeVar("S")
 
 
-class EmbeddedTarget(Protocol):
-    """A target whose embedding is loaded, of either library."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """Sizes of the target."""
-        ...
-
-    @property
-    def embedding(self) -> Any:
-        """Embedding of the target; its rows are `weight`."""
-        ...
+EmbeddedTarget: TypeAlias = "Decoder | StoredDecoder"
+"""A target whose embedding is loaded, of either library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +267,6 @@ def _read(path: Path, holds: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; {holds}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: no such file; {holds}") from error
     except OSError as error:
         raise ModelFormatError(f"{path}: cannot be read ({error})") from error

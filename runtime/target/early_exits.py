@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from runtime.arrays import Array, as_tensor, as_tensors, inference, is_tensor, log_shares, numpy_type, wide
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
-from runtime.storage.weight_folder import (
-    EmbeddedTarget,
-    FolderConfig,
-    Layers,
-    Width,
-    load_trained,
-    save_trained,
-)
+from runtime.storage.weight_folder import EmbeddedTarget, FolderConfig, Layers, Width, load_trained, save_trained
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +32,7 @@ class EarlyExit:
     """The exits of one target. A layer without a trained adapter is read with the final norm and head alone."""
 
     def __init__(
-        self,
-        normalise: Callable[[Array], Array],
-        output: OutputRows,
-        weights: Mapping[int, Any],
-        backend: Backend,
+        self, normalise: Callable[[Array], Array], output: OutputRows, weights: Mapping[int, Any], backend: Backend
     ) -> None:
         """Args: the final norm; rows of the head; weights of trained adapters by layer; the back end."""
         self._normalise, self._output, self._weights, self._backend = normalise, output, weights, backend
@@ -125,12 +114,7 @@ def save_exits(
     # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
     affine = {f"{layer}.affine.weight" for layer in layers}
     save_trained(
-        folder,
-        config,
-        weights,
-        embedding_VD=target.embedding.weight,
-        kept_ids=exits.kept_ids,
-        unquantized=affine,
+        folder, config, weights, embedding_VD=target.embedding.weight, kept_ids=exits.kept_ids, unquantized=affine
     )
 
 

@@ -41,11 +41,7 @@ class MeasureRole:
     @property
     def handlers(self) -> tuple[Handler, ...]:
         """Handlers of all operations."""
-        return (
-            Measure.handled_by(self.measure),
-            KeepBusy.handled_by(self.keep_busy),
-            Stop.handled_by(lambda _: None),
-        )
+        return (Measure.handled_by(self.measure), KeepBusy.handled_by(self.keep_busy), Stop.handled_by(lambda _: None))
 
     def measure(self, operation: Measure) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
@@ -187,8 +183,7 @@ class TargetParts:
     """The target's parts at one size; each private method prepares the part of its name."""
 
     def __init__(self, model: TargetModel, measurement: Measurement) -> None:
-        self._model = model
-        self._measurement = measurement
+        self._model, self._measurement = model, measurement
         self._window = Window(tuple(_random_ids(model.config, measurement.rows - 1)))
         capacity = measurement.context + measurement.rows
         if measurement.is_aside:

@@ -35,8 +35,7 @@ def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conver
     """Return every conversation of the token files; raise `TrainingError`, which names file and line, if damaged."""
     conversations = [row for path in paths for row in _read_file(path, vocab_size)]
     if not conversations:
-        msg = f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found"
-        raise TrainingError(msg)
+        raise TrainingError(f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found")
     return conversations
 
 
@@ -75,16 +74,14 @@ def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
             for number, line in enumerate(_lines(file), 1):
                 yield _parse(line, vocab_size, f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        msg = f"{path}: cannot be read beyond line {number} ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{path}: cannot be read beyond line {number} ({error})") from error
 
 
 def _lines(file: TextIO) -> Iterator[str]:
     """The lines of a file; a `ValueError` before one is read that is too long, however little of the disk it takes."""
     while line := file.readline(MAX_LINE_CHARACTERS + 1):
         if len(line) > MAX_LINE_CHARACTERS:
-            msg = f"the next has more than {MAX_LINE_CHARACTERS:,} characters"
-            raise ValueError(msg)
+            raise ValueError(f"the next has more than {MAX_LINE_CHARACTERS:,} characters")
         yield line
 
 
@@ -97,13 +94,10 @@ def _parse(line: str, vocab_size: int, where: str) -> Conversation:
         msg = f"{where}: expected an object with token lists 'prompt' and 'answer' ({error!r})"
         raise TrainingError(msg) from error
     if not temperature >= 0:
-        msg = f"{where}: 'temperature' should be a number of at least 0, found {shown(temperature)}"
-        raise TrainingError(msg)
+        raise TrainingError(f"{where}: 'temperature' should be a number of at least 0, found {shown(temperature)}")
     if not conversation.prompt or not conversation.answer:
-        msg = f"{where}: 'prompt' and 'answer' must not be empty"
-        raise TrainingError(msg)
+        raise TrainingError(f"{where}: 'prompt' and 'answer' must not be empty")
     wrong = [token for token in conversation.ids if type(token) is not int or not 0 <= token < vocab_size]
     if wrong:
-        msg = f"{where}: {shown(wrong[0])} is not a token id of the target (0..{vocab_size - 1})"
-        raise TrainingError(msg)
+        raise TrainingError(f"{where}: {shown(wrong[0])} is not a token id of the target (0..{vocab_size - 1})")
     return conversation

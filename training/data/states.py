@@ -47,8 +47,7 @@ class TargetStates:
         self.folder, self.target, self.conversations = folder, target, conversations
         self.layers = sorted({*layers, target.config.num_layers})
         if not 1 <= self.layers[0] <= self.layers[-1] == target.config.num_layers:
-            msg = f"layers {list(layers)}: the target has layers 1..{target.config.num_layers}"
-            raise TrainingError(msg)
+            raise TrainingError(f"layers {list(layers)}: the target has layers 1..{target.config.num_layers}")
         self.starts = [0, *accumulate(len(row.ids) for row in conversations)]
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -141,9 +141,7 @@ class Card(_Strict):
             yield _coverage(self)
         for prompts, found in self.acceptance_on.items():
             yield Section(
-                f"Acceptance on {prompts}, by kind of task",
-                ("setting", "task", *_BY_PLACE),
-                list(_by_task(found)),
+                f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
             )
         for name, figures in self.benchmarks.items():
             yield _figures(name, figures)
@@ -160,8 +158,7 @@ def write_card(card: Card, folder: Path) -> None:
         replace_file(folder / CARD_FILE, (card.model_dump_json(indent=2) + "\n").encode())
         replace_file(folder / TEXT_FILE, card.text.encode())
     except OSError as error:
-        msg = f"{folder}: the card cannot be written ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{folder}: the card cannot be written ({error})") from error
 
 
 def read_card(folder: Path) -> Card:
@@ -170,8 +167,7 @@ def read_card(folder: Path) -> Card:
     try:
         return Card.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        msg = f"{path}: not a readable card ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{path}: not a readable card ({error})") from error
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:

@@ -117,7 +117,6 @@ def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder,
     draft = load_draft(folder, target, dtype=dtype)
     if draft.config.exit_features != recipe.exit_features:
         own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
-        msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
-        raise TrainingError(msg)
+        raise TrainingError(f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}")
     draft.streams, draft.config = None, replace(draft.config, streams=stream_config(recipe))
     return draft

@@ -134,8 +134,7 @@ class StreamTask(StreamsTask[StreamRecipe]):
         """Refuse also a recipe that leaves streams no layer to run in."""
         super().require_fit(recipe, target)
         if recipe.start_layer == target.config.num_layers:
-            msg = f"start_layer {recipe.start_layer}: the target has no layer after it"
-            raise TrainingError(msg)
+            raise TrainingError(f"start_layer {recipe.start_layer}: the target has no layer after it")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""

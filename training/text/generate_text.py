@@ -83,8 +83,7 @@ def generate_conversations(
             output.append(rows[: recipe.num_conversations - len(output.prompts)])
             progress(len(output.prompts), recipe.num_conversations)
     except OSError as error:
-        msg = f"{path}: cannot be written ({error})"
-        raise TrainingError(msg) from error
+        raise TrainingError(f"{path}: cannot be written ({error})") from error
 
 
 class _Speaker:
@@ -144,8 +143,7 @@ class _Output:
         if self._provenance.is_file():
             self._resume(vocab_size)
         elif path.exists():
-            msg = f"{path}: is there, but not {self._provenance.name}: name another file"
-            raise TrainingError(msg)
+            raise TrainingError(f"{path}: is there, but not {self._provenance.name}: name another file")
 
     def append(self, rows: Sequence[Conversation]) -> None:
         lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
@@ -165,15 +163,13 @@ class _Output:
             state = json.loads(self._provenance.read_bytes())
             self.num_batches, self._num_bytes = int(state["num_batches"]), int(state["num_bytes"])
         except (ValueError, KeyError, TypeError) as error:
-            msg = f"{self._provenance}: damaged ({error!r})"
-            raise TrainingError(msg) from error
+            raise TrainingError(f"{self._provenance}: damaged ({error!r})") from error
         differing = [key for key, value in self._origin.items() if state.get(key) != value]
         if differing:
             msg = f"{self._provenance}: the file was begun with another {differing[0]}: name another file"
             raise TrainingError(msg)
         if not self.path.is_file() or self.path.stat().st_size < self._num_bytes:
-            msg = f"{self.path}: shorter than {self._provenance.name} records: remove both"
-            raise TrainingError(msg)
+            raise TrainingError(f"{self.path}: shorter than {self._provenance.name} records: remove both")
         with self.path.open("r+b") as file:
             file.truncate(self._num_bytes)
         if self._num_bytes:

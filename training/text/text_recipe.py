@@ -55,12 +55,10 @@ class PassageRecipe(_AnswerRecipe):
     def _consistent(self) -> Self:
         without = [template for template in self.templates if PASSAGE not in template]
         if without:
-            msg = f"template {without[0]!r} has no {PASSAGE}"
-            raise ValueError(msg)
+            raise ValueError(f"template {without[0]!r} has no {PASSAGE}")
         least, most = self.passage_tokens
         if least > most:
-            msg = f"passage_tokens: {least} is more than {most}"
-            raise ValueError(msg)
+            raise ValueError(f"passage_tokens: {least} is more than {most}")
         return self
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
@@ -47,13 +47,7 @@ class EagleDrafter(WindowDrafter):
         self._num_before = 0
 
     def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,
+        self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any
     ) -> None:
         """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`)."""
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size

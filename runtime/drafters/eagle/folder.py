@@ -48,12 +48,7 @@ class Eagle3FolderConfig(FolderConfig):
 
 
 def save_eagle(
-    head: EagleHead,
-    folder: Path,
-    *,
-    feature_layers: Sequence[int],
-    target_name: str,
-    metadata: Mapping[str, Any],
+    head: EagleHead, folder: Path, *, feature_layers: Sequence[int], target_name: str, metadata: Mapping[str, Any]
 ) -> None:
     """Write a head (`FolderConfig.of`, `save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig

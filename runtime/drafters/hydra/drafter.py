@@ -26,7 +26,7 @@ from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
-from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
+from runtime.storage.head_folder import TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.storage.weight_folder import Count, Width
 from runtime.wire.measurement import Measurement
 
@@ -157,7 +157,4 @@ def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDra
     def build(config: HydraFolderConfig) -> HydraModel:
         return HydraModel(target.config, config.sizes(HydraConfig))
 
-    config, model, kept_ids = load_head(folder, HydraFolderConfig, target, build, dtype=dtype)
-    model.share(target, kept_ids)
-    model.to(device=kept_ids.device, dtype=dtype)
-    return HydraDrafter(model, config.paths, num_layers=target.config.num_layers)
+    return load_tree_heads(folder, HydraFolderConfig, target, build, HydraDrafter, dtype=dtype)

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from decoding.errors import ModelError
+from runtime.drafters.head_drafter import KeptRowHeads
 from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, rms_norm
 from runtime.models.kv_cache import KVCache
-from runtime.models.vocabulary import OutputRows, all_ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +32,6 @@ class HydraConfig:
     head_width: int
     shared_widths: tuple[int, ...]
     vocab_size: int
-
-    def __post_init__(self) -> None:
-        if min(self.num_heads, self.prefix_width, self.head_width, self.vocab_size, *self.shared_widths) < 1:
-            raise ModelError(f"every size of Hydra heads must be at least 1, found {self}")
 
 
 class ResidualBlock(nn.Module):
@@ -57,16 +52,13 @@ class ResidualBlock(nn.Module):
         return x_MD + self.down(F.silu(self.up(unit_MD)))  # type: ignore[no-any-return]
 
 
-class HydraModel(nn.Module):
-    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
+class HydraModel(KeptRowHeads):
+    """The prefix layer and K heads over one reduced vocabulary."""
 
-    kept_ids: Tensor
-    head_VD: Tensor
     embedding_VD: Tensor
-    target_norm: Tensor
 
     def __init__(self, target_config: ModelConfig, config: HydraConfig) -> None:
-        super().__init__()
+        super().__init__(target_config.hidden_size, config.vocab_size)
         self.config = config
         self.layer_config = replace(target_config, num_layers=1, intermediate_size=config.prefix_width)
         hidden_size, eps = target_config.hidden_size, target_config.norm_eps
@@ -78,20 +70,13 @@ class HydraModel(nn.Module):
             nn.init.zeros_(weight)
         self.own = nn.ModuleList(ResidualBlock(hidden_size, config.head_width, eps) for _ in range(config.num_heads))
         self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
-        self.register_buffer("kept_ids", all_ids(config.vocab_size), persistent=False)
-        self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
-        self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)
-        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
         self.rotary = Rotary(self.layer_config, target_config.max_position)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's embedding, final norm and kept rows of its output head, which stay as they are."""
-        self.kept_ids = kept_ids
-        self.head_VD = target.lm_head.weight.detach()[kept_ids]
-        self.output = OutputRows(kept_ids, self.head_VD, target.lm_head.weight.detach())
+        """See `KeptRowHeads`; the target's embedding is used too."""
+        super().share(target, kept_ids)
         self.embedding_VD = target.embedding.weight.detach()
-        self.target_norm = target.final_norm.detach()
         self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)
 
     def read_prefix(

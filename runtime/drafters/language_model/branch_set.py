@@ -51,8 +51,7 @@ class BranchSet:
     """All branches of one round. `step` until nothing is unfinished, then or earlier `take`."""
 
     def __init__(self, drafter: Drafter, schedule: Schedule) -> None:
-        self._drafter = drafter
-        self._schedule = schedule
+        self._drafter, self._schedule = drafter, schedule
         self._window = drafter.window
         self._num_committed = len(drafter.text)
         self._branches: dict[Root, _Branch] = {}

@@ -33,11 +33,6 @@ class StreamConfig:
     start_layer: int
     rank: int
 
-    def __post_init__(self) -> None:
-        for name in ("num_streams", "start_layer", "rank"):
-            if getattr(self, name) < 1:
-                raise ModelError(f"{name} {getattr(self, name)} is not at least 1")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftConfig:
@@ -96,13 +91,7 @@ class DraftPasses(ABC):
         """Compute layers and proposals on a back end; where its KV cache cannot be read, streams are dropped."""
 
     def run(
-        self,
-        ids_BT: Any,
-        *,
-        positions: Any,
-        mask: Any = None,
-        cache: Any = None,
-        features_BTE: Array | None = None,
+        self, ids_BT: Any, *, positions: Any, mask: Any = None, cache: Any = None, features_BTE: Array | None = None
     ) -> DraftStates:
         """Return normalised hidden states, and the input of the upper half (all, without halves): both [B, T, D].
 

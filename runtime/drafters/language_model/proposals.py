@@ -47,9 +47,7 @@ class Proposer:
 
     def __init__(self, output: OutputRows, *, num_alternatives: int = 0, sampling: Sampling = GREEDY) -> None:
         self.ids: list[int] = output.ids.tolist()
-        self._output = output
-        self._num_alternatives = num_alternatives
-        self._sampling = sampling
+        self._output, self._num_alternatives, self._sampling = output, num_alternatives, sampling
 
     @inference
     def __call__(self, hidden_RD: Array, positions: Sequence[int]) -> list[Proposal]:

@@ -30,7 +30,7 @@ class MedusaDrafter(HeadDrafter):
         self._feature_1D: Tensor | None = None
 
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
-        self.heads.add_prompt_tokens(prompt)
+        self.heads.output.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
 
@@ -52,7 +52,7 @@ class MedusaDrafter(HeadDrafter):
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
         """Every head's ranks along a text (see `HeadDrafter`)."""
         num_heads = self.heads.num_heads
-        self.heads.add_prompt_tokens(ids[:start])
+        self.heads.output.add_prompt_tokens(ids[:start])
 
         def candidates_from(first: int) -> list[Tensor]:
             return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * num_heads)
@@ -65,5 +65,5 @@ class MedusaDrafter(HeadDrafter):
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
-        ids = self.heads.ids
+        ids = self.heads.output.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]

@@ -24,7 +24,8 @@ from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel, PublishedHead, PublishedMedusa
 from runtime.drafters.trees import grow
 from runtime.models.decoder import Decoder
-from runtime.storage.head_folder import TreeFolderConfig, load_head, save_tree_heads
+from runtime.models.vocabulary import OutputRows
+from runtime.storage.head_folder import TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.storage.safetensors_files import finite, read_published
 from runtime.storage.weight_folder import CONFIG_FILE, Count, read_config
 
@@ -47,10 +48,7 @@ def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaD
     def build(config: MedusaFolderConfig) -> MedusaModel:
         return MedusaModel(target.config.hidden_size, config.sizes(MedusaConfig))
 
-    config, model, kept_ids = load_head(folder, MedusaFolderConfig, target, build, dtype=dtype)
-    model.share(target, kept_ids)
-    model.to(device=kept_ids.device, dtype=dtype)
-    return MedusaDrafter(model, config.paths, num_layers=target.config.num_layers)
+    return load_tree_heads(folder, MedusaFolderConfig, target, build, MedusaDrafter, dtype=dtype)
 
 
 WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
@@ -86,7 +84,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
     medusa = PublishedMedusa(
         heads=taken,
-        ids=torch.arange(target.config.vocab_size, device=target.embedding.weight.device),
+        output=OutputRows(torch.arange(target.config.vocab_size, device=target.embedding.weight.device), None),
         target_norm=target.final_norm.detach().to(dtype),
     )
     return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)

@@ -7,16 +7,13 @@ rows, K heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from decoding.errors import ModelError
-from runtime.models.decoder import Decoder
-from runtime.models.vocabulary import OutputRows, all_ids
+from runtime.drafters.head_drafter import KeptRowHeads
+from runtime.models.vocabulary import OutputRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +23,6 @@ class MedusaConfig:
     num_heads: int
     num_blocks: int
     vocab_size: int
-
-    def __post_init__(self) -> None:
-        if min(self.num_heads, self.num_blocks, self.vocab_size) < 1:
-            raise ModelError(f"num_heads, num_blocks and vocab_size must be at least 1, found {self}")
 
 
 class MedusaHead(nn.Module):
@@ -49,41 +42,17 @@ class MedusaHead(nn.Module):
         return x_MD + self.projection(x_MD)  # type: ignore[no-any-return]
 
 
-class MedusaModel(nn.Module):
-    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
-
-    kept_ids: Tensor
-    head_VD: Tensor
-    target_norm: Tensor
+class MedusaModel(KeptRowHeads):
+    """K heads over one reduced vocabulary."""
 
     def __init__(self, hidden_size: int, config: MedusaConfig) -> None:
-        super().__init__()
+        super().__init__(hidden_size, config.vocab_size)
         self.config, self.num_heads = config, config.num_heads
         self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
-        self.register_buffer("kept_ids", all_ids(config.vocab_size), persistent=False)
-        self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
-        self.output = OutputRows(self.kept_ids, self.head_VD)
-        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
-
-    def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's final norm and the kept rows of its output head, which stay as they are."""
-        self.kept_ids = kept_ids
-        self.head_VD = target.lm_head.weight.detach()[kept_ids]
-        self.output = OutputRows(kept_ids, self.head_VD, target.lm_head.weight.detach())
-        self.target_norm = target.final_norm.detach()
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
         """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
         return [self.output.logits(head(x_MD)) for head in self.heads[:num_heads]]
-
-    @property
-    def ids(self) -> Tensor:
-        """Target ids of the logits, [V]."""
-        return self.output.ids  # type: ignore[no-any-return]
-
-    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Propose the tokens of this prompt too."""
-        self.output.add_prompt_tokens(prompt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +74,7 @@ class PublishedMedusa:
     """All heads of a published checkpoint, to be called like a `MedusaModel`."""
 
     heads: tuple[PublishedHead, ...]
-    ids: Tensor
+    output: OutputRows
     target_norm: Tensor
 
     @property
@@ -116,6 +85,3 @@ class PublishedMedusa:
     def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
         """Return logits of the first heads over the whole vocabulary, [M, V] each."""
         return [head(x_MD) for head in self.heads[:num_heads]]
-
-    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Do nothing: the heads propose the whole vocabulary."""

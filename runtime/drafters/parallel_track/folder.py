@@ -64,7 +64,7 @@ class TrackDrafter(Drafter):
         return False
 
 
-def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group) -> TrackDrafter:
+def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:
     """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
     Raises `ModelError` if the tracks cannot be dealt out evenly or the target is no Llama, `ModelFormatError` for the
@@ -78,7 +78,7 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     with torch.device("meta"):
-        tracks = ParallelTracks(sizes, group)
+        tracks = ParallelTracks(sizes, group or Group.alone())
     randomise(tracks, config.seed, dtype=dtype)
     tracks.rotary = Rotary(sizes.track, target.max_position)
-    return TrackDrafter(as_draft(tracks.eval().to(group.device), target.vocab_size))
+    return TrackDrafter(as_draft(tracks.eval().to(tracks.group.device), target.vocab_size))

@@ -53,8 +53,7 @@ class ParallelTracks(Decoder):
         """Args: sizes; the ranks that share the tracks. Raises `ModelError` if they would not have as many each."""
         self.num_tracks, rest = divmod(config.num_tracks, group.world_size)
         if rest:
-            msg = f"num_tracks {config.num_tracks} cannot be dealt out evenly to {group.world_size} ranks"
-            raise ModelError(msg)
+            raise ModelError(f"num_tracks {config.num_tracks} cannot be dealt out evenly to {group.world_size} ranks")
         track = config.track
         super().__init__(replace(track, num_layers=track.num_layers * self.num_tracks))
         self.track_config, self.group = config, group

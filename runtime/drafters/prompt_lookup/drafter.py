@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,7 +14,6 @@ from decoding.schedule import Schedule
 from runtime.arrays import Array
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.storage.weight_folder import Strict, read_config
-from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 PROMPT_LOOKUP_KIND: Final = "mirrorsd_prompt_lookup"
@@ -66,15 +65,7 @@ class PromptLookupDrafter(WindowDrafter):
         """Return an empty index with the settings of this drafter."""
         return NgramIndex(min_ngram=self._min_ngram, max_ngram=self._max_ngram)
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        schedule: Schedule,
-        capacity: int,  # noqa: ARG002
-        sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Array | None = None,  # noqa: ARG002
-    ) -> None:
+    def prefill(self, prompt: Sequence[int], *, schedule: Schedule, **_: Any) -> None:
         """Start a sequence; see `WindowDrafter`."""
         self._num_tokens = schedule.num_speculative_tokens
         self._index = self.index()

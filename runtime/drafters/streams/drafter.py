@@ -105,12 +105,7 @@ def save_streams(
 ) -> None:
     """Write streams, the target ids that they may propose, and their tree (`FolderConfig.of`, `save_trained`)."""
     config = StreamFolderConfig.of(
-        target.config,
-        target_name,
-        metadata,
-        **asdict(model.config),
-        draft_vocab_size=len(kept_ids),
-        paths=tuple(paths),
+        target.config, target_name, metadata, **asdict(model.config), draft_vocab_size=len(kept_ids), paths=tuple(paths)
     )
     save_trained(folder, config, model.trained, embedding_VD=target.embedding.weight, kept_ids=kept_ids)
 

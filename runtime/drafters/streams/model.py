@@ -51,7 +51,7 @@ class StreamModel(nn.Module):
     def __init__(self, decoder: Decoder, config: StreamConfig) -> None:
         super().__init__()
         shape = decoder.config
-        if config.start_layer >= shape.num_layers:
+        if not 1 <= config.start_layer < shape.num_layers:
             raise ModelError(f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}")
         self.config, self._shape = config, shape
         self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))

@@ -51,8 +51,7 @@ def _limit_time() -> None:
 
 def _limited(text: str) -> str:
     if len(text) > _MOST_CHARACTERS:
-        msg = f"a text of {len(text):,} characters"
-        raise ValueError(msg)
+        raise ValueError(f"a text of {len(text):,} characters")
     return text
 
 

@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from decoding.errors import LaneError, ModelError
+from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
 from decoding.tree_shape import cut
 from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.hydra.model import HydraConfig
 from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.medusa.model import MedusaConfig
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
 from tests.tiny_heads import (
@@ -67,18 +65,6 @@ def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_ver
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
     window, _ = run(drafter.rollout(TEXT[1:2], features(target, TEXT[:1], [LAYERS])))
     assert window == draft_at(drafter, target, TEXT[:2], schedule)
-
-
-@pytest.mark.parametrize(
-    ("config", "sizes"),
-    [
-        (MedusaConfig, {"num_heads": 0, "num_blocks": 1}),
-        (HydraConfig, {"num_heads": 2, "prefix_width": 4, "head_width": 4, "shared_widths": (4, 0)}),
-    ],
-)
-def test_sizes_below_one_are_refused(config, sizes) -> None:
-    with pytest.raises(ModelError, match="at least 1"):
-        config(**sizes, vocab_size=8)
 
 
 def test_a_sequence_without_features_is_refused(kind, drafter) -> None:

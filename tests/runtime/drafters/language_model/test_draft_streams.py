@@ -194,5 +194,5 @@ def test_impossible_sizes_are_refused(folders) -> None:
     config, tensors = load_folder(path / "with", DrafterFolderConfig)
     sizes = StreamFields(num_streams=3, start_layer=0, rank=2)
     save_folder(path / "wrong", config.model_copy(update={"streams": sizes}), tensors)
-    with pytest.raises(ModelFormatError, match=r"config.json: start_layer 0 is not at least 1"):
+    with pytest.raises(ModelFormatError, match=r"config.json: start_layer 0 of the streams is outside 1"):
         load_draft(path / "wrong", target, dtype=torch.float32)
