@@ -47,7 +47,7 @@ class InProcessLane(Lane):
 
 
 class _ServerEnd:
-    """Implements `runtime.wire.channel.MessageEnd`."""
+    """Takes the place of `runtime.wire.channel.Channel`."""
 
     def __init__(self, arrived: dict[int, Message]) -> None:
         self.message: Message | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -53,6 +54,24 @@ class LayerKeys(ABC):
         if len(sight) == 1:
             return sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
         return torch.cat([piece.attend(q_BTNH[:, piece.rows], k_BKSH, v_BKSH) for piece in sight], dim=1)
+
+
+class RowwiseKeys(LayerKeys):
+    """Keys of rows [R, T] that are each computed over as many keys as its slot settles (`keys_seen`)."""
+
+    def __init__(self, slots_RT: Sequence[Sequence[int]], device: str | torch.device = "cpu") -> None:
+        counts = [[keys_seen(slot) for slot in slots] for slots in slots_RT]
+        self._num_keys_RT = torch.tensor(counts, device=device)
+        self._sizes = sorted({count for row in counts for count in row})
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what each row sees by the piece of its size: [R, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
+            is_own = (self._num_keys_RT == size)[..., None]
+            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
+        return seen
 
 
 class WithinCall(LayerKeys):

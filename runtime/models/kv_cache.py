@@ -14,7 +14,16 @@ from torch import Tensor
 
 from decoding.errors import LaneError
 from runtime.backends.sequences import Branches, Text
-from runtime.models.attention import KEYS_AT_ONCE, LayerKeys, Piece, Sight, keys_seen, mask_for_groups, with_all_keys
+from runtime.models.attention import (
+    KEYS_AT_ONCE,
+    LayerKeys,
+    Piece,
+    RowwiseKeys,
+    Sight,
+    keys_seen,
+    mask_for_groups,
+    with_all_keys,
+)
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 
@@ -130,16 +139,14 @@ class BranchCache(Branches):
         return WindowAndBranchKeys(text, num_window, self, rows)
 
 
-class BranchRowKeys(LayerKeys):
+class BranchRowKeys(RowwiseKeys):
     """Rows of branches in one call; each sees its branch up to itself."""
 
     def __init__(self, slots_L2RKSH: Tensor, positions_RT: Sequence[Sequence[int]]) -> None:
         self._slots, device = slots_L2RKSH, slots_L2RKSH.device
         self.positions_RT = torch.tensor(positions_RT, device=device)
         self._branches_R1 = torch.arange(len(positions_RT), device=device)[:, None]
-        counts = [[keys_seen(position) for position in positions] for positions in positions_RT]
-        self._num_keys_RT = torch.tensor(counts, device=device)
-        self._sizes = sorted({count for row in counts for count in row})
+        super().__init__(positions_RT, device)
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
         """Store the rows at their places; return all slots of their branches."""
@@ -155,15 +162,6 @@ class BranchRowKeys(LayerKeys):
         mask = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)[:, None]
         mask = mask_for_groups(mask, num_queries_per_kv)
         return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
-
-    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
-        """Write keys and values, and gather what each row sees: [R, T, N * H]."""
-        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
-        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
-        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
-            is_own = (self._num_keys_RT == size)[..., None]
-            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
-        return seen
 
 
 class WindowAndBranchKeys(LayerKeys):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from runtime.arrays import as_tensors, numpy_type
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.random_weights import fill_at_random
-from runtime.storage.safetensors_files import joined_parameters
 from runtime.storage.stored_decoder import load_parameters
 
 
@@ -36,23 +32,3 @@ def load_decoder(
         decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, max_position or config.max_position)
     return decoder.eval().requires_grad_(requires_grad=False)
-
-
-def fill(
-    decoder: nn.Module,
-    wanted: Mapping[str, tuple[str, ...]],
-    found: Mapping[str, NDArray[Any]],
-    dtype: torch.dtype,
-    *,
-    folder: Path,
-    device: str,
-) -> None:
-    """Give one rank's share of a decoder, on the meta device, its weights on `device`.
-
-    `wanted` names the tensors of `found` that go into each parameter, in their order. Raises `ModelError` as `joined`
-    does.
-    """
-    shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
-    shapes = {name: shapes[name] for name in wanted}
-    state = as_tensors(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=folder))
-    decoder.load_state_dict({name: weight.to(device) for name, weight in state.items()}, strict=False, assign=True)

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.errors import ModelError
+from runtime.arrays import as_tensors, numpy_type
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary
 from runtime.models.random_weights import fill_at_random
 from runtime.models.row_invariance import Linear
-from runtime.models.weights import fill
 from runtime.parallel.group import Group
 from runtime.storage.decoder_names import decoder_tensors
-from runtime.storage.safetensors_files import read_arrays
+from runtime.storage.safetensors_files import joined_parameters, read_arrays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +186,9 @@ def load_sharded_decoder(
         for name, dimension, run, whole in _cuts(config, decoder.share, wanted):
             if name in found:
                 found[name] = _cut(found[name], dimension, run, whole, source=f"{folder}: {name}")
-        fill(decoder, wanted, found, dtype, folder=folder, device=group.device)
+        shapes = {name: tuple(weight.shape) for name, weight in decoder.named_parameters(remove_duplicate=False)}
+        state = as_tensors(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=folder))
+        decoder.load_state_dict({name: one.to(group.device) for name, one in state.items()}, strict=False, assign=True)
     else:
         fill_at_random(decoder, config.random_seed, dtype, group.device)
     decoder.tie()

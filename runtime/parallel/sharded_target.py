@@ -35,17 +35,7 @@ class TopK(NamedTuple):
 
 
 def sharded_top_k(logits_TV: Tensor, ids_V: Tensor, count: int, group: Group) -> TopK:
-    """The `count` best of all ranks' ids, on every rank.
-
-    Args:
-        logits_TV: of this rank's ids; it may have none.
-        ids_V: which they are.
-        count: at most as many as all ranks have together.
-        group: the ranks.
-
-    Of equal logits those of the lower rank go first, and of one rank's those that come first in `ids_V`: the lower
-    id where ranks hold a vocabulary in order.
-    """
+    """The `count` best of all ranks' ids, on every rank; of equal logits a lower rank's first ones go first."""
     logits_TV = logits_TV.float()
     own = min(count, len(ids_V))
     places_TK = ranked_ids(logits_TV, own) if own else ids_V.new_empty(len(logits_TV), 0)
@@ -115,12 +105,7 @@ class ShardedTarget(TargetModel):
 
 
 def load_sharded_target(operation: LoadTarget, group: Group, *, dtype: torch.dtype) -> ShardedTarget:
-    """This rank's share of a target, and its exits if there are trained ones; on all ranks or on none.
-
-    Raises:
-        ModelError: see `load_sharded_decoder` and `load_exits`.
-        LaneError: another rank could not load its share.
-    """
+    """This rank's share of a target, and its exits; raises `ModelError`, or `LaneError` if another rank fails."""
 
     def load() -> ShardedTarget:
         decoder = load_sharded_decoder(operation.target, group, dtype=dtype)

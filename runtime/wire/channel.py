@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 _LENGTHS = struct.Struct("<IQ")
 """Bytes of the JSON header, bytes of all arrays together."""
@@ -33,19 +33,6 @@ class Message(NamedTuple):
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()
-
-
-class MessageEnd(Protocol):
-    """The end of a channel that a lane's server needs; see `Channel`."""
-
-    def receive(self) -> Message:
-        """Wait for the next message."""
-
-    def has_message(self) -> bool:
-        """Whether `receive` would not have to wait."""
-
-    def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
-        """Send one message."""
 
 
 class Channel:

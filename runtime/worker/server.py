@@ -10,8 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import OrderedDict
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import EAGER, Device
@@ -21,7 +20,7 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.instruction_set import described
 from runtime.memory.collection import leave_imports_alone
 from runtime.target.target_model import TargetModel
-from runtime.wire.channel import Message, MessageEnd
+from runtime.wire.channel import Channel, Message
 from runtime.wire.codec import Written
 from runtime.wire.operations import (
     CheckRows,
@@ -38,6 +37,9 @@ from runtime.worker.timing import MeasureRole
 
 if TYPE_CHECKING:
     from runtime.parallel.group import Group
+    from runtime.parallel.local_group import GroupChannel
+    from runtime.worker.compiled_models import CompiledModels
+    from runtime.worker.torch_models import TorchModels
 
 
 KEPT_BYTES: Final = 300_000_000
@@ -60,36 +62,20 @@ class KeptDrafters:
 
     def add(self, operation: LoadDraft, drafter: WindowDrafter) -> None:
         """Keep one, if it is small."""
-        self._drafters[operation] = drafter, _file_bytes(operation.drafter)
+        num_bytes = sum(path.stat().st_size for path in operation.drafter.glob("*.safetensors"))
+        self._drafters[operation] = drafter, num_bytes
         while self._drafters and sum(size for _, size in self._drafters.values()) > self._most_bytes:
             self._drafters.popitem(last=False)
-
-
-def _file_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-class Models(Protocol):
-    """A loader of a lane's models; importing it imports the library that computes them."""
-
-    def load_target(self, operation: LoadTarget) -> TargetModel:
-        """The target of a folder, with its exits if there are any."""
-
-    def load_streams(self, operation: LoadStreams) -> TargetModel:
-        """The target loaded last as one that can draft for itself."""
-
-    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
-        """The drafter of a folder."""
 
 
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
-    def __init__(self, channel: MessageEnd, group: Group | None = None, *, num_threads: int = 1) -> None:
+    def __init__(self, channel: Channel | GroupChannel, group: Group | None = None, *, num_threads: int = 1) -> None:
         """Args: whom it answers; the ranks that share its target, all of which run the same operations; its threads."""
         self._channel, self._num_threads = channel, num_threads
         self._group = group if group is not None and group.world_size > 1 else None
-        self._models: dict[bool, Models] = {}
+        self._models: dict[bool, TorchModels | CompiledModels] = {}
         self._target_device = EAGER
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
@@ -182,22 +168,20 @@ class LaneServer:
 
         self._handle(*target_handlers(model), CheckRows.handled_by(check))
 
-    def _models_on(self, device: str) -> Models:
+    def _models_on(self, device: str) -> TorchModels | CompiledModels:
         """Return what loads models for a device; ranks load theirs by torch, which refuses other devices."""
         by_graphs = Device.of_lane(device).is_compiled and self._group is None
         if by_graphs not in self._models:
-            self._models[by_graphs] = self._new_models(by_graphs=by_graphs)
+            if by_graphs:
+                from runtime.worker.compiled_models import CompiledModels
+
+                self._models[by_graphs] = CompiledModels(self._num_threads)
+            else:
+                from runtime.parallel.group import Group
+                from runtime.worker.torch_models import TorchModels
+
+                self._models[by_graphs] = TorchModels(self._group or Group.alone(), self._num_threads)
         return self._models[by_graphs]
-
-    def _new_models(self, *, by_graphs: bool) -> Models:
-        if by_graphs:
-            from runtime.worker.compiled_models import CompiledModels
-
-            return CompiledModels(self._num_threads)
-        from runtime.parallel.group import Group
-        from runtime.worker.torch_models import TorchModels
-
-        return TorchModels(self._group or Group.alone(), self._num_threads)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         drafter = self._kept.get(operation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,10 +20,13 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.config import ModelConfig
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
-from runtime.wire.blocks import to_block
-from runtime.wire.channel import MessageEnd
+from runtime.wire.channel import Channel
+from runtime.wire.codec import to_block
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
+
+if TYPE_CHECKING:
+    from runtime.parallel.local_group import GroupChannel
 
 _OF_DRAFTS: Final = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"})
 
@@ -31,7 +34,7 @@ _OF_DRAFTS: Final = frozenset({"draft_step", "draft_start", "draft_streams", "he
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
 
-    def __init__(self, channel: MessageEnd) -> None:
+    def __init__(self, channel: Channel | GroupChannel) -> None:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None

@@ -40,18 +40,19 @@ def prompt_of(length):
 
 @pytest.fixture(scope="module", params=LANES)
 def ask(request, long_folders, tmp_path_factory):
-    """Asks lanes of a kind: `ask(schedule name, prompt length)`; a new engine for every name of `memory`."""
+    """Asks lanes of a kind: `ask(schedule name, prompt length)`; those of plain memory see no other, nor these them."""
     target_lane, draft_lane, dtype = LANES[request.param]
     engines, opened = {}, ExitStack()
 
     def ask(name, length, *, memory, listener=None):
-        if memory not in engines:
+        is_poisoned = memory in POISONS
+        if is_poisoned not in engines:
             of_engine = {"exits_folder": long_folders.exits, "dtype": dtype, "lanes": (target_lane, draft_lane)}
-            engines[memory] = opened.enter_context(thread_engine(long_folders.target, **of_engine))
+            engines[is_poisoned] = opened.enter_context(thread_engine(long_folders.target, **of_engine))
         schedule = on_lanes(for_folders(SCHEDULES[name], long_folders), target_lane, draft_lane)
         options = {} if listener is None else {"listener": listener}
         with POISONS.get(memory, nullcontext)():
-            made = engines[memory].generate(
+            made = engines[is_poisoned].generate(
                 schedule, prompt_of(length), max_new_tokens=NUM_TOKENS, eos_token_ids=(), **options
             )
         assert made.trace.events == [], "the target had to go on alone"

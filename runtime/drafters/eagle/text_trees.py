@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from runtime.drafters.trees import ROOT, DynamicTree
-from runtime.models.attention import LayerKeys, Piece, Sight, keys_seen, mask_for_groups
+from runtime.models.attention import Piece, RowwiseKeys, Sight, mask_for_groups
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import rows_are_alike
 
@@ -130,15 +130,13 @@ def _feed(drafter: EagleDrafter, trees: Sequence[TextTree]) -> None:
         tree.keys_2KFH = keys.own_2PKFH[:, number]
 
 
-class _LevelKeys(LayerKeys):
+class _LevelKeys(RowwiseKeys):
     """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie."""
 
     def __init__(self, text: KVCache, trees: Sequence[TextTree], own_PRF: Tensor) -> None:
         self._text_21KSH, self._trees, self._own_PRF = text.memory.slots[0], trees, own_PRF
         num_rows, num_fed = own_PRF.shape[1:]
-        counts = [[keys_seen(tree.base + fed) for fed in range(num_fed - num_rows, num_fed)] for tree in trees]
-        self._num_keys_PR = torch.tensor(counts)
-        self._sizes = sorted({count for row in counts for count in row})
+        super().__init__([range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees])
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
         new_2PKRH = torch.stack([k_BKTH, v_BKTH])
@@ -159,12 +157,3 @@ class _LevelKeys(LayerKeys):
             own_RS[:, tree.base : tree.base + num_fed] = own_RF
         grouped = mask_for_groups(mask_PRS[:, None], num_queries_per_kv)
         return tuple(Piece(slice(None), size, grouped[..., :size]) for size in self._sizes)
-
-    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
-        """Gather what each row sees over the number of keys that its slot settles, [P, R, N * H]."""
-        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
-        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
-        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
-            is_own = (self._num_keys_PR == size)[..., None]
-            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
-        return seen

@@ -31,10 +31,8 @@ from tests.runtime.unknown_operation import Dance
     [
         ("speculative", 0),
         ("speculative with features", 2),
-        ("mirror from the draft", 1),
         ("mirror from the exit", 3),
         ("hybrid mirror", 0),
-        ("mirror with features", 1),
     ],
 )
 def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before) -> None:

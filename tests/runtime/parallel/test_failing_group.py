@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from decoding.errors import LaneError
-from tests.runtime.parallel.ranks import TIMEOUT_S, on_ranks, result_of, start_rank
+from tests.runtime.parallel.ranks import TIMEOUT_S, result_of, start_rank
 
 DEADLINE_S = 2.0
 
@@ -59,35 +59,29 @@ def one_leaves_word(group):
     group.mean([1.0])
 
 
-def one_cannot(group):
-    def work():
-        if group.rank == 1:
-            raise LaneError("its memory holds 3 of 4 GB")
-        return 7
-
-    return group.all_do(work)
-
-
 def rank_0_ends_while_others_are_idle(group):
     if group.rank == 0:
         os._exit(3)
     group.tell()
 
 
-def rank_0_is_idle(group):
+def exchanges(group):
+    """Means, a failure, a long message, and one that comes later than any exchange of data may."""
+
+    def work():
+        if group.rank == 1:
+            raise LaneError("its memory holds 3 of 4 GB")
+
+    found = [group.mean([1.0 * group.rank, 5.0]), group.mean([])]
+    try:
+        group.all_do(work)
+    except LaneError as error:
+        found.append(str(error))
+    told = group.tell(bytes(range(256)) * 40 if group.rank == 0 else b"")
+    found.append(told == bytes(range(256)) * 40)
     if group.rank == 0:
         time.sleep(2 * DEADLINE_S)
-        return group.tell(b"at last").decode()
-    return group.tell().decode()
-
-
-def a_long_message(group):
-    told = group.tell(bytes(range(256)) * 40 if group.rank == 0 else b"")
-    return told == bytes(range(256)) * 40
-
-
-def means(group):
-    return [group.mean([1.0 * group.rank, 5.0]), group.mean([])]
+    return [*found, group.tell(b"at last" if group.rank == 0 else b"").decode()]
 
 
 def test_a_rank_that_never_joins_is_named(run) -> None:
@@ -114,24 +108,13 @@ def test_what_a_rank_left_word_of_is_told(run) -> None:
     assert text == "a group of 2 ranks is lost: rank 1 failed: out of memory"
 
 
-def test_what_one_rank_cannot_do_all_ranks_fail_at(tmp_path) -> None:
-    first, second = on_ranks(one_cannot, tmp_path, 2)
-    assert first == ["LaneError", "rank 1 of 2 failed: LaneError: its memory holds 3 of 4 GB"]
-    assert second == ["LaneError", "its memory holds 3 of 4 GB"]
-
-
 def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run) -> None:
     [(kind, _)] = run(rank_0_ends_while_others_are_idle, {0: 2, 1: 2}, [1])
     assert kind == "LaneDiedError"
 
 
-def test_a_lane_may_be_idle_for_longer_than_any_exchange_takes(tmp_path, run) -> None:
-    assert run(rank_0_is_idle, {0: 2, 1: 2}, [0, 1], deadline_s=DEADLINE_S) == ["at last", "at last"]
-
-
-def test_messages_of_any_length_cross(tmp_path) -> None:
-    assert on_ranks(a_long_message, tmp_path, 2) == [True, True]
-
-
-def test_means_are_those_of_all_ranks(tmp_path) -> None:
-    assert on_ranks(means, tmp_path, 3) == [[[1.0, 5.0], []]] * 3
+def test_what_ranks_exchange_is_everybodys_failures_included_however_long_or_late(run) -> None:
+    own = "its memory holds 3 of 4 GB"
+    others = f"rank 1 of 3 failed: LaneError: {own}"
+    found = run(exchanges, {0: 3, 1: 3, 2: 3}, [0, 1, 2], deadline_s=DEADLINE_S)
+    assert found == [[[1.0, 5.0], [], text, True, "at last"] for text in (others, own, others)]

@@ -88,12 +88,12 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders) -> None:
     }
     assert len(certain) >= 3
     for name, schedule in schedules_for(tiny_folders):
-        for prompt, text in certain.items():
+        for prompt, text in list(certain.items())[:2]:
             assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == text, name
 
 
 def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders) -> None:
-    for prompt in PROMPTS[:3]:
+    for prompt in PROMPTS[:2]:
         expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
         for name, schedule in schedules_for(tiny_folders):
             assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
@@ -155,6 +155,7 @@ def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_othe
 
 
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders) -> None:
+    """And the others end with rank 0, and all of them with the engine."""
     with new_engine(tiny_folders) as engine:
         expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
         leader = engine.lane(BIG).process_id
@@ -164,18 +165,12 @@ def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(t
             engine.generate(PLAIN, PROMPT, max_new_tokens=5)
         assert ended([leader])
         assert engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens == expected
-
-
-def test_the_other_ranks_end_with_rank_0(tiny_folders) -> None:
-    with new_engine(tiny_folders) as engine:
-        engine.load_target(BIG)
-        followers = followers_of(engine.lane(BIG).process_id)
-        os.kill(engine.lane(BIG).process_id, signal.SIGKILL)
-        assert ended(followers)
-
-
-def test_all_ranks_end_with_the_engine(tiny_folders) -> None:
-    with new_engine(tiny_folders) as engine:
+        leader = engine.lane(BIG).process_id
+        [follower] = followers_of(leader)
+        os.kill(leader, signal.SIGKILL)
+        assert ended([follower])
+        with pytest.raises(LaneDiedError):
+            engine.generate(PLAIN, PROMPT, max_new_tokens=5)
         engine.load_target(BIG)
         leader = engine.lane(BIG).process_id
         processes = [leader, *followers_of(leader)]

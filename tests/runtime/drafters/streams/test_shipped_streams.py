@@ -12,7 +12,7 @@ from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 
 STREAMS = "smollm2-135m-streams"
-NUM_NEW = 32
+NUM_NEW = 16
 
 
 @pytest.fixture(scope="module")
