@@ -153,6 +153,8 @@ class LaneProfile(StrictModel):
         step_anchor: the draft's step of one row that its times in runs were compared with.
         relative_error: what all times of this lane may be off by together (half-width, 90 %), beyond what all lanes
             share.
+        errs_with: the same words for all lanes whose times are wrong together, as equal devices' by one sheet; None
+            for a lane that errs on its own.
     """
 
     name: str
@@ -179,6 +181,12 @@ class LaneProfile(StrictModel):
     anchor: Anchor | None = None
     step_anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
+    errs_with: str | None = None
+
+    @property
+    def errs_as(self) -> str:
+        """What its errors are told by."""
+        return self.errs_with or self.name
 
     def overhead(self, event: Event, drafter: str | None = None) -> Overhead:
         """Return the overhead of an event of a drafter (None: of the draft model); none where it has no entry."""

@@ -57,6 +57,19 @@ class PlannedMachine(NamedTuple):
     engine: str | None = None
 
 
+class Storage(NamedTuple):
+    """How both models are stored.
+
+    Attributes:
+        target, draft: formats of weights by the names that people type.
+        cache_bits: of each cached key and value.
+    """
+
+    target: str | None = None
+    draft: str | None = None
+    cache_bits: int = 16
+
+
 def plan_pair(
     target: str | Path,
     draft: str | Path,
@@ -64,7 +77,7 @@ def plan_pair(
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int, int] = (512, 128),
-    weights: tuple[str | None, str | None] = (None, None),
+    weights: Storage | tuple[str | None, str | None] = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
     """What would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
@@ -78,7 +91,8 @@ def plan_pair(
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer; a record has its own.
         weights: of the target, else those of a calibration, `int4` where devices share one memory and `bf16` where they
-            do not; and of the draft, else those of the target.
+            do not; and of the draft, else those of the target; `Storage` says how caches are
+            stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -93,9 +107,10 @@ def plan_pair(
         machine = calibrated_platform(base)
     else:
         machine = base if isinstance(base, Platform) else load_platform(base)
-    stored = weights_named(weights[0] or _usual_weights(machine, profile))
-    larger = StoredModel(shape=_shape(target), weights=stored)
-    smaller = StoredModel(shape=_shape(draft), weights=weights_named(weights[1] or stored))
+    of_target, of_draft, cache_bits = Storage(*weights)
+    stored = weights_named(of_target or _usual_weights(machine, profile))
+    larger = StoredModel(shape=_shape(target), weights=stored, cache_bits=cache_bits)
+    smaller = StoredModel(shape=_shape(draft), weights=weights_named(of_draft or stored), cache_bits=cache_bits)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = with_devices(machine, add)
     machine = machine if engine is None else platform_run_by(machine, engine, stored)

@@ -84,17 +84,20 @@ def error_shares(
         total_s: all of the time; what is left of it is messages and dispatch.
     """
     plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.relative_error)}
-    used = {plan.target_lane: target_s}
-    shares[f"target on {plan.target_lane}"] = ErrorShare(target_s / total_s, durations.target_relative_error)
+    lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
+    target, draft = (lane.errs_as for lane in lanes)
+    used = {target: target_s}
+    shares[f"target on {target}"] = ErrorShare(target_s / total_s, durations.target_relative_error)
     if plan.step is not None:
-        used[plan.draft_lane] = used.get(plan.draft_lane, 0.0) + draft_s
-        shares[f"{plan.step} on {plan.draft_lane}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
+        used[draft] = used.get(draft, 0.0) + draft_s
+        shares[f"{plan.step} on {draft}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
     if error := durations.features_relative_error:
-        shares[f"states for {plan.step} from {plan.target_lane}"] = ErrorShare(target_s / total_s, error)
+        shares[f"states for {plan.step} from {target}"] = ErrorShare(target_s / total_s, error)
     if error := durations.branch_relative_error:
-        shares[f"branches of {plan.draft_lane}"] = ErrorShare(draft_s / total_s, error)
+        shares[f"branches of {draft}"] = ErrorShare(draft_s / total_s, error)
+    errors = {lane.errs_as: lane.relative_error for lane in lanes}
     for name, seconds in used.items():
-        shares[f"lane {name}"] = ErrorShare(seconds / total_s, profile.lane(name).relative_error)
+        shares[f"lane {name}"] = ErrorShare(seconds / total_s, errors[name])
     entry = profile.contention_of(plan.target_lane, plan.draft_lane)
     if entry is not None and both_s:
         shares[f"lanes {' and '.join(entry.lanes)} at once"] = ErrorShare(both_s / total_s, entry.relative_error)

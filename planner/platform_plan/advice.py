@@ -10,12 +10,15 @@ from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.one_tokenizer import is_taken_for_granted
-from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.trade_offs import differences, saves
 from planner.verdict import Claim, SpeculationVerdict, times
-from planner.wording import milliseconds, on_lanes, percent, schedule_names, tokens_per_second
+from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
 
 _MOST_UNCERTAIN: Final = 5
+_CLOSE: Final = 0.85
+"""From which share of the best one's speed on a place is named that cannot be told from it, and saves something."""
 UNTRAINED: Final = " (exit to be trained)"
 _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 
@@ -23,18 +26,18 @@ _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 def advice(plan: PlatformPlan) -> SpeculationVerdict:
     """Return the verdict on a plan."""
     best, plain = plan.drafting, plan.plain
-    names = dict(zip(map(id, plan.ranking), schedule_names_of(plan.ranking), strict=True))
     chosen = plain if best is None or plan.pays == "no" else best
+    name = schedule_name(chosen.schedule, chosen.placement)
     return SpeculationVerdict(
         pays=plan.pays,
-        claim=None if best is None else Claim(one=names[id(best)], other=names[id(plain)], ratio=plan.compared(best)),
+        claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
         basis="nothing that drafts can be predicted on this platform"
         if best is None
         else f"predicted from the platform's numbers and {plan.question.basis}",
-        recommended=names[id(chosen)],
+        recommended=name,
         schedule=chosen.schedule,
         why=tuple(_why(plan)),
-        next_step=tuple(_next(plan, chosen, names[id(chosen)])),
+        next_step=tuple(_next(plan, chosen, name)),
         facts=_facts(plan, chosen),
         warnings=tuple(_warnings(plan)),
     )
@@ -65,6 +68,10 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
     if best is not None:
         speeds = tokens_per_second(best.tpot_s), tokens_per_second(plan.plain.tpot_s)
         yield f"{speeds[0]} with the best speculation, {speeds[1]} without"
+        for one in _other_places(plan, best):
+            beside = plan.compared(one, best)
+            if beside.outcome == "cannot tell" and beside.value > _CLOSE and saves(one, best):
+                yield f"cannot tell it from {_beside(plan, one, best)}"
     if needed is None:
         return
     if needed.at is not None:
@@ -95,17 +102,28 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
 
 
+def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
+    """Return the fastest speculation of every place but the best one's, in order."""
+    return list({one.pair: one for one in reversed(best_of_each(plan.speculation)) if one.pair != best.pair}.values())[
+        ::-1
+    ]
+
+
+def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:
+    """Set a place beside the best one: its speed over that one's, and what else it takes less or more of."""
+    return ", ".join((f"{one.place} at {times(plan.compared(one, best))}", *differences(one, best)))
+
+
 def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[str]]:
     best, counts = plan.drafting, Counter(one.status for one in plan.assumptions)
-    by_place = {one.pair: one for one in reversed(plan.speculation) if best is None or one.pair != best.pair}
     is_plain = not chosen.schedule.num_speculative_tokens
     needs = [need for need in plan.needs if need.pair == chosen.pair and need.is_plain == is_plain]
     alike = {(need.needed_bytes, need.capacity_bytes): need.in_words for need in reversed(needs)}
     widest = sorted(plan.assumptions, key=lambda one: -one.relative_error)[:_MOST_UNCERTAIN]
     return {
-        "Other places, times plain decoding": [
-            f"{one.place} {times(plan.compared(one))}" for one in sorted(by_place.values(), key=lambda one: one.tpot_s)
-        ],
+        "Speed of other places over the best one's": []
+        if best is None
+        else [_beside(plan, one, best) for one in _other_places(plan, best)],
         "Memory": list(reversed(alike.values())),
         "Left out": plan.left_out,
         f"It rests on {len(plan.assumptions)} numbers": [
@@ -133,10 +151,12 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         for one in plan.ranking
         for held in ((one.pair.target, question.target.weights), (one.pair.draft, question.draft.weights))
     )
+    told: dict[str, list[str]] = {}
     for lane, weights in used:
         formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
         if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
-            yield f"By its sheet {lane} runs weights in {' or '.join(formats)}; it is predicted as if it ran {weights}."
+            told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
+    yield from (f"By the sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     if is_taken_for_granted(*shapes):
         yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
 

@@ -162,7 +162,7 @@ def memory_needs(
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
-            token_bytes = model.shape.kv_bytes_per_token() / len(members)
+            token_bytes = model.kv_bytes_per_token() / len(members)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
             kv[memory] += num_tokens * token_bytes
             if model is draft and not pair.in_turn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import hypot
 from typing import Final
 
 from costs.cost_model import LaneCost
@@ -90,10 +89,9 @@ class PlatformPlan:
             return needed.high is not None and needed.high > rate.low
         return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
 
-    def compared(self, one: PlannedSchedule) -> Ratio:
-        """A schedule with the fastest plain decoding; what few rows may cost is not among the errors of tables."""
-        found = ratio_of(one.prediction, self.plain.prediction)
-        return replace(found, machine_error=hypot(found.machine_error, one.few_rows_error))
+    def compared(self, one: PlannedSchedule, other: PlannedSchedule | None = None) -> Ratio:
+        """A schedule with another, or with the fastest plain decoding; errors that both share cancel."""
+        return ratio_of(one.prediction, (other or self.plain).prediction)
 
     @property
     def plain(self) -> PlannedSchedule:
@@ -111,6 +109,11 @@ class PlatformPlan:
         return next(iter(self.speculation), None)
 
     @property
+    def best(self) -> PlannedSchedule:
+        """The fastest of all that can be run as it is."""
+        return next(one for one in self.ranking if not one.needs_training)
+
+    @property
     def after_training(self) -> PlannedSchedule | None:
         """The fastest of all, if it needs an exit that nobody trained."""
         best = self.ranking[0]
@@ -118,11 +121,14 @@ class PlatformPlan:
 
 
 def best_of_each(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
-    """Return the fastest of every method on every placement, in the order of a ranking."""
+    """Return the fastest of every method on every placement, in the order of a ranking.
+
+    Of placements that are the same but for the names of their devices the first is there.
+    """
     found: dict[object, PlannedSchedule] = {}
     for one in ranking:
         found.setdefault((one.pair, one.schedule.method, one.schedule.root_source), one)
-    return list(found.values())
+    return list({one.but_for_names: one for one in reversed(found.values())}.values())[::-1]
 
 
 def plan_platform(question: Question) -> PlatformPlan:

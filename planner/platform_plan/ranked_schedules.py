@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import hypot
+from dataclasses import dataclass, replace
 
 from costs.cost_model import LaneCost, Part
 from costs.prices import Prices
@@ -20,7 +19,7 @@ from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile
-from sim.error_shares import interval
+from sim.error_shares import ErrorShare
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
@@ -30,10 +29,12 @@ class PlannedSchedule:
     """A schedule on a placement, and what is predicted for it.
 
     Attributes:
-        schedule, pair, prediction: itself.
+        schedule, pair: itself.
+        prediction: of it; among its errors is what nobody measured of verifications of a few rows.
         speedup: time per token of the fastest plain decoding over its own.
         bound: the most that this could be on these lanes with this window.
-        growth_error: half-width (90 %) of what its verifications may be off by for what nobody measured of few rows.
+        memory_bytes: what all memories together have to hold.
+        num_devices: how many devices work.
         energy_j_per_token, usd_per_million_tokens: None where sheets do not say enough.
         needs_training: whether it takes an exit that nobody trained for the target, as far as is known.
     """
@@ -43,7 +44,8 @@ class PlannedSchedule:
     prediction: Prediction
     speedup: float
     bound: float
-    growth_error: float
+    memory_bytes: float
+    num_devices: int
     energy_j_per_token: float | None
     usd_per_million_tokens: float | None
     needs_training: bool
@@ -59,30 +61,30 @@ class PlannedSchedule:
         return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
 
     @property
+    def but_for_names(self) -> tuple[object, ...]:
+        """What is equal of it and of the same on other devices that are equal."""
+        lanes = {"target_lane": "", "draft_lane": self.schedule.draft_lane and ""}
+        return self.schedule.model_copy(update=lanes), self.pair.in_turn, self.num_devices, f"{self.tpot_s:.9g}"
+
+    @property
     def tpot_s(self) -> float:
         """Predicted time per token."""
         return self.prediction.tpot_s
 
     @property
-    def relative_error(self) -> float:
-        """Half-width (90 %) of that time, relative."""
-        return hypot(self.prediction.relative_error, self.few_rows_error)
-
-    @property
-    def few_rows_error(self) -> float:
-        """What it may be off by for what nobody measured of verifications of a few rows."""
-        prediction = self.prediction
-        return self.growth_error * prediction.target_busy_s / prediction.decode_s
-
-    @property
     def tpot_s_low(self) -> float:
         """Lower end of its interval."""
-        return interval(self.tpot_s, self.relative_error)[0]
+        return self.prediction.tpot_s_low
 
     @property
     def tpot_s_high(self) -> float:
         """Upper end of its interval."""
-        return interval(self.tpot_s, self.relative_error)[1]
+        return self.prediction.tpot_s_high
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Predicted time to the first token."""
+        return self.prediction.ttft_s
 
 
 def ranked(
@@ -112,7 +114,13 @@ def ranked(
         else:
             left_out[reason] += 1
     fastest_s = min(one.tpot_s for one in plain.values())
-    priced = [_priced(question, machine, *one, evaluator.predict(one[0]), fastest_s) for one in found]
+    memory = _memory_bytes(places)
+    priced = [
+        _priced(
+            question, machine, *one, evaluator.predict(one[0]), fastest_s, memory[one[1], one[0].draft_lane is None]
+        )
+        for one in found
+    ]
     words = [
         reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
         for reason, count in left_out.items()
@@ -157,20 +165,40 @@ def _priced(
     pair: LanePair,
     prediction: Prediction,
     plain_s: float,
+    memory_bytes: float,
 ) -> PlannedSchedule:
     context = float(question.record.contexts.start)  # the least, as it is a bound
-    speed = machine.speeds.get(schedule.target_lane)  # none where rows were timed
     return PlannedSchedule(
         schedule=schedule,
         pair=pair,
-        prediction=prediction,
+        prediction=_with_growth(prediction, machine, schedule),
         speedup=plain_s / prediction.tpot_s,
         bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
-        growth_error=speed.growth_error(schedule.num_rows) if speed else 0.0,
+        memory_bytes=memory_bytes,
+        num_devices=len({*question.platform.members(pair.target), *question.platform.members(pair.draft)}),
         energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
         usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
         needs_training=schedule.exit_layer is not None and not question.has_exits,
     )
+
+
+def _with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
+    """Return it with what its verifications may be off by for what nobody measured of a few rows."""
+    lane = schedule.target_lane
+    if lane not in machine.speeds:
+        return prediction  # rows were timed
+    error = machine.speeds[lane].growth_error(schedule.num_rows)
+    share = ErrorShare(prediction.target_busy_s / prediction.decode_s, error)
+    cause = f"a few rows on {machine.profile.lane(lane).errs_as}"
+    return replace(prediction, errors={**prediction.errors, cause: share})
+
+
+def _memory_bytes(places: Places) -> Mapping[tuple[LanePair, bool], float]:
+    """Return what all memories of a placement hold together, with the draft and without."""
+    found: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
+    for need in places.needs:
+        found[need.pair, need.is_plain] += need.needed_bytes
+    return found
 
 
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:

@@ -194,10 +194,12 @@ def _way(platform: Platform, start: str, end: str, *, collective: bool = False) 
 
 
 def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
-    """A lane without tables: what parts cost there, `cost` says."""
+    """A lane without tables: what parts cost there, `cost` says. Equal devices are wrong together."""
+    device = " + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name)))
     return LaneProfile(
         name=name,
-        device=" + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name))),
+        device=device,
+        errs_with=f"{device} of {cost.device.bytes_per_s:.6g} bytes/s and {cost.device.flops:.6g} FLOP/s",
         devices=platform.members(name),
         dispatch_s=cost.device.graph_s,
         group=group,

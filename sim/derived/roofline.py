@@ -41,17 +41,28 @@ _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredModel:
-    """A model's shape, and how its weights are stored."""
+    """A model's shape, and how it is stored.
+
+    Attributes:
+        shape, weights: itself.
+        cache_bits: of each cached key and value.
+    """
 
     shape: ModelShape
     weights: WeightFormat
+    cache_bits: int = 16
 
     def __str__(self) -> str:
-        return f"{self.shape.name} in {self.weights}"
+        cache = "" if self.cache_bits == 16 else f" with {self.cache_bits}-bit keys and values"
+        return f"{self.shape.name} in {self.weights}{cache}"
+
+    def kv_bytes_per_token(self, *, of_layers: int | None = None) -> float:
+        """Cached keys and values of one token, of all layers or of so many."""
+        return self.shape.kv_bytes_per_token(of_layers=of_layers) * self.cache_bits / 16
 
     def layer_bytes(self, rows: float, context: Number) -> Number:
         """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
-        kv = (context + rows) * self.shape.kv_bytes_per_token(of_layers=1)
+        kv = (context + rows) * self.kv_bytes_per_token(of_layers=1)
         return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
 
     @property

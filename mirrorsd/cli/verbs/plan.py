@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs, show_verdict
+from mirrorsd.cli.console import results, say, show, show_paragraphs, show_verdict
 from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
-    from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.platform_plan import PlatformPlan
-    from planner.platform_plan.ranked_schedules import PlannedSchedule
     from sim.acceptance.assumed import AssumedAcceptance
-    from sim.batch_prediction import BatchPrediction
 
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
@@ -66,6 +63,7 @@ def plan(
         str | None,
         options.optional("Weights of the draft; without it as the target's.", autocompletion=options.weight_names),
     ] = None,
+    cache_bits: Annotated[int, typer.Option(min=2, max=32, help="Bits of cached keys and values.")] = 16,
     engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
@@ -100,7 +98,9 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, plan_pair
+    from mirrorsd.cli.plan_tables import batch_table, place_table
+    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair
+    from mirrorsd.plan_entry import batch_entry, plan_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from sim.batch_prediction import MAX_BATCH
@@ -113,7 +113,7 @@ def plan(
         PlannedMachine(_described(platform, profile), add or (), engine),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
-        weights=(weights, draft_weights),
+        weights=Storage(weights, draft_weights, cache_bits),
     )
     found = asked(changes=_changes(set_ or []))
     changed = _what_if(found, asked, set_) if set_ else None
@@ -121,13 +121,14 @@ def plan(
     if out is not None:
         write_page(found, out, batches)
         say(f"Wrote {out}")
-    result = _result(found) | {"what_if": changed} | ({} if batches is None else {"batches": _batches(batches)})
+    result = plan_entry(found) | {"what_if": changed} | ({} if batches is None else {"batches": batch_entry(batches)})
     if write_json(result, json):
-        show(_ranking(found, top))
-        show_paragraphs(*([] if changed is None else [changed]))
         show_verdict(result, explain=explain)
+        show("")
+        show(place_table(found, top, results().width))
+        show_paragraphs(*([] if changed is None else [changed]))
         if batches is not None:
-            show(_batch_table(batches))
+            show(batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
 
 
@@ -175,100 +176,3 @@ def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None
     if text is None:
         return None
     return AcceptanceRecord.load(text) if text.endswith(".npz") else parse_acceptance(text)
-
-
-def _ranking(found: PlatformPlan, top: int) -> Any:
-    """The best of every method on every placement."""
-    from mirrorsd.cli.tables import plain_table
-    from planner.platform_plan.advice import schedule_names_of
-    from planner.platform_plan.platform_plan import best_of_each
-    from planner.wording import between, factor, in_ms
-
-    leaders = best_of_each(found.ranking)[:top]
-    table = plain_table(
-        f"Best of every method and place, of {len(found.ranking):,} schedules: predicted ms per token",
-        ("schedule", "place"),
-        ("ms", "interval", "times plain", "at most"),
-    )
-    for name, one in zip(schedule_names_of(leaders), leaders, strict=True):
-        interval = between(one.tpot_s_low, one.tpot_s_high)
-        table.add_row(name, one.place, in_ms(one.tpot_s), interval, factor(one.speedup), factor(one.bound))
-    return table
-
-
-def _batch_table(found: BatchPlan) -> Any:
-    """The best speculation next to plain decoding, by batch size."""
-    from mirrorsd.cli.tables import plain_table
-    from planner.wording import factor
-
-    title = "Several sequences at once: predicted tokens per second of all together"
-    table = plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"))
-    for size, choice in found.choices.items():
-        own = "\u2013" if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}"
-        times = "\u2013" if choice.speedup is None else factor(choice.speedup)
-        place = str(choice.pair or "\u2013")
-        table.add_row(str(size), choice.name, place, own, f"{choice.plain.tokens_per_s:.1f}", times)
-    return table
-
-
-def _batches(found: BatchPlan) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import picked, schedule_entry
-
-    def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
-        return None if one is None else {"schedule": schedule_entry(one.schedule), **picked(one, "tokens_per_s tpot_s")}
-
-    return {
-        "verdict": found.in_words,
-        "switch_off_at": found.switch_off_at,
-        "sizes": [
-            {
-                "batch_size": size,
-                "best_window": choice.best.schedule.num_speculative_tokens,
-                "name": choice.name,
-                "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
-                "drafting": rates(choice.drafting),
-                "plain": rates(choice.plain),
-                "speedup": choice.speedup,
-            }
-            for size, choice in found.choices.items()
-        ],
-        "left_out": list(found.left_out),
-    }
-
-
-def _result(found: PlatformPlan) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from mirrorsd.compare.numbers import picked, ratio_entry
-    from planner.platform_plan.advice import advice, schedule_names_of
-
-    needed, names = found.needed, schedule_names_of(found.ranking)
-    return {
-        "ranking": [_row(name, one) for name, one in zip(names, found.ranking, strict=True)],
-        **advice(found).entry,
-        "pays": found.pays,
-        "speedup": ratio_entry(found.comparison),
-        "break_even": None if needed is None else {"acceptance": needed.at, **picked(needed, "low high now")},
-        "search": {
-            "num_schedules": len(found.ranking),
-            "num_prompts": len(found.question.record.prompts),
-            "seconds": found.seconds,
-        },
-        "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in found.needs],
-        "left_out": list(found.left_out),
-        "assumptions": [asdict(one) for one in found.assumptions],
-    }
-
-
-def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import picked, schedule_entry
-
-    figures = "tpot_s tpot_s_low tpot_s_high speedup energy_j_per_token usd_per_million_tokens bound needs_training"
-    return {
-        "name": name,
-        "schedule": schedule_entry(one.schedule),
-        "method": one.schedule.method,
-        "placement": picked(one.pair, "target draft"),
-        "ttft_s": one.prediction.ttft_s,
-        **picked(one, figures),
-    }

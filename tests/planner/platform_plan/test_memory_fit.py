@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import USABLE, memory_needs
+from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.question import assumed_question
 from sim.derived.roofline import StoredModel
 
 TARGET, DRAFT = model_shape("qwen3-14b"), model_shape("qwen3-0.6b")
@@ -59,3 +63,21 @@ def test_a_group_holds_equal_shares():
     assert [need.memory for need in found] == ["gpu0", "gpu1"]
     whole = TARGET.weight_bytes("bf16") + DRAFT.weight_bytes("bf16")
     assert [need.weights_bytes for need in found] == [pytest.approx(whole / 2)] * 2
+
+
+def test_a_cache_of_eight_bits_is_half_as_large_and_makes_long_contexts_faster():
+    def asked(cache_bits):
+        models = (replace(model, cache_bits=cache_bits) for model in (whole.target, whole.draft))
+        return plan_platform(replace(whole, **dict(zip(("target", "draft"), models, strict=True))))
+
+    whole = assumed_question(
+        load_platform("m4-max"),
+        StoredModel(shape=TARGET, weights="int4"),
+        StoredModel(shape=DRAFT, weights="int4"),
+        num_prompt_tokens=16_384,
+        num_new_tokens=16,
+    )
+    full, half = asked(16), asked(8)
+    assert half.needs[0].kv_bytes == full.needs[0].kv_bytes / 2
+    assert half.needs[0].weights_bytes == full.needs[0].weights_bytes
+    assert 0.7 < half.plain.tpot_s / full.plain.tpot_s < 0.9

@@ -69,10 +69,12 @@ def test_the_ranking_is_by_time_and_holds_plain_turns_and_mirror_with_both_kinds
     assert {one.schedule.method for one in lunar_lake.ranking} == {"autoregressive", "speculative", "mirror"}
     assert all(one.tpot_s_low <= one.tpot_s <= one.tpot_s_high for one in lunar_lake.ranking)
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in lunar_lake.ranking)
-    plain, drafting = lunar_lake.plain, lunar_lake.drafting
-    assert plain.relative_error == plain.prediction.relative_error
-    assert drafting.relative_error > drafting.prediction.relative_error, "nobody measured passes of a few rows"
-    assert lunar_lake.comparison.machine_error > drafting.few_rows_error > 0
+    few_rows = "a few rows on Intel Lunar Lake GPU (Arc 140V)"
+    plain, drafting = (
+        next(error for cause, error in one.prediction.errors.items() if cause.startswith(few_rows))
+        for one in (lunar_lake.plain, lunar_lake.drafting)
+    )
+    assert plain.half_width == 0 < drafting.half_width < lunar_lake.comparison.machine_error
 
 
 def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake):
@@ -146,15 +148,15 @@ def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lun
         (
             "lunar-lake",
             "bf16",
-            "By its sheet npu runs weights in int4 or nf4; it is predicted as if it ran bf16.",
+            "By the sheet of npu: weights in int4 or nf4; predicted as if in bf16.",
         ),
-        ("m4-max", "int4", "By its sheet npu runs weights in fp16 or int8; it is predicted as if it ran int4."),
+        ("m4-max", "int4", "By the sheet of npu: weights in fp16 or int8; predicted as if in int4."),
         ("m4-max", "bf16", False),
     ],
 )
 def test_weights_that_a_device_does_not_run_by_its_sheet_are_named(platform, weights, said):
     text = "\n".join(advice(plan_platform(question(platform, weights=weights, target="qwen3-4b"))).warnings)
-    assert said in text if said else "By its sheet" not in text
+    assert said in text if said else "By the sheet" not in text
 
 
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():

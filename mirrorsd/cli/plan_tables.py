@@ -1,0 +1,81 @@
+"""Tables that `mirrorsd plan` prints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirrorsd.cli.tables import plain_table
+from planner.platform_plan.advice import UNTRAINED
+from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
+from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.trade_offs import pareto
+from planner.wording import between, factor, in_ms, milliseconds, schedule_name, seconds
+
+_WIDE_ENOUGH: Final = 125
+"""Characters in which all columns of a ranking find room."""
+_FOR_WIDE: Final = ("interval", "J")
+_LEGEND: Final = "~ cannot be told from the first   * nothing else is better in time, energy and money per token"
+
+
+def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
+    """Return the best `top` of every method and place; a column that nothing is known for is left out.
+
+    What needs training is there where it would be the fastest.
+    """
+    leaders = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s][
+        :top
+    ]
+    front = set(map(id, pareto(plan.ranking)))
+    rows = [_row(plan, one) for one in leaders]
+    known = [
+        name for name in rows[0] if any(row[name] for row in rows) and (width >= _WIDE_ENOUGH or name not in _FOR_WIDE)
+    ]
+    table = plain_table(
+        "Best of every method and place, predicted per token", ("", "schedule", "target", "draft"), known
+    )
+    table.caption, table.caption_justify = f"{_LEGEND}, of {len(plan.ranking):,} schedules", "left"
+    for one, row in zip(leaders, rows, strict=True):
+        placed = one.pair.target, one.pair.draft if one.schedule.draft_lane else "\u2013"
+        mark = "*" if id(one) in front else ""
+        table.add_row(mark, *map(escape, (_name(one), *placed)), *(row[name] or "\u2013" for name in known))
+    return table
+
+
+def _name(one: PlannedSchedule) -> str:
+    """Name a schedule; where it runs, columns say."""
+    return (
+        schedule_name(one.schedule, one.placement).removesuffix(f", {one.placement}") + UNTRAINED * one.needs_training
+    )
+
+
+def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
+    """Return what is shown of a schedule, by heading; nothing for what nobody knows."""
+    beside = plan.compared(one, plan.best)
+    joules, dollars = one.energy_j_per_token, one.usd_per_million_tokens
+    first_s = one.ttft_s
+    return {
+        "ms": in_ms(one.tpot_s),
+        "interval": between(one.tpot_s_low, one.tpot_s_high),
+        "over plain": factor(one.speedup),
+        "over best": factor(beside.value) + "~" * (beside.outcome == "cannot tell" and one is not plan.best),
+        "first token": "" if first_s is None else milliseconds(first_s) if first_s < 1 else seconds(first_s),
+        "GB": f"{one.memory_bytes / 1e9:.3g}",
+        "J": "" if joules is None else f"{joules:.2g}",
+        "$/M": "" if dollars is None else f"{dollars:.2f}",
+    }
+
+
+def batch_table(found: BatchPlan) -> Table:
+    """Return the best speculation next to plain decoding, by batch size."""
+    title = "Several sequences at once: predicted tokens per second of all together"
+    table = plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"))
+    for size, choice in found.choices.items():
+        own = "\u2013" if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}"
+        times = "\u2013" if choice.speedup is None else factor(choice.speedup)
+        place = str(choice.pair or "\u2013")
+        table.add_row(str(size), choice.name, place, own, f"{choice.plain.tokens_per_s:.1f}", times)
+    return table

@@ -1,0 +1,76 @@
+"""What scripts get of a plan: the answer, the ranking, what it stands on, and batches."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
+from planner.platform_plan.advice import advice, schedule_names_of
+from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.trade_offs import OBJECTIVES, pareto
+from sim.batch_prediction import BatchPrediction
+
+_OF_A_ROW: Final = (
+    "tpot_s tpot_s_low tpot_s_high ttft_s speedup energy_j_per_token usd_per_million_tokens memory_bytes num_devices "
+    "bound needs_training"
+)
+
+
+def plan_entry(plan: PlatformPlan) -> dict[str, Any]:
+    """Return an answer; rows of the ranking are told by their names."""
+    needed, names = plan.needed, schedule_names_of(plan.ranking)
+    front = set(map(id, pareto(plan.ranking)))
+    rows = list(zip(names, plan.ranking, strict=True))
+    return {
+        "ranking": [
+            {
+                "name": name,
+                "schedule": schedule_entry(one.schedule),
+                "method": one.schedule.method,
+                "placement": picked(one.pair, "target draft"),
+                **picked(one, _OF_A_ROW),
+                "over_best": ratio_entry(plan.compared(one, plan.best)),
+            }
+            for name, one in rows
+        ],
+        "pareto": [{"name": name, **picked(one, " ".join(OBJECTIVES))} for name, one in rows if id(one) in front],
+        **advice(plan).entry,
+        "pays": plan.pays,
+        "speedup": ratio_entry(plan.comparison),
+        "break_even": None if needed is None else {"acceptance": needed.at, **picked(needed, "low high now")},
+        "search": {
+            "num_schedules": len(plan.ranking),
+            "num_prompts": len(plan.question.record.prompts),
+            "seconds": plan.seconds,
+        },
+        "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
+        "left_out": list(plan.left_out),
+        "assumptions": [asdict(one) for one in plan.assumptions],
+    }
+
+
+def batch_entry(batches: BatchPlan) -> dict[str, Any]:
+    """Return the best speculation and plain decoding by batch size."""
+
+    def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
+        return None if one is None else {"schedule": schedule_entry(one.schedule), **picked(one, "tokens_per_s tpot_s")}
+
+    return {
+        "verdict": batches.in_words,
+        "switch_off_at": batches.switch_off_at,
+        "sizes": [
+            {
+                "batch_size": size,
+                "best_window": choice.best.schedule.num_speculative_tokens,
+                "name": choice.name,
+                "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
+                "drafting": rates(choice.drafting),
+                "plain": rates(choice.plain),
+                "speedup": choice.speedup,
+            }
+            for size, choice in batches.choices.items()
+        ],
+        "left_out": list(batches.left_out),
+    }
