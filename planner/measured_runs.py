@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import log
 from typing import NamedTuple
 
 from decoding.schedule import Schedule
 from planner.kinds import kind_of
-from planner.paired_ratio import Pairs, Ratio, paired_ratio, ratio_by_rounds
+from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, ratio_by_rounds
 
 
 class PromptTime(NamedTuple):
@@ -17,6 +19,13 @@ class PromptTime(NamedTuple):
     seconds: float
     tokens: int
     simulated_s: float | None = None
+
+
+class KnownTime(NamedTuple):
+    """Simulated seconds of a recorded prompt, in full, and its kind."""
+
+    seconds: float
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,15 +37,15 @@ class MeasuredSchedule:
         schedule: what was run.
         predicted_s: predicted time per token.
         prompts: what was measured, by prompt. A prompt that failed, or was left out, is not in it.
-        recorded_s: simulated seconds of every recorded prompt, in full: what is known of prompts that were not run.
-            Empty where nothing is.
+        recorded: every recorded prompt as it is simulated: what is known of those that were not run. Empty where
+            nothing is.
     """
 
     name: str
     schedule: Schedule
     predicted_s: float
     prompts: Mapping[str, PromptTime]
-    recorded_s: Mapping[str, float] = field(default_factory=dict, repr=False)
+    recorded: Mapping[str, KnownTime] = field(default_factory=dict, repr=False)
 
     @property
     def is_plain(self) -> bool:
@@ -49,7 +58,7 @@ class MeasuredSchedule:
         return {name: time for name, time in self.prompts.items() if time.seconds > 0 and time.tokens > 0}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Runs:
     """The schedules that can be compared: any two of them have run a prompt that all have run.
 
@@ -72,16 +81,36 @@ class Runs:
 
         `recorded` are simulated times of these prompts, if not of their whole texts.
         """
-        known = [name for name in one.recorded_s if name in other.recorded_s]
-        simulated, measured = self._simulated(one, other), self._measured(one, other)
-        if not known or simulated is None:
-            return paired_ratio(*measured)
-        whole = Pairs([one.recorded_s[name] for name in known], [other.recorded_s[name] for name in known])
-        return ratio_by_rounds(measured, simulated, recorded or whole)
+        if self._costs is None:
+            return self.as_run(one, other)
+        return ratio_by_rounds(recorded or known_pairs(one, other), self._costs.difference(one.name, other.name))
+
+    @cached_property
+    def _costs(self) -> CommonFit | None:
+        """What rounds cost beyond their simulation; None where a schedule's rounds are not known."""
+        known = {
+            one.name: {
+                name: log(time.seconds / time.simulated_s)
+                for name, time in one.done.items()
+                if time.simulated_s is not None
+            }
+            for one in self.finished
+            if one.recorded
+        }
+        return CommonFit(known) if len(known) == len(self.finished) else None
 
     def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
-        """Return the other's measured time over one's, on the prompts that both have run."""
-        return paired_ratio(*self._measured(one, other))
+        """Return the other's measured time over one's, on the prompts that both have run.
+
+        Each counts for as many tokens in both: texts may differ by a few.
+        """
+        shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
+        lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
+        both = zip(*shared, strict=True)
+        ours, theirs = (
+            [time.seconds / time.tokens * length for time, length in zip(times, lengths, strict=True)] for times in both
+        )
+        return paired_ratio(ours, theirs)
 
     def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
         """Return each one's measured speed over that of the plain one predicted fastest; None where one is not here."""
@@ -107,20 +136,9 @@ class Runs:
         """Return the plain ones, or those that draft; the one predicted fastest comes first."""
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
-    def _measured(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs:
-        """Return seconds of the prompts that both ran, each for as many tokens: texts may differ by a few."""
-        shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
-        lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
-        return Pairs(
-            *(
-                [side.seconds / side.tokens * length for side, length in zip(times, lengths, strict=True)]
-                for times in zip(*shared, strict=True)
-            )
-        )
 
-    def _simulated(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs | None:
-        """Return the same times by simulation; None where one is not known."""
-        names = [name for name in one.done if name in other.done]
-        both = [[side.done[name].simulated_s for name in names] for side in (one, other)]
-        ours, theirs = ([time for time in side if time is not None] for side in both)
-        return Pairs(ours, theirs) if len(ours) == len(theirs) == len(names) else None
+def known_pairs(one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs:
+    """Return the simulated times of two schedules on all prompts that are recorded for both."""
+    names = [name for name in one.recorded if name in other.recorded]
+    ours, theirs = ([side.recorded[name].seconds for name in names] for side in (one, other))
+    return Pairs(ours, theirs, [one.recorded[name].kind for name in names])

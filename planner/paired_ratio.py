@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot, inf, log, sqrt
 from typing import Literal, NamedTuple
@@ -64,10 +64,11 @@ class Ratio:
 
 
 class Pairs(NamedTuple):
-    """Seconds of two schedules, each on the same prompts in the same order."""
+    """Seconds of two schedules on the same prompts in the same order, and the kind of each prompt, where known."""
 
     one: Sequence[float]
     other: Sequence[float]
+    kinds: Sequence[str] = ()
 
     def checked(self) -> tuple[Seconds, Seconds]:
         """Return both as arrays.
@@ -85,17 +86,12 @@ class Pairs(NamedTuple):
         return ours, theirs
 
 
-def paired_ratio(one: Sequence[float], other: Sequence[float], *, expected: Pairs | None = None) -> Ratio:
+def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
     """Total time of `other` over that of `one`, seconds of the same prompts in the same order.
 
     The interval is Student's, around the logarithm of the ratio: every prompt's own log ratio deviates equally, and
     counts by its share of the time. (Jackknife and linearised ratio estimators know only the deviations of the long
     prompts; with few prompts their intervals are too narrow.) One prompt shows no deviation: its interval has no end.
-
-    Args:
-        one: of the schedule that the ratio is of.
-        other: of the one that it is compared with.
-        expected: times by which the prompts are known to differ: only what deviates from them is chance.
 
     Raises:
         ValueError: there is no pair, not every time has its partner, or one is not positive.
@@ -105,57 +101,87 @@ def paired_ratio(one: Sequence[float], other: Sequence[float], *, expected: Pair
     value = float(theirs.sum() / ours.sum())
     if num_pairs == 1:
         return Ratio(value=value, num_pairs=1, prompts_error=inf)
-    deviations = np.log(theirs / ours)
-    if expected is not None:
-        expected_ours, expected_theirs = expected.checked()
-        deviations -= np.log(expected_theirs / expected_ours)
     weights = (ours + theirs) / (ours + theirs).sum()
-    error = float(deviations.std(ddof=1) * np.sqrt((weights**2).sum()))
+    error = float(np.log(theirs / ours).std(ddof=1) * np.sqrt((weights**2).sum()))
     return Ratio(value=value, num_pairs=num_pairs, prompts_error=t_quantile(num_pairs - 1) * error)
 
 
-def ratio_by_rounds(measured: Pairs, simulated: Pairs, recorded: Pairs) -> Ratio:
+class CommonFit:
+    """How far schedules are off their simulated times, from all their runs together.
+
+    log(measured / simulated) of a run is the schedule's part, the prompt's part, and noise that is as large in all
+    runs, however long they are; both parts are fitted by least squares. So the noise is known from all runs, and two
+    schedules that ran few prompts together are also compared by way of the others.
+
+    Attributes:
+        noise: its standard deviation; infinite where there are too few runs to show any.
+    """
+
+    def __init__(self, logs: Mapping[str, Mapping[str, float]]) -> None:
+        """Fit log(measured / simulated), by schedule and prompt."""
+        prompts = list(dict.fromkeys(prompt for runs in logs.values() for prompt in runs))
+        self._places = {schedule: place for place, schedule in enumerate(logs)}
+        runs = [
+            (place, len(logs) + prompts.index(prompt), value)
+            for place, own in enumerate(logs.values())
+            for prompt, value in own.items()
+        ]
+        values, parts = np.array([value for *_, value in runs]), np.zeros((len(runs), len(logs) + len(prompts)))
+        for row, (schedule, prompt, _) in zip(parts, runs, strict=True):
+            row[[schedule, prompt]] = 1
+        inverse = np.linalg.pinv(parts)
+        self._fitted, self._covariance = inverse @ values, inverse @ inverse.T
+        degrees = len(runs) - np.linalg.matrix_rank(parts)
+        squares = float(((values - parts @ self._fitted) ** 2).sum())
+        self.noise = sqrt(squares / degrees) if degrees else inf
+        self._error = t_quantile(degrees) * self.noise if degrees else inf
+
+    def difference(self, one: str, other: str) -> tuple[float, float]:
+        """Return how much more the other is off, as a logarithm, and the half-width (90 %) of that."""
+        if one == other:
+            return 0.0, 0.0
+        pair = [self._places[one], self._places[other]]
+        (ours, shared), (_, theirs) = self._covariance[np.ix_(pair, pair)]
+        mine, its = self._fitted[pair]
+        return float(its - mine), self._error * sqrt(ours + theirs - 2 * shared)
+
+
+def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
     """Return the ratio over all recorded prompts, of which some were run.
 
-    The rounds of every recorded prompt are known, so runs have to tell only what these rounds really cost. The
-    simulated ratio of all prompts is corrected by the measured over the simulated one of those that were run (the ratio
-    estimator of two-phase sampling). It holds whatever the simulation is worth, if the prompts that were run are a
-    random part: a poor simulation makes the interval wide.
-
-    Args:
-        measured: times of the prompts that were run.
-        simulated: of the same prompts, as far as they were run.
-        recorded: simulated times of all recorded prompts, in full.
+    The rounds of every recorded prompt are known, so runs have to tell only what these rounds really cost: the
+    simulated ratio of all prompts is corrected by `cost`, how much further off the other's simulated times are as a
+    logarithm, with its half-width (the ratio estimator of two-phase sampling).
 
     Raises:
         ValueError: as in `paired_ratio`.
     """
-    runs = paired_ratio(*measured, expected=simulated)
-    cost = runs.value / _total_ratio(simulated)
+    ours, theirs = recorded.checked()
     return Ratio(
-        value=cost * _total_ratio(recorded),
-        num_pairs=len(recorded.one),
+        value=float(theirs.sum() / ours.sum()) * exp(cost[0]),
+        num_pairs=len(ours),
         prompts_error=prompts_error(recorded),
-        machine_error=runs.prompts_error,
+        machine_error=cost[1],
     )
 
 
 def prompts_error(times_s: Pairs) -> float:
     """Return the half-width (90 %) of log(sum(other) / sum(one)) over prompts, by a delete-one jackknife.
 
-    A single prompt shows nothing of its chance, which counts as none.
+    Where several prompts are of a kind, as kinds take turns in a draw, chance is only in how these differ among
+    themselves (a stratified sample). Where no kind has two, all are of one; a single prompt shows nothing of its
+    chance, which counts as none.
     """
     count = len(times_s.one)
+    without_one, without_other = (np.sum(side) - np.asarray(side) for side in times_s[:2])
     if count < 2:
         return 0.0
-    without_one, without_other = (np.log(np.sum(side) - np.asarray(side)) for side in times_s)
-    logs = without_other - without_one
-    standard_error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
-    return t_quantile(count - 1) * float(standard_error)
-
-
-def _total_ratio(times_s: Pairs) -> float:
-    return sum(times_s.other) / sum(times_s.one)
+    logs, kinds = np.log(without_other / without_one), np.asarray(times_s.kinds or [""] * count)
+    alike = [logs[kinds == kind] for kind in dict.fromkeys(kinds.tolist())]
+    if min(map(len, alike)) < 2:
+        alike = [logs]
+    variance = sum(len(own) / (len(own) - 1) * ((own - own.mean()) ** 2).sum() for own in alike)
+    return t_quantile(count - len(alike)) * (count - 1) / count * sqrt(variance)
 
 
 def pairs_needed(ratio: Ratio) -> int | None:

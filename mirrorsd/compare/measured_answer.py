@@ -14,7 +14,7 @@ from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
-from planner.measured_runs import MeasuredSchedule, PromptTime, Runs
+from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Pairs, Ratio
 from planner.report.report_data import ScheduleResult
@@ -156,7 +156,10 @@ def measured_schedule(
         schedule=recorded.schedule,
         predicted_s=recorded.tpot_s,
         prompts={prompt: PromptTime(time_s, num_tokens([trace]), known_s) for prompt, time_s, known_s, trace in each},
-        recorded_s=dict(zip(prompts, recorded.prediction.prompt_decode_s, strict=True)),
+        recorded={
+            prompt.name: KnownTime(time_s, prompt.category)
+            for prompt, time_s in zip(record.prompts, recorded.prediction.prompt_decode_s, strict=True)
+        },
     )
 
 
@@ -169,7 +172,8 @@ def by_length(claim: Claim | None, runs: Runs, basis: Basis) -> dict[int, Ratio]
     found = {}
     for length in [*takewhile(lambda length: length < longest, _LENGTHS), longest]:
         evaluator = Evaluator(basis.profile, basis.record, max_new_tokens=length)
-        recorded = Pairs(*(evaluator.predict(each.schedule).prompt_decode_s for each in (one, other)))
+        ours, theirs = (evaluator.predict(each.schedule).prompt_decode_s for each in (one, other))
+        recorded = Pairs(ours, theirs, [prompt.category for prompt in basis.record.prompts])
         found[length] = runs.ratio(one, other, recorded=recorded)
     return found
 

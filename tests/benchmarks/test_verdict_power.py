@@ -9,7 +9,8 @@ SCRIPT = load_script("verdict_power")
 Design, Population, figures, summary = SCRIPT.Design, SCRIPT.Population, SCRIPT.figures, SCRIPT.summary
 RANDOM = np.random.default_rng(5)
 PROMPTS = np.exp(RANDOM.normal(0, 0.3, (3, 200)))
-POPULATION = Population(plain=np.ones((1, 200)), drafting=0.8 * PROMPTS, noise=0.02)
+KINDS = tuple(np.arange(kind, 200, 4) for kind in range(4))
+POPULATION = Population(plain=np.ones((1, 200)), drafting=0.8 * PROMPTS, kinds=KINDS, noises=(0.02, 0.03))
 
 
 @pytest.mark.parametrize("lead", [1.0, 1.3])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.paired_ratio import Pairs, Ratio, paired_ratio, pairs_needed, ratio_by_rounds
+from decoding.student_t import t_quantile
+from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, pairs_needed, prompts_error, ratio_by_rounds
 
 TIMES = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=12)
 
@@ -126,10 +127,9 @@ def survey(random, *, num_recorded, num_run, prompts_noise, cost_noise, bias=0.0
     `bias` is how wrong the simulation is about the cost of a round.
     """
     known = np.exp(random.normal(0, prompts_noise, num_recorded))
-    recorded = Pairs(np.ones(num_recorded), known)
-    simulated = Pairs(np.ones(num_run), known[:num_run])
-    cost = np.exp(random.normal(bias, cost_noise, num_run))
-    return ratio_by_rounds(Pairs(np.ones(num_run), known[:num_run] * cost), simulated, recorded)
+    one, other = random.normal(0, cost_noise / sqrt(2), (2, num_run))
+    fit = CommonFit({"one": dict(enumerate(one)), "other": dict(enumerate(bias + other))})
+    return ratio_by_rounds(Pairs(np.ones(num_recorded), known), fit.difference("one", "other"))
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.3])
@@ -161,10 +161,50 @@ def test_known_rounds_tell_what_a_few_runs_cannot():
     assert power(40) > 0.8
 
 
-def test_on_all_prompts_run_the_ratio_is_as_measured_and_on_these_very_ones_it_is_narrower():
-    one, other = np.array([1.0, 2.0, 1.5]), np.array([1.2, 2.9, 1.4])
-    simulated = Pairs([1.0, 1.0, 1.0], [1.1, 1.4, 1.0])
-    ratio = ratio_by_rounds(Pairs(one, other), simulated, simulated)
-    assert ratio.value == pytest.approx(other.sum() / one.sum())
+def test_two_schedules_differ_by_the_mean_of_their_logarithms_with_students_interval():
+    one, other = [0.1, 0.2, -0.1], [0.2, 0.6, 0.1]
+    fit = CommonFit({"one": dict(enumerate(one)), "other": dict(enumerate(other))})
+    differences = np.subtract(other, one)
+    error = t_quantile(2) * differences.std(ddof=1) / sqrt(3)
+    assert fit.difference("one", "other") == pytest.approx((differences.mean(), error))
+    assert fit.difference("other", "one") == pytest.approx((-differences.mean(), error))
+    assert fit.difference("one", "one") == (0.0, 0.0)
+    ratio = ratio_by_rounds(Pairs([1.0, 2.0, 3.0], [2.0, 2.0, 1.0]), fit.difference("one", "other"))
+    assert ratio.value == pytest.approx(5 / 6 * exp(differences.mean()))
     assert ratio.low < ratio.on_these.low < ratio.value == ratio.on_these.value < ratio.on_these.high < ratio.high
-    assert ratio_by_rounds(Pairs([1.0], [2.0]), Pairs([1.0], [2.0]), simulated).outcome == "cannot tell", "one was run"
+    assert log(ratio.on_these.high / ratio.value) == pytest.approx(error)
+    once = CommonFit({"one": {"a": 0.1}, "other": {"a": 0.5}})
+    assert once.difference("one", "other") == pytest.approx((0.4, inf)), "one prompt was run"
+
+
+def test_noise_is_known_from_all_runs_and_a_pair_by_way_of_the_others():
+    random = np.random.default_rng(8)
+    parts, noises = np.array([0.1, -0.2, 0.3, 0.0]), random.normal(0, 0.05, (400, 4, 8))
+    held, widths, alone = [], [], []
+    for noise in noises:
+        logs = parts[:, None] + random.normal(0, 0.5, 8) + noise
+        # two run all prompts, one the first four, one the last four: no prompt is shared by these
+        runs = {"a": range(8), "b": range(8), "c": range(4), "d": range(4, 8)}
+        named = {name: {at: own[at] for at in runs[name]} for name, own in zip(runs, logs, strict=True)}
+        fit = CommonFit(named)
+        found, error = fit.difference("c", "d")
+        held.append(abs(found - (parts[3] - parts[2])) <= error)
+        widths.append(fit.difference("a", "b")[1])
+        alone.append(CommonFit({name: named[name] for name in "ab"}).difference("a", "b")[1])
+    assert 0.86 <= np.mean(held) <= 0.94
+    assert np.mean(widths) < 0.95 * np.mean(alone)
+
+
+@pytest.mark.parametrize(("num_prompts", "apart"), [(12, 0.5), (24, 0.5), (60, 0.5), (60, 0.0)])
+def test_chance_is_within_kinds_of_prompts_that_take_turns(num_prompts, apart):
+    random, kinds = np.random.default_rng(num_prompts), np.arange(num_prompts) % 6
+    held, narrower = [], []
+    for _ in range(800):
+        ratios = 1 + apart * (kinds - 2.5) / 2.5 + random.normal(0, 0.2, num_prompts)
+        pairs = Pairs(np.ones(num_prompts), ratios, [f"kind {kind}" for kind in kinds])
+        error = prompts_error(pairs)
+        held.append(abs(log(ratios.mean())) <= error)
+        narrower.append(error / prompts_error(pairs._replace(kinds=())))
+    assert 0.87 <= np.mean(held) <= 0.93
+    assert (np.mean(narrower) < 0.75) == (apart > 0)
+    assert prompts_error(pairs._replace(kinds=["only", *pairs.kinds[1:]])) == prompts_error(pairs._replace(kinds=()))
