@@ -9,12 +9,19 @@ from tests.journeys.walk import MINE, Walk
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_target
 
+ENGINE_PAGES = {
+    "llama-bench.jsonl": "target.jsonl",
+    "draft-bench.jsonl": "draft.jsonl",
+    "llama-server-metrics.txt": "metrics.txt",
+}
+
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory, embedded_model_folder):
-    """An empty folder but for a small model of the user's, which has the words of the embedded one, and a benchmark."""
+    """An empty folder but for a model of the user with the words of the embedded one, and pages of an engine."""
     folder = tmp_path_factory.mktemp("user")
-    shutil.copy(ROOT / "tests" / "planner" / "benches" / "llama-bench.jsonl", folder / "bench.jsonl")
+    for page, name in ENGINE_PAGES.items():
+        shutil.copy(ROOT / "tests" / "planner" / "imported" / "pages" / page, folder / name)
     sizes = {"num_layers": 30, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "head_dim": 8}
     target = tiny_target(vocab_size=49152, max_position=2048, eos_token_ids=(2,), **sizes)
     save_target(target, folder / MINE)

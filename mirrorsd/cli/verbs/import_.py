@@ -1,4 +1,4 @@
-"""`mirrorsd import`: what rows cost by an engine's own benchmark, and what to set for it in a plan."""
+"""`mirrorsd import`: what engines and their benchmarks write, as files that other verbs take."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, show_paragraphs
-from mirrorsd.cli.outputs import JsonOption, write_json
+from mirrorsd.cli import options
+from mirrorsd.cli.console import escaped, say, show, show_paragraphs
+from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
-    from planner.bench_file import BenchCurve
+    from planner.imported.accepted import EngineAcceptance
+    from planner.imported.bench_curve import BenchCurve
 
-EXAMPLE = "mirrorsd import bench.jsonl"
+EXAMPLE = (
+    "mirrorsd import target.jsonl draft.jsonl metrics.txt --out-profile engine.yaml --out-acceptance accepted.yaml"
+)
 
 
 def import_(
@@ -21,41 +25,95 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Output of llama-bench (-p 1,2,3,4,5,6,8,12,16 -n 32) or llama-batched-bench: JSON, JSON Lines, CSV "
-            "or Markdown.",
+            help="Output of llama-bench (-p 1,2,3,4,5,6,8,12,16 -n 32), llama-batched-bench, vLLM's or SGLang's "
+            "benchmarks; tables of LLMServingSim, Vidur or AIConfigurator, or their folders; answers or a page of "
+            "metrics of llama-server, vLLM, SGLang or TensorRT-LLM; speculation_profile.json.",
             show_default=False,
         ),
     ],
+    target: Annotated[
+        str | None,
+        options.optional(
+            "Whose layers a table times, where its path does not tell: a shipped shape or config.json.",
+            autocompletion=options.shape_names,
+        ),
+    ] = None,
+    context: Annotated[int, typer.Option(min=0, help="Cached tokens at which tables of attention are read.")] = 512,
+    window: Annotated[
+        int | None, options.optional("Drafted tokens of a verification, where an engine counts none.", min=1, max=64)
+    ] = None,
+    batch_size: Annotated[int | None, options.optional("Requests at once of vLLM's bench latency.", min=1)] = None,
+    new_tokens: Annotated[int | None, options.optional("New tokens of each of them.", min=1)] = None,
+    out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
+    out_profile: Annotated[
+        Path | None, output("Write a profile of the engine here (a target's bench, and its draft's): for search.")
+    ] = None,
+    out_acceptance: Annotated[
+        Path | None, output("Write what was accepted here: plan, search and simulate --acceptance take it.")
+    ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Read what rows cost from an engine's own benchmark, and say what to set for it in a plan."""
-    from planner.bench_file import read_bench
+    """Read what rows cost and how often drafts are accepted from what an engine writes, for other verbs."""
+    from planner.imported.import_file import Told, import_files
 
-    curves = [curve for file in files for curve in read_bench(file)]
-    if not write_json({"curves": [_entry(one) for one in curves]}, json):
+    sizes = {"rows": batch_size, "new_tokens": new_tokens}
+    given = {name: size for name, size in sizes.items() if size is not None}
+    found = import_files(files, Told(target=target, context=context, window=window, sizes=given))
+    for path, write in ((out, _write_curves), (out_profile, _write_profile)):
+        if path is not None:
+            write(found.curves, path)
+            say(f"Wrote {escaped(path)}")
+    if out_acceptance is not None:
+        _write_acceptance(found.acceptance, out_acceptance)
+        say(f"Wrote {escaped(out_acceptance)}")
+    result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
+    if not write_json(result, json):
         return
-    for one in curves:
-        show(_table(one))
-        show_paragraphs(_in_a_plan(one))
+    for curve in found.curves:
+        show(_table(curve))
+        show_paragraphs(_in_a_plan(curve))
+    for accepted in found.acceptance:
+        show(_accepted_table(accepted))
+        show_paragraphs(_in_words(accepted))
 
 
 def _table(curve: BenchCurve) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import between, factor, in_ms
 
-    told = f"{curve.model} on {curve.device}, rows of {curve.how}, {curve.context} cached tokens"
-    settings = f" ({curve.settings})" if curve.settings else ""
+    of = curve.of
+    told = f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens"
+    settings = f" ({of.settings})" if of.settings else ""
     table = plain_table(escaped(f"{told}{settings}: ms per pass"), (), ("rows", "ms", "interval", "times one row"))
     for rows, time in curve.times.items():
-        table.add_row(str(rows), in_ms(time.time_s), between(time.low, time.high), factor(curve.ratio(rows)))
+        ratio = curve.ratio(rows)
+        times_one = "\u2013" if ratio is None else factor(ratio)
+        table.add_row(str(rows), in_ms(time.time_s), between(time.low, time.high), times_one)
     return table
+
+
+def _accepted_table(found: EngineAcceptance) -> Any:
+    from mirrorsd.cli.tables import plain_table
+    from planner.wording import percent
+
+    of = "" if found.num_rounds is None else f", {found.num_rounds:,} verifications"
+    title = f"Accepted in {found.engine}{of}: {found.how}, given that all before it were"
+    table = plain_table(escaped(title), (), ("drafted token", "accepted"))
+    for place, rate in enumerate(found.rates, 1):
+        table.add_row(str(place), percent(rate))
+    return table
+
+
+def _in_words(found: EngineAcceptance) -> str:
+    rates = ",".join(f"{rate:.3g}" for rate in found.rates)
+    return f"{found.mean_acceptance_length:.2f} tokens a verification. In a plan: --acceptance {rates}"
 
 
 def _in_a_plan(curve: BenchCurve) -> str:
     """Say what to set, or why there is nothing to set."""
     found = curve.growth_per_row
     if found is None:
-        return "There are no passes over 2 to 8 rows, so nothing follows for a plan."
+        return "There are no passes over one row and over 2 to 8, so nothing follows for a plan."
     value, low, high = found
     if value <= 0:
         return "Further rows cost nothing here: set --set DEVICE.growth_per_row=0.001 in a plan."
@@ -65,16 +123,36 @@ def _in_a_plan(curve: BenchCurve) -> str:
     )
 
 
-def _entry(curve: BenchCurve) -> dict[str, Any]:
-    growth = curve.growth_per_row
-    return {
-        "target": curve.model,
-        "device": curve.device,
-        "engine": "llama.cpp",
-        "context": curve.context,
-        "settings": curve.settings,
-        "source": curve.source,
-        "how": curve.how,
-        "rows": [{"rows": rows, **time._asdict(), "ratio": curve.ratio(rows)} for rows, time in curve.times.items()],
-        "growth_per_row": None if growth is None else dict(zip(("value", "low", "high"), growth, strict=True)),
-    }
+def _write_curves(curves: tuple[BenchCurve, ...], path: Path) -> None:
+    from decoding.errors import ConfigError
+    from decoding.yaml_file import save_yaml
+
+    if not curves:
+        raise ConfigError("--out: there are no times in these files; --out-acceptance writes what was accepted")
+    save_yaml({"curves": [one.entry for one in curves]}, path)
+
+
+def _write_profile(curves: tuple[BenchCurve, ...], path: Path) -> None:
+    from hwprofiles.profile import save_profile
+    from planner.imported.engine_profile import engine_profile
+
+    save_profile(engine_profile(curves), path)
+
+
+def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
+    """Write rates as `AcceptanceFile` has them, those of several runs as tasks of their own."""
+    import yaml
+
+    from decoding.errors import ConfigError
+    from decoding.yaml_file import write_atomically
+
+    if not found:
+        raise ConfigError("--out-acceptance: nothing of drafted tokens in these files")
+    names = [
+        one.source if len({other.source for other in found}) == len(found) else f"{index}"
+        for index, one in enumerate(found)
+    ]
+    rates = {name: {"rates": [round(rate, 6) for rate in one.rates]} for name, one in zip(names, found, strict=True)}
+    told = [f"# {one.source}: {one.engine}, {one.how}, {one.num_rounds or 'some'} verifications\n" for one in found]
+    content = {"tasks": rates} if len(found) > 1 else next(iter(rates.values()))
+    write_atomically(path, "".join(told) + yaml.safe_dump(content, sort_keys=False))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from planner.bench_file import read_bench
+from planner.imported.import_file import import_files
 
-JSONL = Path(__file__).parent / "benches" / "llama-bench.jsonl"
+JSONL = Path(__file__).parent / "pages" / "llama-bench.jsonl"
 ROWS = [json.loads(line) for line in JSONL.read_text().splitlines()]
 TABLE = """
 warming up
@@ -35,6 +35,10 @@ BATCHED = """
 """
 
 
+def read_bench(path):
+    return import_files([path]).curves
+
+
 def written(tmp_path, text):
     path = tmp_path / "bench"
     path.write_text(text, encoding="utf-8")
@@ -54,7 +58,11 @@ def as_csv():
 )
 def test_every_form_of_a_benchmark_gives_the_same_curve(tmp_path, text):
     (found,) = read_bench(written(tmp_path, text))
-    assert (found.model, found.device, found.how) == ("llama 8B Q4_0", "NVIDIA GeForce RTX 3090", "one sequence")
+    assert (found.of.model, found.of.device, found.of.how) == (
+        "llama 8B Q4_0",
+        "NVIDIA GeForce RTX 3090",
+        "one sequence",
+    )
     assert list(found.times) == [1, 2, 3, 4, 5, 6, 8, 12, 16]  # and not 512
     assert found.times[8].time_s == pytest.approx(18e-3)
     assert found.times[8].low < found.times[8].time_s < found.times[8].high
@@ -69,8 +77,8 @@ def test_one_row_is_a_step_of_plain_decoding_where_that_was_timed_and_a_prompt_o
 
 def test_tables_are_read_by_their_headings_and_settings_make_curves_of_their_own(tmp_path):
     eight, four = read_bench(written(tmp_path, TABLE))
-    assert "threads 8" in eight.settings
-    assert "threads 4" in four.settings
+    assert "threads 8" in eight.of.settings
+    assert "threads 4" in four.of.settings
     assert {rows: time.time_s for rows, time in eight.times.items()} == pytest.approx(
         {1: 1 / 120, 2: 2 / 220, 8: 8 / 640}
     )
@@ -80,7 +88,7 @@ def test_tables_are_read_by_their_headings_and_settings_make_curves_of_their_own
 
 def test_sequences_of_a_batch_are_rows_with_caches_of_their_own(tmp_path):
     (found,) = read_bench(written(tmp_path, BATCHED))
-    assert (found.how, found.context) == ("several sequences", 512)
+    assert (found.of.how, found.of.context) == ("several sequences", 512)
     assert {rows: time.time_s for rows, time in found.times.items()} == pytest.approx({1: 0.01, 4: 0.014})
 
 
@@ -95,25 +103,31 @@ def test_growth_by_rows_is_found_again(tmp_path_factory, growth, rows):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no times of 1 to 64 rows"),
-        ("hello\nworld\n", "no line of llama-bench"),
-        (
-            '{"n_prompt": 8, "n_gen": 0, "avg_ns": 1e6, "model_type": "m", "cpu_info": "c"}',
-            "m after 0 tokens has no pass",
-        ),
+        ("", "nothing that is known; known are"),
+        ("hello\nworld\n", "llama-bench"),
         ('{"n_prompt": 8', ":1: no JSON"),
-        ('{"n_prompt": 8, "n_gen": 0}', ":1: no line of llama-bench"),
-        ('[{"n_prompt": -8}]', "-8 is no count"),
-        ('{"n_prompt": 1, "avg_ns": 0, "model_type": "m", "cpu_info": "c"}', "a time of 0 s"),
-        ('{"n_prompt": 1, "avg_ns": NaN, "model_type": "m", "cpu_info": "c"}', "a time of nan s"),
-        ("| PP | TG | B | T_TG s |\n|---|---|---|---|\n| 1 | 0 | 1 | 2.0 |", ":3: no line of llama-bench"),
+        ('{"n_prompt": 8, "n_gen": 0}', ":1: avg_ns is missing; expected a number"),
+        ('[{"n_prompt": -8}]', ":1: n_prompt is -8; expected a number from 0"),
+        ('{"n_prompt": 1.5, "avg_ns": 1}', ":1: n_prompt is 1.5; expected a whole number"),
+        ('{"n_prompt": 1, "avg_ns": 0, "model_type": "m", "cpu_info": "c"}', ":1: avg_ns is 0; expected"),
+        ('{"n_prompt": 1, "avg_ns": NaN, "model_type": "m", "cpu_info": "c"}', ":1: avg_ns is nan; expected"),
+        ('log\n{"n_prompt": 1, "avg_ns": 1e6, "cpu_info": "c"}', ":2: model_type is missing; expected a name"),
+        ('{"n_prompt": 512, "avg_ns": 1e9, "model_type": "m", "cpu_info": "c"}', "no times of 1 to 64 rows"),
+        ("| PP | TG | B | T_TG s |\n|---|---|---|---|\n| 1 | 0 | 1 | 2.0 |", ":3: TG is '0'; expected"),
+        ("| model | test | t/s |\n|---|---|---|\n| m | pp8 | fast |", ":3: t/s is 'fast'; expected tokens per second"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line_and_what_to_run(tmp_path, text, told):
-    with pytest.raises(ConfigError, match="llama-bench") as failed:
+def test_what_cannot_be_read_is_named_with_its_line_and_what_was_expected(tmp_path, text, told):
+    with pytest.raises(ConfigError) as failed:
         read_bench(written(tmp_path, text))
     assert told in str(failed.value)
     assert str(tmp_path) in str(failed.value)
+
+
+def test_curves_without_a_pass_over_one_row_have_times_and_no_ratios(tmp_path):
+    text = '{"n_prompt": 8, "n_gen": 0, "avg_ns": 1e6, "model_type": "m", "cpu_info": "c"}'
+    (found,) = read_bench(written(tmp_path, text))
+    assert (found.ratio(8), found.growth_per_row) == (None, None)
 
 
 @given(st.binary(max_size=200))

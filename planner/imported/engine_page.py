@@ -1,0 +1,150 @@
+"""A page that another program wrote: its rows with their lines in whatever form, and fields that name mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from decoding.errors import ConfigError, cut, shown
+from decoding.files import read_text
+
+_RULE: Final = re.compile(r"^[\s|:-]+$")
+MAX_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """One entry of a page: its fields, and where it stands."""
+
+    path: Path
+    line: int
+    fields: Mapping[str, Any]
+
+    def wrong(self, field: str, expected: str) -> ConfigError:
+        """Return an error that names file, line, field, value, and what was expected."""
+        found = shown(self.fields[field]) if field in self.fields else "missing"
+        return ConfigError(f"{self.path}:{self.line}: {cut(field, 80)} is {found}; expected {expected}")
+
+    def number(self, field: str, *, least: float = 0.0, most: float = 1e15) -> float:
+        """Return a number within bounds, which CSV holds as text."""
+        value = self.fields.get(field)
+        try:
+            number = float("nan") if value is None or isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = float("nan")
+        if not (isfinite(number) and least <= number <= most):
+            raise self.wrong(field, f"a number from {least:g} to {most:g}")
+        return number
+
+    def time_s(self, field: str, unit_s: float = 1.0) -> float:
+        """Return a time above zero, in seconds."""
+        return self.number(field, least=1e-12) * unit_s
+
+    def count(self, field: str, *, least: int = 0) -> int:
+        """Return a whole number."""
+        number = self.number(field, least=least, most=1e12)
+        if number != int(number):
+            raise self.wrong(field, "a whole number")
+        return int(number)
+
+    def text(self, *fields: str) -> str:
+        """Return the first of some fields that says something."""
+        for field in fields:
+            if self.fields.get(field):
+                return cut(str(self.fields[field]), 100)
+        raise self.wrong(fields[0], "a name")
+
+    def inner(self, field: str) -> PageRow:
+        """Return a map inside of this one, as a row at the same place."""
+        value = self.fields.get(field)
+        if not isinstance(value, Mapping):
+            raise self.wrong(field, "a map")
+        return PageRow(self.path, self.line, value)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A file that was written by another program."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Page:
+        """Return the page of a file; `ConfigError` where it cannot be read as text."""
+        try:
+            return cls(path, read_text(path, MAX_BYTES))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path}: {cut(str(error))}") from error
+
+    @cached_property
+    def rows(self) -> tuple[PageRow, ...]:
+        """All entries: of JSON, of JSON Lines between lines of a log, of tables in Markdown, or of CSV."""
+        try:
+            return tuple(PageRow(self.path, line, fields) for line, fields in self._entries())
+        except RecursionError as error:
+            raise ConfigError(f"{self.path}:1: nested too deeply") from error
+        except csv.Error as error:
+            raise ConfigError(f"{self.path}:1: no table ({cut(str(error), 100)})") from error
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of the first entry; none of a page that has no entries."""
+        return frozenset(str(name) for name in self.rows[0].fields) if self.rows else frozenset()
+
+    def _entries(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        lines = [(number, line.strip()) for number, line in enumerate(self.text.splitlines(), 1) if line.strip()]
+        if lines and lines[0][1][0] in "[{":
+            document = _whole(self.text)
+            if document is not None:
+                yield from (
+                    (1, one) for one in (document if isinstance(document, list) else [document]) if _is_map(one)
+                )
+                return
+        if lines and lines[0][1].startswith("["):
+            self._parsed(self.text, 1)
+        if any(line.startswith("{") for _, line in lines):
+            parsed = ((number, self._parsed(line, number)) for number, line in lines if line.startswith("{"))
+            yield from ((number, one) for number, one in parsed if _is_map(one))
+        elif any(line.startswith("|") for _, line in lines):
+            yield from _of_tables([(number, line) for number, line in lines if line.startswith("|")])
+        else:
+            reader = csv.DictReader(StringIO(self.text))
+            yield from ((reader.line_num, {str(name): value for name, value in row.items()}) for row in reader)
+
+    def _parsed(self, text: str, line: int) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{self.path}:{line}: no JSON ({cut(str(error), 100)})") from error
+
+
+def _whole(text: str) -> Any:
+    """Return the text as one JSON value, or None."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _of_tables(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the rows of tables in Markdown; a rule follows every heading."""
+    heading: list[str] = []
+    for place, (number, line) in enumerate(lines):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if place + 1 < len(lines) and _RULE.match(lines[place + 1][1]):
+            heading = cells
+        elif not _RULE.match(line):
+            yield number, dict(zip(heading, cells, strict=False))

@@ -1,0 +1,93 @@
+"""A profile of an engine from the curves of its target and its draft: for `search` and `simulate`, as calibrated ones.
+
+An engine is one lane on which target and draft work in turn. A pass is timed whole, so that all layers are one. What
+llama.cpp's loop does beyond is charged as its source has it (`draft-simple` in common/speculative.cpp): after a
+verification of several rows the draft reads all of them, so that its next step reads one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from decoding.errors import ProfileError
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
+from planner.imported.bench_curve import BenchCurve
+
+LANE: Final = "engine"
+_READS_AGAIN: Final = ("llama.cpp",)
+"""Engines whose draft reads every verified row once more."""
+Grid = dict[int, dict[int, float]]
+"""Seconds by rows and context."""
+
+
+def engine_profile(curves: Sequence[BenchCurve]) -> Profile:
+    """Return the profile of curves of one sequence of one or two models, the slower one being the target.
+
+    Raises:
+        ProfileError: there are more models, engines or settings, or a model has no pass over one row.
+    """
+    models = defaultdict[str, list[BenchCurve]](list)
+    for curve in curves:
+        if curve.of.how == "one sequence":
+            models[curve.of.model].append(curve)
+    if not 1 <= len(models) <= 2:
+        found = ", ".join(models) or "none"
+        raise ProfileError(f"a profile is of a target, or of a target and its draft; curves of one sequence: {found}")
+    grids = {model: _grid(model, own) for model, own in models.items()}
+    target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
+    draft = others[0] if others else None
+    of = models[target][0].of
+    times = [time for own in models.values() for curve in own for time in curve.times.values()]
+    return Profile(
+        host={"device": of.device, "engine": of.engine},
+        target=target,
+        drafter=draft,
+        dtype="as the engine stores it",
+        num_layers=1,
+        lanes=(_lane(of.device, of.engine, grids[target], None if draft is None else grids[draft], _sources(curves)),),
+        relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
+        notes=("Imported from an engine's own benchmark; what its loop takes beyond passes is not in it.",),
+    )
+
+
+def _lane(device: str, engine: str, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
+    nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
+    head, step = nothing, None
+    if draft is not None:
+        step = dict.fromkeys((1, 2), draft[1])
+        if engine in _READS_AGAIN:
+            shared = {rows: draft[rows] for rows in target if rows > 1 and rows in draft}
+            head = {1: dict.fromkeys(draft[1], 0.0)} | shared
+    return LaneProfile(
+        name=LANE,
+        device=device,
+        dispatch_s=0.0,
+        layer=_table(target, source),
+        lm_head=_table(head, source),
+        draft_step=None if step is None else _table(step, source),
+    )
+
+
+def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:
+    """Return the times of a model by rows and context, of the rows that were timed in every context."""
+    if len({curve.of._replace(context=0) for curve in curves}) > 1:
+        told = "; ".join(dict.fromkeys(f"{one.of.engine}, {one.of.device}, {one.of.settings}" for one in curves))
+        raise ProfileError(f"{model} was timed in several ways ({told}): import one of them")
+    rows = set.intersection(*({*curve.times} for curve in curves))
+    if 1 not in rows:
+        raise ProfileError(f"{model} has no pass over one row in {_sources(curves)}; llama-bench -n 32 times it")
+    return {one: {curve.of.context: curve.times[one].time_s for curve in curves} for one in sorted(rows)}
+
+
+def _table(grid: Grid, source: str) -> LatencyTable:
+    contexts = sorted(grid[1])
+    seconds = tuple(tuple(times[context] for context in contexts) for times in grid.values())
+    return LatencyTable(rows=tuple(grid), contexts=tuple(contexts), seconds=seconds, source=source)
+
+
+def _sources(curves: Sequence[BenchCurve]) -> str:
+    return ", ".join(dict.fromkeys(curve.source for curve in curves))

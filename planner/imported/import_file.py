@@ -1,0 +1,116 @@
+"""Whatever engines write about a model's speed: one reader a format, chosen by what a page looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from decoding.errors import ConfigError
+from planner.imported.accepted import EngineAcceptance
+from planner.imported.aiconfigurator_tables import is_aiconfigurator, read_aiconfigurator
+from planner.imported.bench_curve import MOST_ROWS, BenchCurve, Sample, curves_of
+from planner.imported.engine_answers import is_answers, read_answers
+from planner.imported.engine_page import Page
+from planner.imported.llama_bench import is_batched_bench, is_llama_bench, read_batched_bench, read_llama_bench
+from planner.imported.llmservingsim import folder_pages, is_llmservingsim, read_llmservingsim
+from planner.imported.metrics_page import is_metrics, read_metrics
+from planner.imported.serving_bench import (
+    is_one_batch,
+    is_serving,
+    is_vllm_latency,
+    read_one_batch,
+    read_serving,
+    read_vllm_latency,
+)
+from planner.imported.speculation_profile import is_speculation_profile, read_speculation_profile
+from planner.imported.vidur_tables import is_vidur, read_vidur
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What files leave out and the user says.
+
+    Attributes:
+        target: shape of the model whose layers a table times.
+        context: cached tokens at which attention is taken from a table.
+        window: drafted tokens of a verification.
+        sizes: `rows` and `new_tokens` of a latency.
+    """
+
+    target: str | None = None
+    context: int = 512
+    window: int | None = None
+    sizes: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """What all files say: curves of what rows cost, and how often drafted tokens were accepted."""
+
+    curves: tuple[BenchCurve, ...]
+    acceptance: tuple[EngineAcceptance, ...]
+
+
+Found = Sample | EngineAcceptance
+READERS: Final[dict[str, tuple[Callable[[Page], bool], Callable[[Page, Told], Iterable[Found]]]]] = {
+    "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": (
+        is_metrics,
+        lambda page, told: read_metrics(page, told.window),
+    ),
+    "speculation_profile.json": (is_speculation_profile, lambda page, _: read_speculation_profile(page)),
+    "answers of llama-server, vLLM or SGLang": (is_answers, lambda page, told: read_answers(page, told.window)),
+    "llama-bench": (is_llama_bench, lambda page, _: read_llama_bench(page)),
+    "llama-batched-bench": (is_batched_bench, lambda page, _: read_batched_bench(page)),
+    "vLLM's bench latency": (is_vllm_latency, lambda page, told: read_vllm_latency(page, told.sizes or {})),
+    "bench serve of vLLM, bench_serving of SGLang": (is_serving, lambda page, _: read_serving(page)),
+    "SGLang's bench_one_batch": (is_one_batch, lambda page, _: read_one_batch(page)),
+    "LLMServingSim": (is_llmservingsim, lambda page, told: read_llmservingsim(page, told.target, told.context)),
+    "Vidur": (is_vidur, lambda page, told: read_vidur(page, told.target)),
+    "AIConfigurator's products": (is_aiconfigurator, lambda page, told: read_aiconfigurator(page, told.target)),
+}
+"""By what people call a format: how it is told, and what reads it."""
+_PARQUET: Final = b"PAR1"
+
+
+def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
+    """Return what files and folders say, times of one kind in one curve whichever files they are in.
+
+    Raises:
+        ConfigError: one cannot be read, is nothing that is known, or has a field that makes no sense; names the file,
+            the line, the field, its value, and what was expected.
+    """
+    samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
+    for path in _files(paths):
+        before = len(samples) + len(acceptance)
+        for found in _read(path, told):
+            if isinstance(found, Sample):
+                samples.append((path.name, found))
+            else:
+                acceptance.append(found)
+        if len(samples) + len(acceptance) == before:
+            msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
+            raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")
+    return Imported(curves=curves_of(samples), acceptance=tuple(acceptance))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from folder_pages(path) if path.is_dir() else (path,)
+
+
+def _read(path: Path, told: Told) -> Iterable[Found]:
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_PARQUET)) == _PARQUET:
+                how = 'pip install pyarrow; python -c "import sys, pyarrow.parquet as p, pyarrow.csv as c; '
+                how += 'c.write_csv(p.read_table(sys.argv[1]), sys.argv[2])" TABLE.parquet TABLE.csv'
+                raise ConfigError(
+                    f"{path}: a Parquet table, which nothing reads without pyarrow; make CSV of it: {how}"
+                )
+    page = Page.read(path)
+    for looks_so, read in READERS.values():
+        if looks_so(page):
+            return read(page, told)
+    raise ConfigError(f"{path}: nothing that is known; known are {', '.join(READERS)}")

@@ -1,0 +1,182 @@
+"""Every format is read into what its own numbers say, worked out by hand, and no page is more than refused."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from decoding.errors import MirrorsdError
+from planner.imported.engine_page import Page
+from planner.imported.import_file import READERS, Told, import_files
+
+PAGES = Path(__file__).parent / "pages"
+LLAMA = "llama-3.1-8b"
+
+
+def read(*names, **told):
+    return import_files([PAGES / name for name in names], Told(**told))
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "rates", "rounds"),
+    [
+        ("vllm-metrics.txt", "vllm", (0.8, 0.625, 0.4), 100),
+        ("llama-server-metrics.txt", "llama.cpp", (0.75, 2 / 3), 40),
+        ("vllm-answer.json", "vllm", (0.75, 2 / 3, 0.5), 4),
+        ("speculation_profile.json", "eagle3", (0.8, 0.75, 0.5), None),
+        ("vllm-serve-drafting.json", "vllm", (0.8, 0.5), 50),
+    ],
+)
+def test_what_is_counted_by_place_is_the_share_of_those_that_got_there(name, engine, rates, rounds):
+    (found,) = read(name).acceptance
+    assert (found.engine, found.how, found.num_rounds) == (engine, "by place", rounds)
+    assert found.rates == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "mean"),
+    [
+        ("sglang-metrics.txt", 3, 2.5),
+        ("trtllm-metrics.txt", 4, 3.0),
+        ("llama-server-answers.jsonl", 3, 100 / 40),  # 40 rounds: 100 new tokens, 60 of them accepted, 120 drafted
+        ("sglang-answer.json", 3, 2.5),
+    ],
+)
+def test_what_is_counted_as_a_mean_is_one_rate_that_comes_to_it(name, window, mean):
+    (found,) = read(name).acceptance
+    assert (len(found.rates), len({*found.rates})) == (window, 1)
+    assert found.mean_acceptance_length == pytest.approx(mean, rel=1e-9)
+
+
+def times_of(curve):
+    return {rows: time.time_s for rows, time in curve.times.items()}
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "times", "context"),
+    [
+        (["vllm-latency.json"], {"sizes": {"rows": 2, "new_tokens": 128}}, {2: 0.01}, 0),
+        (["vllm-latency.pytorch.json"], {}, {4: 1.535 / 128}, 0),
+        (["vllm-serve-1.json", "vllm-serve-4.json"], {}, {1: 0.010, 4: 0.012}, 512),
+        (["sglang-serving.jsonl"], {}, {2: 0.009}, 100),
+        (["sglang-one-batch.jsonl"], {}, {1: 0.010, 8: 0.013}, 256),
+        (["sglang-one-batch-server.jsonl"], {}, {2: 0.02}, 256),
+        (["perf"], {}, {1: 1.005e-3 + 32 * 114e-6, 4: 1.016e-3 + 32 * 136e-6}, 512),
+        (["perf"], {"context": 4000}, {1: 1.005e-3 + 32 * 144e-6}, 4096),
+        (["layers.csv"], {"target": LLAMA}, {1: 0.3e-3 + 32 * 52e-6}, 0),
+        (["gemm_perf.txt"], {"target": LLAMA}, {1: 7.50e9 * 2 / 3e12, 8: 7.50e9 * 2 / 3e12 * 1.07}, 0),
+    ],
+)
+def test_a_curve_is_what_its_times_come_to(names, told, times, context):
+    (found,) = read(*names, **told).curves
+    assert (found.of.how, found.of.context) == ("several sequences", context)
+    assert times_of(found) == pytest.approx(times, rel=1e-3)
+
+
+def test_devices_of_a_group_make_curves_of_their_own():
+    alone, two = read("compute").curves
+    assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")
+    assert times_of(alone) == pytest.approx({1: 1e-5 + 32 * 104e-6, 8: 2e-5 + 32 * 114e-6})
+    assert times_of(two) == pytest.approx({1: 1e-5 + 32 * 54e-6})
+
+
+def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
+    pages = [path for path in sorted(PAGES.rglob("*")) if path.suffix in (".json", ".jsonl", ".txt", ".csv")]
+    pages = [path for path in pages if path.name not in ("per_sequence.csv", "attention.csv")]
+    taken = {
+        path.name: [name for name, (looks_so, _) in READERS.items() if looks_so(Page.read(path))] for path in pages
+    }
+    assert {len(names) for names in taken.values()} == {1}
+    assert {name for (name,) in taken.values()} == {*READERS} - {"llama-batched-bench"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"schema_version": "1.0", "measured": false}', "measured is False; expected true"),
+        (
+            '{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5, 1.5]}',
+            "accepted by place is [0.5, 0.75]; expected numbers that fall",
+        ),
+        (
+            '{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5], "mean_accept_length": 3}',
+            "mean_accept_length is 3; expected 1.5",
+        ),
+        ("vllm:spec_decode_num_drafts_total nine", ":1: vllm:spec_decode_num_drafts is 'nine'; expected a number"),
+        ("\nvllm:spec_decode_num_drafts_total", ":2: line is"),
+        ("vllm:spec_decode_num_drafts_total 0", ":1: vllm:spec_decode_num_drafts is 0.0; expected a number from 1"),
+        ("sglang:spec_accept_length 2.5", "say them: --window 4"),
+        ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
+        ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
+        ('{"completed": 1, "median_itl_ms": 0, "max_concurrency": 1, "total_input_tokens": 1}', "median_itl_ms is 0;"),
+        ('{"batch_size": 1, "input_len": 1, "output_len": 9, "latency": 1, "last_ttft": 2}', "more than last_ttft"),
+        ("layer,tokens,time_us\nqkv_proj,1,5\n", "--target llama-3.1-8b"),
+        ("framework,device,gemm_dtype,m,n,k,latency\nv,d,bf16,1,128,128,1\n", "--target llama-3.1-8b"),
+        ("PAR1\x00", "pip install pyarrow"),
+    ],
+)
+def test_what_makes_no_sense_is_named(tmp_path, text, told):
+    path = tmp_path / "page"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MirrorsdError) as failed:
+        import_files([path])
+    assert told in str(failed.value)
+    assert str(path) in str(failed.value)
+
+
+def test_a_product_outside_of_a_table_is_no_guess(tmp_path):
+    path = tmp_path / "gemm_perf.txt"
+    path.write_text("framework,device,gemm_dtype,m,n,k,latency\nTRTLLM,NVIDIA H100,bfloat16,1,1024,1024,0.01\n")
+    with pytest.raises(MirrorsdError, match="no products around n = 6144, k = 4096"):
+        import_files([path], Told(target=LLAMA))
+
+
+NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*") if path.is_file())
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages") / "page"
+
+
+@given(name=st.sampled_from(NAMES), place=st.floats(0, 1), more=st.text(max_size=8), length=st.integers(0, 12))
+def test_no_mangled_page_is_more_than_refused(page, name, place, more, length):
+    text = (PAGES / name).read_text()[:4000]
+    at = int(place * len(text))
+    _read_or_refuse(page, text[:at] + more + text[at + length :])
+
+
+@given(name=st.sampled_from([name for name in NAMES if "json" in name]), field=st.integers(0, 60), value=VALUES)
+@example(name="vllm-answer.json", field=5, value=[])
+def test_no_wrong_value_is_more_than_refused(page, name, field, value):
+    text = (PAGES / name).read_text()
+    row = json.loads(text if name.endswith("json") else text.splitlines()[0])
+    _read_or_refuse(page, json.dumps(_with(row, field, value)))
+
+
+def _with(row, field, value):
+    """The same with one value replaced, counted through maps and lists."""
+    left = field
+
+    def walk(node):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            return value
+        if isinstance(node, dict):
+            return {name: walk(one) for name, one in node.items()}
+        return [walk(one) for one in node] if isinstance(node, list) else node
+
+    return walk(row)
+
+
+def _read_or_refuse(page, text):
+    page.write_text(text, encoding="utf-8")
+    with suppress(MirrorsdError):
+        found = import_files([page], Told(target=LLAMA, window=3, sizes={"rows": 1, "new_tokens": 4}))
+        assert all(time.time_s > 0 for curve in found.curves for time in curve.times.values())
+        assert all(0 <= rate <= 1 for one in found.acceptance for rate in one.rates)
