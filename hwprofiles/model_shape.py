@@ -9,34 +9,42 @@ every segment only (SPD, as the Mirror-SD paper's draft); its head reads the sta
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from decoding.errors import ModelError, listed, mistake, unknown
 from decoding.files import named_path
-from decoding.yaml_file import StrictModel, load_yaml
-from hwprofiles.models.hf_shape import hf_shape
+from decoding.validation import Many
+from decoding.yaml_file import load_yaml
+from hwprofiles.models.hf_shape import shape_fields
+from hwprofiles.models.layer_kinds import (
+    ELEMENT_BYTES,
+    Count,
+    Heads,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    Number,
+    Size,
+    SlidingAttention,
+)
 from hwprofiles.weights.formats import stored_weights
 
 _FOLDER = Path(__file__).parent / "models"
-_ACTIVATION_BYTES = 2
-Size = Annotated[int, Field(ge=1, le=1 << 24)]
-Count = Annotated[int, Field(ge=0, le=4096)]
-Number = TypeVar("Number", float, NDArray[np.float64])
-"""One context, or several at once."""
+Width = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
-class ModelShape(StrictModel):
-    """Sizes of a pre-norm decoder.
+class ModelShape(Heads):
+    """Sizes of a pre-norm decoder. Layers may differ; what is told of a layer is the mean of all.
 
     Attributes:
         name: as its makers call it.
         source: where the sizes are from.
-        num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several.
+        num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several; heads are those of
+            full attention.
         intermediate_size: width of the feed-forward part; of one expert where there are experts.
         vocab_size: rows of the output head.
         kept_vocabulary: those of them that a draft computes; None for all.
@@ -46,6 +54,13 @@ class ModelShape(StrictModel):
         is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
         learned_positions: rows of a table of positions; 0 for rotary ones.
         num_experts, experts_per_token: of a mixture; 0 for a dense model.
+        expert_hidden_size: states that experts work on, where these are compressed before.
+        shared_intermediate_size: width of the experts that every token is sent to, together.
+        dense_layers, dense_intermediate_size: layers of a mixture that have no experts, and how wide these are.
+        sliding, linear: layers that have other attention than full.
+        latent: what full attention is where keys and values are compressed.
+        mixers: all kinds of layers, where none of these describes them.
+        mtp_layers: heads of its own that draft the tokens after the next; no part of plain decoding.
         num_tracks, num_segments: parallel decoders, and how often their states meet in a pass.
     """
 
@@ -54,17 +69,23 @@ class ModelShape(StrictModel):
     num_layers: Annotated[int, Field(ge=1, le=4096)]
     hidden_size: Size
     intermediate_size: Size
-    num_heads: Size
-    num_kv_heads: Size
-    head_dim: Size
     vocab_size: Size
     tie_embeddings: bool
     kept_vocabulary: Size | None = None
     max_position: Size
     is_gated: bool = True
-    learned_positions: Annotated[int, Field(ge=0, le=1 << 24)] = 0
+    learned_positions: Width = 0
     num_experts: Count = 0
     experts_per_token: Count = 0
+    expert_hidden_size: Width = 0
+    shared_intermediate_size: Width = 0
+    dense_layers: Count = 0
+    dense_intermediate_size: Width = 0
+    sliding: SlidingAttention | None = None
+    linear: LinearAttention | None = None
+    latent: LatentAttention | None = None
+    mixers: Many[Mixer] = ()
+    mtp_layers: Count = 0
     tokenizer: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     num_tracks: Annotated[int, Field(ge=1, le=64)] = 1
     num_segments: Annotated[int, Field(ge=1, le=64)] = 1
@@ -77,7 +98,40 @@ class ModelShape(StrictModel):
         if bool(self.num_experts) != bool(self.experts_per_token) or self.experts_per_token > self.num_experts:
             msg = f"experts_per_token is {self.experts_per_token} of {self.num_experts} experts"
             raise ValueError(msg)
+        if self.dense_layers > self.num_layers or bool(self.dense_layers) != bool(self.dense_intermediate_size):
+            msg = f"dense_layers is {self.dense_layers} of {self.num_layers}, {self.dense_intermediate_size} wide"
+            raise ValueError(msg)
+        named = [one.num_layers for one in (*self.mixers, self.sliding, self.linear) if one is not None]
+        if sum(named) > self.num_layers or (self.mixers and sum(named) != self.num_layers):
+            raise ValueError(
+                f"{' + '.join(map(str, named))} layers of several kinds are not the {self.num_layers} there are"
+            )
         return self
+
+    @cached_property
+    def layer_kinds(self) -> tuple[Mixer, ...]:
+        """All kinds of layers, by how they mix tokens."""
+        kinds = [*self.mixers]
+        if self.sliding is not None:
+            kinds.append(self.sliding.mixer(self.sliding.num_layers, self.hidden_size, window=self.sliding.window))
+        if self.linear is not None:
+            kinds.append(self.linear.mixer(self.hidden_size))
+        num_full = self.num_layers - sum(kind.num_layers for kind in kinds)
+        if num_full and self.latent is not None:
+            kinds.append(self.latent.mixer(num_full, self.hidden_size, self.num_heads))
+        elif num_full:
+            kinds.append(self.mixer(num_full, self.hidden_size, num_tracks=self.num_tracks))
+        return tuple(kinds)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers are alike, with full attention and dense, as those that run here."""
+        return not (self.num_experts or self.sliding or self.linear or self.latent or self.mixers)
+
+    @property
+    def expert_share(self) -> float:
+        """Share of the layers that have experts; 1 for a dense model, whose feed-forward part counts as one."""
+        return 1 - self.dense_layers / self.num_layers
 
     @property
     def width(self) -> int:
@@ -85,20 +139,31 @@ class ModelShape(StrictModel):
         return self.hidden_size * self.num_tracks
 
     @property
-    def attention_parameters(self) -> int:
-        """Matrices of a layer's attention: queries and output, keys and values."""
-        return self.num_tracks * 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
+    def attention_parameters(self) -> float:
+        """Matrices with which a layer mixes tokens: queries and output, keys and values."""
+        return sum(kind.num_layers * kind.parameters for kind in self.layer_kinds) / self.num_layers
 
     @property
     def expert_parameters(self) -> int:
         """Matrices of a layer's feed-forward part, or of one of its experts."""
-        return self.num_tracks * (3 if self.is_gated else 2) * self.hidden_size * self.intermediate_size
+        return self._feed_forward(self.expert_hidden_size or self.hidden_size, self.intermediate_size)
 
     @property
-    def layer_parameters(self) -> int:
+    def read_parameters(self) -> float:
+        """Matrices of a layer that every pass reads: all but the experts, of which a dense model has one."""
+        hidden, share = self.hidden_size, self.expert_share
+        router = hidden * self.num_experts + 2 * hidden * self.expert_hidden_size
+        shared = self._feed_forward(hidden, self.shared_intermediate_size)
+        dense = self._feed_forward(hidden, self.dense_intermediate_size)
+        return self.attention_parameters + share * (router + shared) + (1 - share) * dense
+
+    @property
+    def layer_parameters(self) -> float:
         """All matrices of a layer; norms and biases are left out."""
-        router = self.hidden_size * self.num_experts
-        return self.attention_parameters + router + max(1, self.num_experts) * self.expert_parameters
+        return self.read_parameters + self.expert_share * max(1, self.num_experts) * self.expert_parameters
+
+    def _feed_forward(self, width: int, intermediate_size: int) -> int:
+        return self.num_tracks * (3 if self.is_gated else 2) * width * intermediate_size
 
     @property
     def head_parameters(self) -> int:
@@ -106,7 +171,7 @@ class ModelShape(StrictModel):
         return self.vocab_size * self.width
 
     @property
-    def num_parameters(self) -> int:
+    def num_parameters(self) -> float:
         """All of the model's matrices."""
         embeddings = (1 if self.tie_embeddings else 2) * self.head_parameters + self.learned_positions * self.width
         return self.num_layers * self.layer_parameters + embeddings
@@ -130,16 +195,15 @@ class ModelShape(StrictModel):
         """Bytes of a layer's matrices with so many of its experts; 1 for a dense model."""
         form = stored_weights(weights)
         dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
-        dense = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
-        return (dense * dense_bits + num_experts * self.expert_parameters * form.bits) / 8
+        experts = self.expert_share * num_experts * self.expert_parameters
+        return (self.read_parameters * dense_bits + experts * form.bits) / 8
 
     def layer_flops(self, rows: float, context: Number) -> Number:
         """FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
-        matrices = self.layer_parameters - (max(1, self.num_experts) - max(1, self.experts_per_token)) * (
-            self.expert_parameters
-        )
-        keys = context + (rows + 1) / 2
-        return rows * (2 * matrices + 4 * self.num_tracks * self.num_heads * self.head_dim * keys)
+        experts = self.expert_share * max(1, self.experts_per_token) * self.expert_parameters
+        total: Any = sum(kind.num_layers * kind.flops(rows, context) for kind in self.layer_kinds)
+        mixing: Number = total / self.num_layers
+        return rows * 2 * (self.read_parameters + experts) + mixing
 
     def layer_activation_bytes(self, rows: float) -> float:
         """Return bytes of states between a layer's matrices, each written once and read once."""
@@ -147,12 +211,21 @@ class ModelShape(StrictModel):
         feed_forward = 2 * self.hidden_size + (3 if self.is_gated else 2) * self.intermediate_size * max(
             1, self.experts_per_token
         )
-        return 2 * rows * self.num_tracks * (attention + feed_forward) * _ACTIVATION_BYTES
+        return 2 * rows * self.num_tracks * (attention + feed_forward) * ELEMENT_BYTES
 
-    def kv_bytes_per_token(self, *, of_layers: int | None = None) -> float:
-        """Keys and values of one token, of all layers or of so many."""
-        per_layer = 2 * self.num_tracks * self.num_kv_heads * self.head_dim * _ACTIVATION_BYTES
-        return float(per_layer * (self.num_layers if of_layers is None else of_layers))
+    def kv_bytes(self, num_tokens: float, cache_bits: int = 16) -> float:
+        """What all layers keep of a sequence: keys and values of so many bits, and states of linear attention."""
+        return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits) for kind in self.layer_kinds))
+
+    def kv_bytes_per_token(self) -> float:
+        """What one more token of a short sequence adds to it."""
+        return self.kv_bytes(1) - self.kv_bytes(0)
+
+    def layer_kv_bytes(self, rows: float, context: Number, cache_bits: int = 16) -> Number:
+        """What a layer reads of a cache, and writes of `rows` new tokens."""
+        total: Any = sum(kind.num_layers * kind.moved_bytes(rows, context, cache_bits) for kind in self.layer_kinds)
+        moved: Number = total / self.num_layers
+        return moved
 
     def head_bytes(self, weights: str) -> float:
         """Return bytes of the output head, or of the rows of a reduced vocabulary."""
@@ -203,33 +276,8 @@ def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelS
     Raises:
         ModelError: it lacks a size, a field has another type, or it has parts that a shape does not know.
     """
-    found = hf_shape(raw, source=source)
-    hidden, heads, positions = found.hidden_size, found.num_attention_heads, found.max_position_embeddings
-    is_opt = found.ffn_dim is not None
-    experts = found.num_experts or found.num_local_experts or 0
-    sizes = {
-        "name": found.name or Path(source).parent.name or source,
-        "source": source,
-        "tokenizer": found.tokenizer,
-        "num_layers": found.num_hidden_layers,
-        "hidden_size": hidden,
-        "intermediate_size": (found.moe_intermediate_size if experts else None)
-        or found.ffn_dim
-        or found.intermediate_size,
-        "num_heads": heads,
-        "num_kv_heads": found.num_key_value_heads or heads,
-        "head_dim": found.head_dim or (hidden // heads if hidden and heads else None),
-        "vocab_size": found.vocab_size,
-        "kept_vocabulary": found.draft_vocab_size or None,
-        "tie_embeddings": is_opt if found.tie_word_embeddings is None else found.tie_word_embeddings,
-        "max_position": positions,
-        "is_gated": not is_opt,
-        "learned_positions": (positions or 0) + 2 if is_opt else 0,
-        "num_experts": experts,
-        "experts_per_token": (found.num_experts_per_tok or 0) if experts else 0,
-    }
     try:
-        return ModelShape.model_validate(sizes)
+        return ModelShape.model_validate(shape_fields(raw, source=source))
     except ValidationError as error:
         mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
         raise ModelError(listed(mistakes)) from error

@@ -43,9 +43,10 @@ def shipped_shape_folder(name: str) -> Path:
 
 
 def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
-    """A config.json of that shape; raises `ModelError` for experts and parallel tracks."""
-    if shape.num_experts or shape.num_tracks > 1:
-        parts = "experts" if shape.num_experts else "parallel tracks"
+    """A config.json of that shape; raises `ModelError` for experts, several kinds of layers and parallel tracks."""
+    if not shape.is_uniform or shape.num_tracks > 1:
+        named = {"experts": shape.num_experts, "layers of several kinds": shape.num_tracks == 1}
+        parts = next((name for name, has in named.items() if has), "parallel tracks")
         raise ModelError(f"{name}: a shape with {parts} is simulated, but no model of it runs here")
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
     own = {"ffn_dim": shape.intermediate_size} if family == "OPTForCausalLM" else _of_a_llama(shape)

@@ -76,7 +76,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     """
     if sheet.memory_bytes_per_s is None:
         raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about another device")
-    needed_bytes = model.shape.weight_bytes(model.weights) + context * model.kv_bytes_per_token()
+    needed_bytes = model.shape.weight_bytes(model.weights) + model.kv_bytes(context)
     if sheet.memory_bytes is not None and needed_bytes > sheet.memory_bytes.value:
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")

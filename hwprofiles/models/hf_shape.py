@@ -1,11 +1,14 @@
-"""What of a Hugging Face `config.json` a shape is made of, as it is written there: every field with its type.
+"""What of a Hugging Face `config.json` a shape is made of: every field with its type, and the fields of a shape.
 
-Nothing is converted: a number in quotes is a damaged file. `hwprofiles.model_shape` gives the fields our names.
+Nothing is converted: a number in quotes is a damaged file. Parts that a shape has no field for are refused: their bytes
+would be missing from every prediction.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,21 +16,33 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from decoding.errors import ModelError, listed, mistake, shown
 
 UNKNOWN_PARTS: Final = (
-    "kv_lora_rank",
-    "n_shared_experts",
-    "shared_expert_intermediate_size",
     "mlp_only_layers",
-    "first_k_dense_replace",
+    "moe_layers_enum",
     "ssm_cfg",
+    "compress_ratios",
+    "linear_attn_config",
+    "attention_other_setting",
+    "hidden_size_per_layer_input",
+    "num_kv_shared_layers",
+    "layers_block_type",
 )
 """Fields that stand for parts a shape has no field for."""
+_WITH_EXPERTS: Final = ("n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace")
+_KINDS: Final = frozenset({"full_attention", "sliding_attention", "linear_attention"})
 TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
+    "llama-2": ("llama", frozenset({32000})),
     "llama-3": ("llama", frozenset({128256})),
     "qwen-2": ("qwen", frozenset({151936, 152064})),
+    "qwen-3.5": ("qwen3_5", frozenset({248320})),
     "mistral-tekken": ("mistral", frozenset({131072})),
     "gemma-2": ("gemma", frozenset({256000})),
+    "gemma-4": ("gemma4", frozenset({262144})),
     "gemma-3": ("gemma3", frozenset({262144, 262208})),
     "gpt-oss": ("gpt_oss", frozenset({201088})),
+    "glm-4.5": ("glm4_moe", frozenset({151552})),
+    "glm-5": ("glm_moe_dsa", frozenset({154880})),
+    "deepseek-3": ("deepseek_v3", frozenset({129280})),
+    "kimi-k2": ("kimi", frozenset({163840})),
     "opt": ("opt", frozenset({50272})),
 }
 """Tokenizers by how `model_type` begins, and by the rows of the output head, which are padded to several sizes."""
@@ -44,29 +59,122 @@ class HfShape(BaseModel):
     num_hidden_layers: Number = None
     hidden_size: Number = None
     intermediate_size: Number = None
-    moe_intermediate_size: Number = None
     ffn_dim: Number = None
     num_attention_heads: Number = None
     num_key_value_heads: Number = None
     head_dim: Number = None
     vocab_size: Number = None
     max_position_embeddings: Number = None
-    num_experts: Number = None
-    num_local_experts: Number = None
-    num_experts_per_tok: Number = None
     word_embed_proj_dim: Number = None
     tie_word_embeddings: bool | None = None
-    layer_types: list[str] | None = None
     draft_vocab_size: Number = None
     name: Annotated[str | None, Field(alias="_name_or_path")] = None
+
+    # Experts.
+    num_experts: Number = None
+    num_local_experts: Number = None
+    n_routed_experts: Number = None
+    num_experts_per_tok: Number = None
+    top_k_experts: Number = None
+    moe_intermediate_size: Number = None
+    n_shared_experts: Number = None
+    shared_expert_intermediate_size: Number = None
+    first_k_dense_replace: Number = None
+    decoder_sparse_step: Number = None
+    enable_moe_block: bool | None = None
+
+    # Kinds of layers.
+    layer_types: list[str] | None = None
+    full_attention_interval: Number = None
+    sliding_window: Number = None
+    use_sliding_window: bool | None = None
+    sliding_window_pattern: Number = None
+    global_head_dim: Number = None
+    num_global_key_value_heads: Number = None
+    attention_k_eq_v: bool | None = None
+    attn_output_gate: bool | None = None
+    linear_num_key_heads: Number = None
+    linear_num_value_heads: Number = None
+    linear_key_head_dim: Number = None
+    linear_value_head_dim: Number = None
+    linear_conv_kernel_dim: Number = None
+    q_lora_rank: Number = None
+    kv_lora_rank: Number = None
+    qk_rope_head_dim: Number = None
+    qk_nope_head_dim: Number = None
+    v_head_dim: Number = None
+    index_topk: Number = None
+    index_n_heads: Number = None
+    index_head_dim: Number = None
+    indexer_types: list[str] | None = None
+    num_nextn_predict_layers: Number = None
+    mtp_num_hidden_layers: Number = None
+
+    @property
+    def kind(self) -> str:
+        """Of the model, as its family calls it."""
+        return self.model_type or ""
 
     @property
     def tokenizer(self) -> str | None:
         """Whose tokenizer it is, as far as its kind and its vocabulary tell."""
-        kind, rows = self.model_type or "", self.vocab_size
+        rows = self.vocab_size
         return next(
-            (name for name, (start, sizes) in TOKENIZERS.items() if kind.startswith(start) and rows in sizes), None
+            (name for name, (start, sizes) in TOKENIZERS.items() if self.kind.startswith(start) and rows in sizes),
+            None,
         )
+
+    @property
+    def layers(self) -> Counter[str]:
+        """How many layers there are of each kind; empty where all have full attention."""
+        num_layers = self.num_hidden_layers or 0
+        if self.layer_types is not None:
+            return Counter(self.layer_types[:num_layers])
+        every, other = self.full_attention_interval, "linear_attention"
+        if self.sliding_window and not every:
+            of_kind = {"gemma3": self.sliding_window_pattern or 6, "gpt_oss": 2, "mistral": num_layers + 1}
+            every, other = (
+                next((n for start, n in of_kind.items() if self.kind.startswith(start)), None),
+                "sliding_attention",
+            )
+        if not every:
+            return Counter()
+        num_full = num_layers // every
+        return Counter({"full_attention": num_full, other: num_layers - num_full})
+
+    @property
+    def num_all_experts(self) -> int:
+        """Experts that tokens are sent to."""
+        if self.enable_moe_block is False:
+            return 0
+        return self.num_experts or self.num_local_experts or self.n_routed_experts or 0
+
+
+def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+    """Return the fields of the shape that a config describes; of one with several parts that of its text model.
+
+    Raises:
+        ModelError: a field has another type, or there are parts that a shape does not know.
+    """
+    found = hf_shape(raw, source=source)
+    is_opt = found.ffn_dim is not None
+    positions, ties = found.max_position_embeddings, found.tie_word_embeddings
+    return {
+        "name": found.name or Path(source).parent.name or source,
+        "source": source,
+        "tokenizer": found.tokenizer,
+        "num_layers": found.num_hidden_layers,
+        "hidden_size": found.hidden_size,
+        "vocab_size": found.vocab_size,
+        "kept_vocabulary": found.draft_vocab_size or None,
+        "tie_embeddings": is_opt or found.kind.startswith("gemma") if ties is None else ties,
+        "max_position": positions,
+        "is_gated": not is_opt,
+        "learned_positions": (positions or 0) + 2 if is_opt else 0,
+        "mtp_layers": found.num_nextn_predict_layers or found.mtp_num_hidden_layers or 0,
+        **_attention(found),
+        **_feed_forward(found),
+    }
 
 
 _OF_TARGET: Final = {"num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads"}
@@ -85,12 +193,7 @@ def _of_trained_draft(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
-    """Return the text model that a config describes, be it a draft that was trained here.
-
-    Raises:
-        ModelError: a field has another type, or there are parts that a shape does not know (shared experts, layers of
-            several kinds, compressed keys and values): their bytes would be missing from every prediction.
-    """
+    """Return the text model that a config describes, or a draft that was trained here; errors as in `shape_fields`."""
     raw = _of_trained_draft(raw)
     text = raw.get("text_config") or {}
     if not isinstance(text, Mapping):
@@ -102,9 +205,81 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
         mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
         raise ModelError(listed(mistakes)) from error
     unknown = [name for name in UNKNOWN_PARTS if fields.get(name)]
-    unknown += ["layer_types"] * ("linear_attention" in (found.layer_types or ()))
+    types = found.layer_types
+    unknown += ["layer_types"] * (
+        types is not None and (not set(types) <= _KINDS or len(types) < (found.num_hidden_layers or 0))
+    )
+    unknown += [name for name in _WITH_EXPERTS if fields.get(name) and not found.num_all_experts]
+    unknown += ["decoder_sparse_step"] * ((found.decoder_sparse_step or 1) > 1)
     unknown += ["word_embed_proj_dim"] * (found.word_embed_proj_dim not in (None, found.hidden_size))
     if unknown:
         msg = f"{source}: {unknown[0]} is {shown(fields[unknown[0]])}; a shape does not describe such models yet"
         raise ModelError(msg)
     return found
+
+
+def _attention(found: HfShape) -> dict[str, Any]:
+    """Fields of how layers mix tokens; those of full attention are the shape's own."""
+    hidden, heads = found.hidden_size, found.num_attention_heads
+    head_dim = found.head_dim or (hidden // heads if hidden and heads else None)
+    sliding_heads = {"num_heads": heads, "num_kv_heads": found.num_key_value_heads or heads, "head_dim": head_dim}
+    layers = found.layers
+    num_sliding = layers["sliding_attention"] if found.use_sliding_window is not False else 0
+    full_heads = sliding_heads
+    if layers["full_attention"] and num_sliding:  # Gemma 4: its layers of full attention have other heads
+        full_heads = sliding_heads | {
+            "num_kv_heads": found.num_global_key_value_heads or sliding_heads["num_kv_heads"],
+            "head_dim": found.global_head_dim or head_dim,
+            "values_are_keys": bool(found.attention_k_eq_v),
+        }
+    fields: dict[str, Any] = full_heads | {"gates_output": _gates(found)}
+    if num_sliding:
+        fields["sliding"] = sliding_heads | {"num_layers": num_sliding, "window": found.sliding_window}
+    if layers["linear_attention"]:
+        fields["linear"] = {
+            "num_layers": layers["linear_attention"],
+            "num_key_heads": found.linear_num_key_heads,
+            "num_value_heads": found.linear_num_value_heads,
+            "key_head_dim": found.linear_key_head_dim,
+            "value_head_dim": found.linear_value_head_dim,
+            "conv_kernel": found.linear_conv_kernel_dim or 4,
+        }
+    if found.kv_lora_rank:
+        fields["latent"] = {
+            "query_rank": found.q_lora_rank or 0,
+            "kv_rank": found.kv_lora_rank,
+            "rope_dim": found.qk_rope_head_dim,
+            "nope_dim": found.qk_nope_head_dim,
+            "value_dim": found.v_head_dim,
+            "read_tokens": found.index_topk or 0,
+            "index_heads": found.index_n_heads or 0,
+            "index_dim": found.index_head_dim or 0,
+            "num_index_layers": (found.indexer_types or []).count("full"),
+        }
+    return fields
+
+
+def _gates(found: HfShape) -> bool:
+    """Whether full attention gates its output; Qwen3-Next does, and its config does not say so."""
+    if found.attn_output_gate is None:
+        return found.kind.startswith(("qwen3_next", "qwen3_5"))
+    return found.attn_output_gate
+
+
+def _feed_forward(found: HfShape) -> dict[str, Any]:
+    experts = found.num_all_experts
+    if not experts:
+        return {"intermediate_size": found.ffn_dim or found.intermediate_size}
+    width = found.moe_intermediate_size or found.intermediate_size
+    dense_layers = found.first_k_dense_replace or 0
+    shared = found.shared_expert_intermediate_size or (found.n_shared_experts or 0) * (width or 0)
+    if found.enable_moe_block:  # Gemma 4: every layer has a feed-forward part beside its experts
+        shared = found.intermediate_size or 0
+    return {
+        "intermediate_size": width,
+        "num_experts": experts,
+        "experts_per_token": found.num_experts_per_tok or found.top_k_experts or 0,
+        "shared_intermediate_size": shared,
+        "dense_layers": dense_layers,
+        "dense_intermediate_size": found.intermediate_size if dense_layers else 0,
+    }

@@ -129,7 +129,8 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
         pair,
         question.target,
         None if alone else question.draft,
-        num_tokens=num_sequences * question.num_tokens,
+        num_tokens=question.num_tokens,
+        num_sequences=num_sequences,
         num_branches=num_sequences * most_branch_tokens(),
     )
 
@@ -142,6 +143,7 @@ def memory_needs(
     *,
     num_tokens: int,
     num_branches: int,
+    num_sequences: int = 1,
 ) -> list[MemoryNeed]:
     """Return what each memory of a placement has to hold.
 
@@ -152,6 +154,7 @@ def memory_needs(
         draft: the smaller one, likewise; None where the target is alone.
         num_tokens: of the longest context, branches left out.
         num_branches: tokens of all branches together.
+        num_sequences: contexts of that length, which have caches of their own.
     """
     weights: defaultdict[str, float] = defaultdict(float)
     kv: defaultdict[str, float] = defaultdict(float)
@@ -162,11 +165,10 @@ def memory_needs(
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
-            token_bytes = model.kv_bytes_per_token() / len(members)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
-            kv[memory] += num_tokens * token_bytes
+            kv[memory] += num_sequences * model.kv_bytes(num_tokens) / len(members)
             if model is draft and not pair.in_turn:
-                branches[memory] += num_branches * token_bytes
+                branches[memory] += num_branches * model.kv_bytes_per_token() / len(members)
     return [
         MemoryNeed(
             pair=pair,

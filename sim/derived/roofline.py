@@ -21,7 +21,8 @@ from costs.cost_model import Floats, Part, PartFacts
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
-from hwprofiles.model_shape import ModelShape, Number
+from hwprofiles.model_shape import ModelShape
+from hwprofiles.models.layer_kinds import Number
 from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
@@ -56,13 +57,17 @@ class StoredModel:
         cache = "" if self.cache_bits == 16 else f" with {self.cache_bits}-bit keys and values"
         return f"{self.shape.name} in {self.weights}{cache}"
 
-    def kv_bytes_per_token(self, *, of_layers: int | None = None) -> float:
-        """Cached keys and values of one token, of all layers or of so many."""
-        return self.shape.kv_bytes_per_token(of_layers=of_layers) * self.cache_bits / 16
+    def kv_bytes(self, num_tokens: float) -> float:
+        """What is cached of a sequence."""
+        return self.shape.kv_bytes(num_tokens, self.cache_bits)
+
+    def kv_bytes_per_token(self) -> float:
+        """What one more token of a short sequence adds to it."""
+        return self.kv_bytes(1) - self.kv_bytes(0)
 
     def layer_bytes(self, rows: float, context: Number) -> Number:
         """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
-        kv = (context + rows) * self.kv_bytes_per_token(of_layers=1)
+        kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits)
         return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
 
     @property

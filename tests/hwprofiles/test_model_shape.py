@@ -28,8 +28,52 @@ PUBLISHED_PARAMETERS = {
     "opt-125m": 125.2e6,
     "opt-66b": 65.72e9,
     "mirror-track-0.6b": 0.6e9,
+    "qwen3.5-0.8b": 0.752e9,
+    "qwen3.5-2b": 1.88e9,
+    "qwen3.5-4b": 4.21e9,
+    "qwen3.5-9b": 8.95e9,
+    "qwen3.5-27b": 26.9e9,
+    "qwen3.6-27b": 26.9e9,
+    "qwen3.8-27b": 26.9e9,
+    "qwen3.5-35b-a3b": 34.66e9,
+    "qwen3.6-35b-a3b": 34.66e9,
+    "qwen3-next-80b-a3b": 79.67e9,
+    "qwen3-235b-a22b": 235.09e9,
+    "qwen2.5-1.5b": 1.544e9,
+    "qwen2.5-7b": 7.616e9,
+    "qwen2.5-14b": 14.77e9,
+    "qwen2.5-32b": 32.76e9,
+    "qwen2.5-72b": 72.71e9,
+    "llama-3.1-405b": 405.85e9,
+    "llama-2-7b": 6.738e9,
+    "llama-2-13b": 13.016e9,
+    "llama-2-70b": 68.98e9,
+    "tinyllama-1.1b": 1.1e9,
+    "mistral-7b": 7.248e9,
+    "mistral-nemo-12b": 12.25e9,
+    "mixtral-8x7b": 46.7e9,
+    "phi-4": 14.66e9,
+    "phi-4-mini": 3.836e9,
+    "gemma-3-270m": 0.268e9,
+    "gemma-3-1b": 1e9,
+    "gemma-3-4b": 3.88e9,
+    "gemma-3-12b": 11.77e9,
+    "gemma-3-27b": 27.01e9,
+    "gemma-4-12b": 11.95e9,
+    "gemma-4-31b": 30.7e9,
+    "gemma-4-26b-a4b": 25.23e9,
+    "gpt-oss-20b": 20.91e9,
+    "gpt-oss-120b": 116.83e9,
+    "glm-4.5-air": 106.85e9,
+    "glm-5.2": 744e9,
+    "deepseek-v3": 671.03e9,
+    "kimi-k2": 1026e9,
+    "kimi-k3": 2780e9,
+    "step-3.5-flash": 196e9,
+    "deepseek-v4-flash": 284e9,
 }
-"""Counts of the safetensors files, as their model pages show them; of the paper's draft only `0.6B` is published."""
+"""Counts of the safetensors files or of GGUF ones, as model pages and llama.cpp show them, without heads that draft and
+what sees or hears; of the paper's draft only `0.6B` is published, of Kimi-K3 2.8T."""
 
 
 @pytest.mark.parametrize("name", shipped_models())
@@ -122,9 +166,15 @@ def test_a_mixture_is_read_with_its_experts():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kv_lora_rank": 512}, "kv_lora_rank is 512"),
+        ({"kv_lora_rank": 512}, "latent.rope_dim: .*found None"),
         ({"n_shared_experts": 2}, "n_shared_experts is 2"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types is"),
+        ({"layer_types": ["chunked_attention"] * 32}, "layer_types is"),
+        ({"layer_types": ["linear_attention"] * 32}, "linear.num_key_heads: .*found None"),
+        ({"layer_types": ["sliding_attention"] * 32}, "sliding.window: .*found None"),
+        ({"num_kv_shared_layers": 20}, "num_kv_shared_layers is 20"),
+        ({"compress_ratios": [0, 4]}, r"compress_ratios is \[0, 4\]"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 40}, "dense_layers is 40 of 32"),
         ({"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         ({"num_hidden_layers": None}, "num_layers: .*found None"),
         ({"hidden_size": "64"}, "config.json: hidden_size: .*valid integer, found '64'"),
@@ -142,8 +192,140 @@ def test_what_a_shape_cannot_describe_is_refused(change, message):
         shape_from_hf(HF | change)
 
 
+HYBRID = HF | {
+    "model_type": "qwen3_5_text",
+    "num_hidden_layers": 64,
+    "hidden_size": 5120,
+    "intermediate_size": 17408,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262144,
+    "attn_output_gate": True,
+    "full_attention_interval": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 48,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "mtp_num_hidden_layers": 1,
+}
+SLIDING = HF | {
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+}
+GEMMA_4 = HF | {
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 60,
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_global_key_value_heads": 4,
+    "attention_k_eq_v": True,
+    "enable_moe_block": False,
+    "sliding_window": 1024,
+    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+    "vocab_size": 262144,
+    "max_position_embeddings": 262144,
+    "tie_word_embeddings": None,
+}
+LATENT = HF | {
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "head_dim": 192,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "num_nextn_predict_layers": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (HYBRID, "qwen3.8-27b"),
+        (
+            HYBRID
+            | {"full_attention_interval": None, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16},
+            "qwen3.6-27b",
+        ),
+        (SLIDING, "gpt-oss-20b"),
+        (SLIDING | {"layer_types": None}, "gpt-oss-20b"),
+        (GEMMA_4, "gemma-4-31b"),
+        (LATENT, "deepseek-v3"),
+    ],
+)
+def test_a_config_with_several_kinds_of_layers_gives_the_shipped_shape(config, name):
+    changed = ("name", "source")
+    assert shape_from_hf(config).model_dump(exclude={*changed}) == model_shape(name).model_dump(exclude={*changed})
+
+
+def test_a_state_of_linear_attention_is_as_large_as_an_engine_prints():
+    """SGLang 0.5 prints 146.81 MB for a request of Qwen3.8-27B: 48 x (10240 x 3 x 2 + 48 x 128 x 128 x 4) bytes."""
+    shape = model_shape("qwen3.8-27b")
+    assert shape.kv_bytes(0) == 153_944_064
+    assert shape.kv_bytes_per_token() == 16 * 2 * 4 * 256 * 2
+
+
+def test_a_sliding_layer_keeps_and_reads_its_window_only():
+    shape = model_shape("gemma-4-31b")
+    sliding, full = 50 * 2 * 16 * 256 * 2, 10 * 4 * 512 * 2
+    assert shape.kv_bytes(131072) == 1024 * sliding + 131072 * full
+    assert shape.layer_kv_bytes(1, 131072) * 60 == 1025 * sliding + 131073 * full
+    assert shape.layer_flops(1, 131072) - shape.layer_flops(1, 131071) == pytest.approx(10 / 60 * 4 * 32 * 512)
+
+
+def test_latent_attention_keeps_one_vector_a_token():
+    assert model_shape("deepseek-v3").kv_bytes(1000) == 61 * 1000 * (512 + 64) * 2
+    sparse, dense = (model_shape(name).layer_kv_bytes(1, 100_000) for name in ("glm-5.2", "kimi-k2"))
+    assert sparse < dense / 5
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    [
+        ("qwen3.6-35b-a3b", 3e9),
+        ("gpt-oss-120b", 5.1e9),
+        ("gemma-4-26b-a4b", 3.8e9),
+        ("step-3.5-flash", 11e9),
+        ("deepseek-v3", 37e9),
+        ("deepseek-v4-flash", 13e9),
+        ("glm-5.2", 40e9),
+    ],
+)
+def test_one_token_computes_with_as_many_parameters_as_are_published_to_be_active(name, active):
+    shape = model_shape(name)
+    per_layer = shape.layer_flops(1, 0) / 2
+    assert shape.num_layers * per_layer + shape.head_parameters == pytest.approx(active, rel=0.05)
+    assert per_layer == pytest.approx(shape.layer_weight_bytes("bf16", 1) / 2, rel=0.05)
+
+
 def test_an_unknown_model_lists_the_known_ones():
-    with pytest.raises(ModelError, match=r"'gpt-5'; there are llama-3\.1-70b, .*config\.json"):
+    with pytest.raises(ModelError, match=r"'gpt-5'; .*config\.json"):
         model_shape("gpt-5")
 
 
@@ -154,6 +336,6 @@ def test_a_name_that_is_too_long_for_a_file_is_said_to_be():
 
 def test_a_wrong_shape_file_names_the_line(tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text("name: mine\nnum_layers: many\n")
-    with pytest.raises(ConfigError, match="mine.yaml:2"):
+    path.write_text("name: mine\nsource: me\nnum_heads: 1\nnum_kv_heads: 1\nhead_dim: 1\nnum_layers: many\n")
+    with pytest.raises(ConfigError, match="mine.yaml:6"):
         model_shape(path)

@@ -1,0 +1,182 @@
+"""Kinds of layers by how they mix tokens: what each reads, keeps and computes beyond a layer of full attention.
+
+A shape describes full attention by its own sizes; these are what other layers have instead.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from decoding.yaml_file import StrictModel
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Count = Annotated[int, Field(ge=0, le=4096)]
+Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=False)]
+Number = TypeVar("Number", float, NDArray[np.float64])
+"""One context, or several at once."""
+ELEMENT_BYTES: Final = 2
+"""Of activations."""
+_STATE_ELEMENT_BYTES: Final = 4
+"""States of linear attention are kept in fp32, as in vLLM, SGLang and llama.cpp."""
+_FLOPS_PER_STATE_ELEMENT: Final = 6
+"""Of one token: the state is read for the key, changed, and read for the query."""
+
+
+class Mixer(StrictModel):
+    """What layers of one kind cost to mix tokens.
+
+    Attributes:
+        num_layers: of this kind.
+        parameters: matrices of one such layer.
+        cached_elements: kept of each token, and read for each token that comes later.
+        indexed_elements: kept and read beside them of every token, whatever is read of the cache.
+        window: how many tokens it reaches back, and keeps; None for all.
+        read_tokens: how many of those it keeps it reads at most; None for all.
+        flops_per_key: for each pair of a token and one that it reads.
+        state_bytes: kept of a sequence, whatever its length.
+        flops_per_token: beyond matrices and keys.
+    """
+
+    num_layers: Size
+    parameters: Amount
+    cached_elements: Amount = 0
+    indexed_elements: Amount = 0
+    window: Size | None = None
+    read_tokens: Size | None = None
+    flops_per_key: Amount = 0
+    state_bytes: Amount = 0
+    flops_per_token: Amount = 0
+
+    def kept_bytes(self, num_tokens: float, cache_bits: int) -> float:
+        """What one layer keeps of a sequence."""
+        kept = num_tokens if self.window is None else min(num_tokens, self.window)
+        num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
+        return num_elements * cache_bits / 8 + self.state_bytes
+
+    def moved_bytes(self, rows: float, context: Number, cache_bits: int) -> Number:
+        """What one layer reads of a cache, and writes of `rows` new tokens; a state is read and written once."""
+        num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
+        return num_elements * cache_bits / 8 + 2 * self.state_bytes
+
+    def flops(self, rows: float, context: Number) -> Number:
+        """FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
+        return rows * (self.flops_per_key * (self._reached(context) + (rows + 1) / 2) + self.flops_per_token)
+
+    def _reached(self, context: Number) -> Number:
+        limits = [limit for limit in (self.window, self.read_tokens) if limit is not None]
+        return np.minimum(context, min(limits)) if limits else context
+
+
+class Heads(StrictModel):
+    """Heads of attention.
+
+    Attributes:
+        num_heads, num_kv_heads, head_dim: of queries, of keys and values, and their width.
+        values_are_keys: whether one matrix and one cache serve as both (Gemma 4's full attention).
+        gates_output: whether queries are projected twice, to gate the output (Qwen3.5).
+    """
+
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+    values_are_keys: bool = False
+    gates_output: bool = False
+
+    def mixer(self, num_layers: int, hidden_size: int, *, num_tracks: int = 1, window: int | None = None) -> Mixer:
+        """What layers of such heads cost."""
+        caches = 1 if self.values_are_keys else 2
+        columns = (3 if self.gates_output else 2) * self.num_heads + caches * self.num_kv_heads
+        return Mixer(
+            num_layers=num_layers,
+            parameters=num_tracks * hidden_size * self.head_dim * columns,
+            cached_elements=num_tracks * caches * self.num_kv_heads * self.head_dim,
+            window=window,
+            flops_per_key=4 * num_tracks * self.num_heads * self.head_dim,
+        )
+
+
+class SlidingAttention(Heads):
+    """Layers that reach back `window` tokens only."""
+
+    num_layers: Size
+    window: Size
+
+
+class LinearAttention(StrictModel):
+    """Layers with a state of constant size (Gated DeltaNet, Kimi Delta Attention).
+
+    Attributes:
+        num_layers: of this kind.
+        num_key_heads, num_value_heads, key_head_dim, value_head_dim: of its heads; each value head has a state of key
+            times value width.
+        conv_kernel: tokens that the convolution before it reads.
+    """
+
+    num_layers: Size
+    num_key_heads: Size
+    num_value_heads: Size
+    key_head_dim: Size
+    value_head_dim: Size
+    conv_kernel: Size = 4
+
+    def mixer(self, hidden_size: int) -> Mixer:
+        """What these layers cost."""
+        keys, values = self.num_key_heads * self.key_head_dim, self.num_value_heads * self.value_head_dim
+        state = values * self.key_head_dim
+        convolved = (2 * keys + values) * (self.conv_kernel - 1)
+        return Mixer(
+            num_layers=self.num_layers,
+            parameters=hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads),
+            state_bytes=state * _STATE_ELEMENT_BYTES + convolved * ELEMENT_BYTES,
+            flops_per_token=_FLOPS_PER_STATE_ELEMENT * state,
+        )
+
+
+class LatentAttention(StrictModel):
+    """Keys and values compressed into one vector a token (DeepSeek's MLA), read by all heads.
+
+    Attributes:
+        query_rank: of queries; 0 where they are not compressed.
+        kv_rank: width of what is kept of a token, beside `rope_dim`.
+        rope_dim, nope_dim, value_dim: of a head.
+        gates_output: whether the output is gated.
+        read_tokens: how many tokens an indexer lets it read; 0 for all.
+        index_heads, index_dim: of that indexer, whose keys are kept in eight bits.
+        num_index_layers: layers that have one of their own; 0 for all.
+    """
+
+    query_rank: Annotated[int, Field(ge=0, le=1 << 20)]
+    kv_rank: Size
+    rope_dim: Size
+    nope_dim: Size
+    value_dim: Size
+    gates_output: bool = False
+    read_tokens: Annotated[int, Field(ge=0, le=1 << 24)] = 0
+    index_heads: Count = 0
+    index_dim: Count = 0
+    num_index_layers: Count = 0
+
+    def mixer(self, num_layers: int, hidden_size: int, num_heads: int) -> Mixer:
+        """What these layers cost; scores are taken on what is kept, as engines do where they decode."""
+        asked = self.query_rank or hidden_size
+        head_dim = self.nope_dim + self.rope_dim
+        queries = hidden_size * self.query_rank + asked * num_heads * head_dim
+        kept = hidden_size * (self.kv_rank + self.rope_dim) + self.kv_rank * num_heads * (
+            self.nope_dim + self.value_dim
+        )
+        output = (2 if self.gates_output else 1) * hidden_size * num_heads * self.value_dim
+        index_share = self.num_index_layers / num_layers if self.num_index_layers else 1.0
+        index = asked * self.index_heads * self.index_dim + hidden_size * (self.index_dim + self.index_heads)
+        has_index = self.index_heads > 0
+        return Mixer(
+            num_layers=num_layers,
+            parameters=queries + kept + output + index * index_share * has_index,
+            cached_elements=self.kv_rank + self.rope_dim,
+            indexed_elements=self.index_dim / 2 * index_share,
+            read_tokens=self.read_tokens or None,
+            flops_per_key=2 * num_heads * (2 * self.kv_rank + self.rope_dim),
+        )
