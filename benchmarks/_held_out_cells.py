@@ -54,13 +54,11 @@ class Basis:
     Attributes:
         profile: the machine.
         facts: of it and of the day, the same in every row.
-        records: of every cell, by its name.
         schedules: what is run, with what is predicted of the first cell.
     """
 
     profile: Profile
     facts: Json
-    records: Mapping[str, AcceptanceRecord]
     schedules: tuple[Candidate, ...]
 
 

@@ -44,13 +44,16 @@ def with_run(rows: Sequence[Row], own: Sequence[Row]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return figures of all runs that are over, of quiet and busy ones, and by cell and by the age of the profile."""
+    """Return figures of all runs that are over, of quiet and busy ones, and by cell, machine and age of the profile."""
     over = [row for row in rows if is_measured(row)]
-    parts: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in ("by_use", "by_cell", "by_profile")}
+    names = ("by_use", "by_cell", "by_machine", "by_profile")
+    parts: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in names}
     for row in over:
         use = "busy" if row["busy"] else "quiet"
         parts["by_use"][use].append(row)
         parts["by_cell"][f"{row['cell']}, {use}"].append(row)
+        machine = f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {use}"
+        parts["by_machine"][machine].append(row)
         parts["by_profile"]["of the same day" if row["same_day"] else "of another day"].append(row)
     return {
         "num_runs": len(set(map(run_of, over))),

@@ -161,7 +161,8 @@ def held_out(result: Json) -> str:
     machines = sorted(
         {f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {row['date']}" for row in rows}
     )
-    told = [_held_out_line(name, one) for kind in ("by_cell", "by_use") for name, one in found[kind].items()]
+    kinds = ("by_cell", "by_use", "by_machine")
+    told = [_held_out_line(name, one) for kind in kinds for name, one in found[kind].items()]
     return (
         "\n\n".join(
             [

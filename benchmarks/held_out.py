@@ -12,8 +12,8 @@ cell. What is predicted of a cell is written before it is run.
 
 Writes benchmarks/results/held-out.json, a row for every schedule in every run, and keeps the profile in
 benchmarks/results/held-out/. Rows of other machines and days stay. What this machine has done today is not done again,
-so that a run that was interrupted goes on with the same command. Records are in out/held-out/ meanwhile. Nothing else
-should run on the machine.
+so that a run that was interrupted goes on with the same command: a cell is recorded when it is due, and written when it
+is over. Records are in out/held-out/ meanwhile. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -91,26 +92,31 @@ def main() -> None:
     missing = [(cell, busy) for cell, busy in runs if not is_done(kept["rows"], facts | run_facts(cell, busy=busy))]
     if missing:
         work = options.work / _name(here)
-        needed = dict.fromkeys((chosen[0], *(cell for cell, _ in missing)))
-        records = {cell.name: _record(pair, cell, work) for cell in needed}
-        schedules = best_of_kinds(profile, records[chosen[0].name])
-        basis = Basis(profile=profile, facts=facts, records=records, schedules=schedules)
+        schedules = best_of_kinds(profile, _record(pair, chosen[0], work))
+        basis = Basis(profile=profile, facts=facts, schedules=schedules)
         with new_engine(pair, profile_lanes(profile)) as engine:
             lanes = Lanes(engine, anchors_of(engine, profile))
             for cell, busy in missing:
-                _run_cell(basis, lanes, cell, encode(cell.prompts, pair.target_folder), kept, options.out, busy=busy)
+                accepted, encoded = _record(pair, cell, work), encode(cell.prompts, pair.target_folder)
+                _run_cell(basis, lanes, cell, accepted, encoded, partial(_write, kept, options.out), busy=busy)
     print(json.dumps(summary(kept["rows"]), indent=2))
 
 
 def _run_cell(
-    basis: Basis, lanes: Lanes, cell: Cell, encoded: Sequence[EncodedPrompt], kept: Json, out: Path, *, busy: bool
+    basis: Basis,
+    lanes: Lanes,
+    cell: Cell,
+    accepted: AcceptanceRecord,
+    encoded: Sequence[EncodedPrompt],
+    write: Callable[[Sequence[Json]], None],
+    *,
+    busy: bool,
 ) -> None:
     """Predict a cell and write that; run it and write that as well."""
     run, title = run_facts(cell, busy=busy), f"{cell.name}, {'busy' if busy else 'quiet'}"
-    accepted = basis.records[cell.name]
     accepted = replace(accepted, prompts=accepted.prompts[: run["num_prompts"]])
     candidates, rows = predicted_rows(basis, accepted, run)
-    _write(kept, rows, out)
+    write(rows)
     prompts, others = matching_prompts(encoded, accepted), OtherUse()
     with _one_core_at_work(wanted=busy):
         measured = run_in_turn(
@@ -123,12 +129,12 @@ def _run_cell(
         )
     used = others.so_far()
     found = measured_rows(rows, candidates, measured, basis, accepted)
-    _write(kept, [row | {"others_share": used and used.share} for row in found], out)
+    write([row | {"others_share": used and used.share} for row in found])
     for row in found:
         print(f"{title}: {row['name']}, {1e3 * row['measured']['tpot_s']:.1f} ms, {row['tpot_error']:+.1%}", flush=True)
 
 
-def _write(kept: Json, rows: Sequence[Json], out: Path) -> None:
+def _write(kept: Json, out: Path, rows: Sequence[Json]) -> None:
     kept["rows"] = with_run(kept["rows"], rows)
     write_result(out, {"summary": summary(kept["rows"])} | kept)
 

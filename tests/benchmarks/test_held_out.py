@@ -79,6 +79,7 @@ def test_runs_are_summed_up_by_use_and_cell_and_age_of_the_profile_if_they_are_o
     assert found["all"]["error"] == pytest.approx({"median": 0.2, "worst": 0.5})
     assert {name: one["num_rows"] for name, one in found["by_use"].items()} == {"quiet": 2, "busy": 1}
     assert list(found["by_cell"]) == ["short-32, quiet", "short-32, busy"]
+    assert list(found["by_machine"]) == ["Some CPU (avx2), quiet", "Some CPU (avx2), busy"]
     assert found["by_profile"]["of another day"]["error"]["worst"] == 0.5
 
 
@@ -122,7 +123,7 @@ def basis():
     cells = load_script("_held_out_cells")
     profile, record = machine(), acceptance_record(num_prompts=3, num_tokens=24, chains=CHAINS)
     schedules = cells.best_of_kinds(profile, record)
-    return cells, cells.Basis(profile=profile, facts=HERE, records={"short-32": record}, schedules=schedules), record
+    return cells, cells.Basis(profile=profile, facts=HERE, schedules=schedules), record
 
 
 def test_plain_pooled_decoding_comes_first_and_every_kind_has_its_best(basis):
@@ -158,7 +159,7 @@ def test_what_was_predicted_stays_as_it_was_written_and_what_was_measured_comes_
 def test_a_result_of_other_weights_is_not_added_to(script, tmp_path):
     out = tmp_path / "held-out.json"
     kept = script._kept(out, {"model": "abc"})
-    script._write(kept, [row(1.0, 1.0)], out)
+    script._write(kept, out, [row(1.0, 1.0)])
     assert script._kept(out, {"model": "abc"})["rows"] == kept["rows"]
     with pytest.raises(SystemExit, match=r"other weights or formats \(model\)"):
         script._kept(out, {"model": "abd"})
