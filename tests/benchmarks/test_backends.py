@@ -22,26 +22,6 @@ def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own() -> None:
     assert {lane.name for lane in lanes_of("cpu")}.isdisjoint(lane.name for lane in lanes_of("openvino:CPU"))
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_round_has_every_schedule_by_all_contenders_side_by_side_and_plain_decoding_first(index) -> None:
-    plans = {one: script.schedules_of(list("abc"), "draft", 20) for one in script.CONTENDERS}
-    names = list(plans[script.CONTENDERS[0]])
-    found = list(script.turns(plans, index))
-    assert sorted(found) == sorted((name, one) for name in names for one in script.CONTENDERS)
-    count = len(script.CONTENDERS)
-    for start in range(0, len(found), count):
-        assert len({name for name, _ in found[start : start + count]}) == 1
-    plain = [name for name in names if name.startswith("plain")]
-    assert {name for name, _ in found[: count * len(plain)]} == set(plain)
-
-
-def test_every_other_round_is_backwards() -> None:
-    plans = {one: script.schedules_of(list("abc"), "draft", 20) for one in script.CONTENDERS}
-    forwards, backwards = (list(script.turns(plans, index)) for index in (0, 1))
-    assert [one for _, one in backwards] == [one for _, one in forwards[::-1]]
-    assert script.CONTENDERS[0] == forwards[0][1] == backwards[-1][1]
-
-
 @pytest.mark.parametrize("name", ["backends", "peers"])
 def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.argv", [name, "--rounds", "1"])

@@ -106,11 +106,6 @@ def test_ratios_are_of_schedules_with_the_same_target_and_draft_lanes(script, la
     assert bool(list(script.ratio_errors([entry(1.0, 1.0), entry(1.0, 1.0, lanes=lanes)]))) == are_compared
 
 
-def test_plain_decoding_has_the_lanes_of_a_draft_in_the_targets_own(script) -> None:
-    alone, pooled = entry(1.0, 1.0, lanes=("cpu0+1", None)), entry(1.0, 1.0, lanes=("cpu0+1", "cpu0+1"))
-    assert len(list(script.ratio_errors([alone, pooled]))) == 1
-
-
 def test_an_interval_covers_what_was_measured_at_the_anchors_speed(script) -> None:
     inside, below, above = entry(1.0, 1.09), entry(1.0, 0.89), entry(1.0, 1.11)
     found = script.figures([demo(inside, below), demo(above)])
@@ -122,20 +117,6 @@ def test_ratios_are_never_taken_across_demos(script) -> None:
     found = script.figures([demo(entry(1.0, 1.0)), demo(entry(2.0, 1.0))])
     assert found["ratio_error"] is None
     assert found["error_at_anchor"]["of"] == 2
-
-
-def test_texts_with_equal_rounds_are_counted(script) -> None:
-    found = script.figures([demo(entry(1.0, 1.0, rounds=(7, 7)), entry(1.0, 1.0, rounds=(3, 7)))])
-    assert found["rounds_equal"] == {"equal": 10, "of": 14}
-
-
-def test_of_a_demo_is_kept_what_it_can_be_worked_out_from(script, tmp_path) -> None:
-    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0)), samples="samples.npz")
-    folder = tmp_path / "results" / "demos" / "1"
-    script.keep(out, folder, {"measured": WEIGHTS})
-    kept = {path.name for path in folder.iterdir()}
-    assert kept == {"demo.json", "profile.yaml", "samples.npz", "record.npz", "traces.json.gz", "run.json"}
-    assert (folder / "demo.json").read_bytes() == (out / "demo.json").read_bytes()
 
 
 def test_a_demo_of_which_a_file_is_missing_is_not_kept_in_part(script, tmp_path) -> None:
@@ -170,45 +151,6 @@ def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(scrip
     folder = tmp_path / "results" / "demos" / "2"
     assert result["demos"]["2"]["num_bytes"] == sum(path.stat().st_size for path in folder.iterdir())
     assert result["measured"] == WEIGHTS
-
-
-def test_what_todays_simulator_says_stands_beside_what_was_predicted(script, tmp_path) -> None:
-    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0, error=-0.3)))
-    folder = tmp_path / "results" / "demos" / "1"
-    script.keep(out, folder, {"measured": WEIGHTS, "formats": {}, "wall_s": 1.0})
-    one = script.summary([folder])["demos"]["1"]
-    assert (one["pays"], one["error"]["worst"]) == ("yes", 0.3)
-    assert (one["recomputed"]["pays"], one["recomputed"]["error"]["worst"]) == ("no", 0.0)
-    assert one["recomputed"]["predicted_tpot_s"] == {"mirror": pytest.approx(0.9)}
-
-
-def test_a_demo_that_recommends_nothing_has_no_winner(script, tmp_path) -> None:
-    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0), winner=None, seed=7))
-    folder = tmp_path / "results" / "demos" / "1"
-    script.keep(out, folder, {"measured": WEIGHTS, "formats": {}, "wall_s": 1.0})
-    one = script.summary([folder])["demos"]["1"]
-    assert (one["winner_speedup"], one["seed"]) == (None, 7)
-
-
-def test_the_tenth_demo_comes_after_the_second(script, tmp_path) -> None:
-    for number in ("10", "2", "1"):
-        (tmp_path / number).mkdir()
-    assert [path.name for path in script.numbered(tmp_path)] == ["1", "2", "10"]
-
-
-def test_demos_on_lanes_of_torch_are_kept_apart(script, tmp_path, monkeypatch) -> None:
-    asked = []
-
-    def fake_demo(out, *given):
-        asked.append(given)
-        return write_demo(tmp_path / out, demo(entry(1.0, 1.0))), 1.0
-
-    monkeypatch.setattr(script, "_demo", fake_demo)
-    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1", "--torch"])
-    script.main()
-    assert asked == [("--device", "cpu")]
-    assert (tmp_path / "results" / "demos-torch.json").exists()
-    assert not (tmp_path / "results" / "demos.json").exists()
 
 
 @pytest.fixture

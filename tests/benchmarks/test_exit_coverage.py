@@ -11,7 +11,6 @@ from calibrate.recording.recorded_text import target_text
 from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import causal_mask
 from runtime.target.early_exits import ExitHeads, load_exits
-from runtime.target.exit_adapter import ExitAdapter
 from tests.benchmarks.scripts import PAGE, RESULTS, load_script
 from tests.runtime.tiny_folders import save_exits_of
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target
@@ -56,23 +55,6 @@ def test_a_position_is_covered_if_the_next_token_is_among_the_exits_best(script,
     assert len(set(found.hits.values())) > 4  # or this would show little
 
 
-def test_an_adapter_that_was_not_trained_changes_nothing(script, target):
-    config = target.config
-    adapters = {2: ExitAdapter(config.hidden_size, 8, config.norm_eps)}
-    hits = script.cover(target, ExitHeads(adapters=adapters, kept_ids=KEPT_IDS), PROMPT, max_new_tokens=40).hits
-    assert all(hits[2, "trained", top_k] == hits[2, "untrained", top_k] for top_k in script.TOP_K)
-
-
-def test_more_ids_never_cover_less_and_ids_left_out_are_never_covered(script, target):
-    tokens = target_text(EagerBackend(target), PROMPT.ids, max_new_tokens=40, layers=()).tokens
-    exits = ExitHeads(adapters=tiny_adapters(target, (2,)), kept_ids=KEPT_IDS)
-    found = script.cover(target, exits, PROMPT, max_new_tokens=40)
-    for state in ("trained", "untrained"):
-        line = [found.hits[2, state, top_k] for top_k in script.TOP_K]
-        assert line == sorted(line)
-        assert line[-1] <= sum(token in NAMED_IDS for token in tokens) < len(tokens)
-
-
 def test_kinds_of_task_are_told_apart_and_weighed_by_their_positions(script):
     def text(category, num_positions, hits):
         return script.Covered(category, num_positions, Counter({(4, "trained", 1): hits, (4, "untrained", 1): 0}))
@@ -94,20 +76,6 @@ def test_an_adapter_costs_its_parameters_and_their_bytes(script, target, tmp_pat
     on_disk = 2 * (hidden * hidden + 2 * hidden) + 2 * hidden * width + 4 * (hidden + width)
     one = {"num_parameters": num_parameters, "num_bytes": 2 * num_parameters, "num_bytes_on_disk": on_disk}
     assert costs == {"2": one, "3": one}
-
-
-def test_a_table_has_a_row_for_every_kind_of_task_and_a_column_for_every_exit(script):
-    hits = {(layer, state, 4): 3 if state == "trained" else 1 for layer in (7, 9) for state in ("trained", "untrained")}
-    text = script.Covered("qa", 4, Counter(hits))
-    result = {"prompts": "mine", "num_prompts": 1, "max_new_tokens": 64, "adapters": {"7": {}, "9": {}}}
-    assert script.section(result | script.by_category([text])).splitlines() == [
-        "`mine`, 1 prompts, up to 64 new tokens each:",
-        "",
-        "| top-4 | after layer 7 | after layer 9 | positions |",
-        "| --- | --- | --- | --- |",
-        "| all | 0.25 → 0.75 | 0.25 → 0.75 | 4 |",
-        "| qa | 0.25 → 0.75 | 0.25 → 0.75 | 4 |",
-    ]
 
 
 def test_the_page_says_what_an_adapter_costs():

@@ -83,10 +83,6 @@ def test_runs_are_summed_up_by_use_and_cell_and_age_of_the_profile_if_they_are_o
     assert found["by_profile"]["of another day"]["error"]["worst"] == 0.5
 
 
-def test_there_is_a_summary_before_any_run_is_over(rows):
-    assert rows.summary([row(1.0, None)])["all"]["error"] is None
-
-
 def test_a_run_takes_the_place_of_what_was_predicted_for_it_and_of_nothing_else(rows):
     earlier = [row(1.0, 1.0, date="2026-11-29"), row(1.0, 1.0, cell="long-64")]
     announced = [row(1.0, None), row(2.0, None)]
@@ -126,20 +122,6 @@ def basis():
     return cells, cells.Basis(profile=profile, facts=HERE, schedules=schedules), record
 
 
-def test_plain_pooled_decoding_comes_first_and_every_kind_has_its_best(basis):
-    _, made, _ = basis
-    kinds = [(one.schedule.method, one.placement, one.schedule.root_source) for one in made.schedules]
-    assert kinds == [
-        ("autoregressive", "pooled", None),
-        ("autoregressive", "split", None),
-        ("prompt_lookup", "pooled", None),
-        ("speculative", "pooled", None),
-        ("speculative", "split", None),
-        ("mirror", "split", "exit"),
-        ("mirror", "split", "draft"),
-    ]
-
-
 def test_what_was_predicted_stays_as_it_was_written_and_what_was_measured_comes_to_it(basis):
     cells, made, record = basis
     two = replace(record, prompts=record.prompts[:2])
@@ -163,9 +145,3 @@ def test_a_result_of_other_weights_is_not_added_to(script, tmp_path):
     assert script._kept(out, {"model": "abc"})["rows"] == kept["rows"]
     with pytest.raises(SystemExit, match=r"other weights or formats \(model\)"):
         script._kept(out, {"model": "abd"})
-
-
-def test_a_profile_says_by_its_name_of_what_day_it_is(script, tmp_path):
-    assert script._date_of(tmp_path / "2026-11-30-abc.yaml") == "2026-11-30"
-    with pytest.raises(SystemExit, match="begin with the date"):
-        script._date_of(tmp_path / "profile.yaml")

@@ -44,11 +44,6 @@ def test_every_draft_is_lost_and_every_text_is_as_it_was(script, killed, fields)
     assert killed(**fields) == script.Killed(texts_equal=3, num_lost_drafts=3)
 
 
-def test_a_text_that_is_another_is_not_counted(script, killed) -> None:
-    found = killed(lambda right: [*right[:2], (*right[2][:-1], right[2][-1] + 1)], **MIRROR)
-    assert found == script.Killed(texts_equal=2, num_lost_drafts=3)
-
-
 @pytest.mark.parametrize(("after", "place"), [(1, 0), (2, 0), (3, 1), (4, 2), (6, 2), (7, None)])
 def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(script, monkeypatch, after, place) -> None:
     seen, ended = [], []
@@ -59,12 +54,6 @@ def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(script
         kill(tokens)
         seen.append(tokens)
     assert ended == ([] if place is None else [("that of small", place)])
-
-
-def test_a_lane_that_was_lost_before_is_not_killed(script, monkeypatch) -> None:
-    monkeypatch.setattr(script.os, "kill", lambda *_: pytest.fail("there is no process"))
-    engine = SimpleNamespace(lane=lambda _: SimpleNamespace(process_id=None))
-    script._Kill(engine, Schedule(**MIRROR, **PLACE), after=1)((1,))
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,6 @@ def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_number
         assert found.left_out.startswith(f"{left}: all 3 lanes together take {3 * one / 1e9:.1f} GB")
 
 
-def test_where_no_lane_fits_nothing_is_loaded(lanes, pair, monkeypatch) -> None:
-    monkeypatch.setattr(lanes, "available_bytes", lambda: 5_000_000_000)
-    with pytest.raises(SystemExit, match=r"one lane takes 7\.\d GB and 3\.0 GB are to be left free; .* 5\.0 GB"):
-        lanes.lanes_that_fit(LANES, pair, 16, 28)
-
-
 def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
     left = iter([20_000_000_000, 5_000_000_000, 9_000_000_000, 900_000_000])
     monkeypatch.setattr(lanes, "available_bytes", lambda: next(left))
@@ -84,32 +78,6 @@ def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
         watch.look()
 
 
-def test_a_lane_needs_both_models_and_all_branches_that_are_kept(lanes, pair) -> None:
-    few, many = (lanes._need("openvino:CPU@0", pair, count, 28) for count in (8, 16))
-    assert many.branches == 2 * few.branches
-    # 9.5 to 9.8 GB were measured when calls were filled up, and the memory of branches before these stayed
-    assert many.total < 9.5e9
-
-
-@pytest.mark.parametrize(
-    ("given", "counts"),
-    [
-        (LANES, {"autoregressive": 3, "speculative": 4, "mirror": 2}),
-        (HALVES, {"autoregressive": 2, "speculative": 4, "mirror": 2}),
-        (WHOLE, {"autoregressive": 1, "speculative": 2}),
-    ],
-)
-def test_schedules_are_those_that_lanes_can_run(lanes, given, counts) -> None:
-    found = lanes.schedules_of(given, 18, (2, 4))
-    assert {one.method: sum(other.method == one.method for other in found) for one in found} == counts
-    assert len(set(found)) == len(found)
-    names = {lane.name for lane in given}
-    assert {one.target_lane for one in found} | {one.draft_lane for one in found if one.draft_lane} == names
-    pooled = [one.target_lane for one in found if one.is_pooled and one.draft_lane]
-    assert set(pooled) == {"openvino:CPU" if given != HALVES else "openvino:CPU@0"}
-    assert {one.num_speculative_tokens for one in found if one.method == "mirror"} <= {2}
-
-
 def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script) -> None:
     record = script.assumed_record(18, num_texts=3, num_tokens=12)
     assert record.assumed.startswith("0.59 at every place")
@@ -119,15 +87,6 @@ def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, scrip
     for schedule in lanes.schedules_of(LANES, 18, (2, 4)):
         texts = replayed_texts(record, schedule, vocab_size=100)
         assert [len(text.text) for text in texts] == [12] * 3
-
-
-def test_a_folder_of_something_else_is_not_gone_on_with(script, tmp_path) -> None:
-    options = argparse.Namespace(target="shape:a", draft="shape:b", form="int4", tokens=12, prompts=6)
-    halves, whole = (argparse.Namespace(lanes=given) for given in (HALVES, WHOLE))
-    script._require_same_settings(tmp_path / "new", script._settings(options, halves))
-    script._require_same_settings(tmp_path / "new", script._settings(options, halves))
-    with pytest.raises(SystemExit, match="remove it, or name another --folder"):
-        script._require_same_settings(tmp_path / "new", script._settings(options, whole))
 
 
 def test_runs_are_kept_prompt_by_prompt_and_the_result_is_written_after_each(

@@ -14,8 +14,3 @@ def test_both_methods_have_the_lanes_that_were_asked_for(lanes) -> None:
         "mirror": "mirror",
     }
     assert {(one.schedule.target_lane, one.schedule.draft_lane) for one in found.values()} == {lanes}
-
-
-def test_lanes_that_no_schedule_can_have_are_refused() -> None:
-    with pytest.raises(SystemExit, match="lanes target and elsewhere"):
-        load_script("overlap").best_on(("target", "elsewhere"), machine(), acceptance_record())

@@ -44,13 +44,6 @@ def test_a_result_has_the_hashes_of_all_models_that_it_names(common):
         assert models_named(result, common) <= models_measured(result)
 
 
-def test_a_model_is_named_by_its_whole_name(common):
-    weights = {"smollm2-135m-instruct": "", "shipped/smollm2-135m-exits/config.json": ""}
-    result = {"drafters": {"smollm2-135m-draft4-streams": 1}, "exits": "smollm2-135m-exits", "measured": weights}
-    assert models_named(result, common) == {"smollm2-135m-exits"}
-    assert models_measured(result) == {"smollm2-135m-instruct", "smollm2-135m-exits"}
-
-
 def test_every_result_has_the_command_that_makes_it_and_every_script_a_command():
     table = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in FILES if f"`{path.name}`" not in table] == []
@@ -86,10 +79,6 @@ def test_a_result_goes_out_of_date_with_the_format_of_what_it_reads(common):
     assert common.out_of_date(result, {}) == []
     result["formats"]["record"] = "mirrorsd-acceptance-record-1"
     assert common.out_of_date(result, {}) == ["record format"]
-
-
-def test_a_result_that_does_not_say_what_it_measured_is_out_of_date(common):
-    assert common.out_of_date({"figures": 1}, {}) == ["measured"]
 
 
 def test_weights_that_do_not_ship_are_kept_and_not_looked_up(common, tmp_path, today):

@@ -31,11 +31,6 @@ def test_another_mean_and_another_spread_are_told(script) -> None:
     assert script.compared(one, wider)["spread_differs_by"] > 4
 
 
-def test_what_has_no_spread_differs_by_nothing(script) -> None:
-    found = script.compared([0.0] * 5, [0.0] * 4)
-    assert (found["mean_differs_by"], found["spread_differs_by"]) == (0, 0)
-
-
 def test_a_text_has_the_same_rounds_and_hits_in_either_world(script) -> None:
     window = Window((1, 2))
     decided = [(2, FROM_EXIT), (0, MISS), (1, FROM_EXIT), (2, FROM_EXIT)]
