@@ -37,12 +37,7 @@ _BUNDLED = Path(__file__).with_name("prompt_sets")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What a user asks.
-
-    Attributes:
-        prompt_id: names it in records and reports; unique in its set.
-        category: kind of task, or "".
-        turns: what the user writes, turn by turn; only Spec-Bench rows have more than one.
+    """What a user asks, turn by turn; `prompt_id` is unique in its set, and `category` the kind of task, or "".
 
     Raises:
         ConfigError: a text is too long, or cannot be written down: it holds half a pair of surrogates.

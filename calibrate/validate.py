@@ -23,11 +23,8 @@ Decider = Literal["target", "draft", "lost lane", "unknown"]
 class TracePair:
     """One prompt under one schedule, in both worlds.
 
-    Attributes:
-        prompt: its name.
-        simulated, measured: what happened.
-        pace: time of known work around the real run over its time during calibration.
-        texts: the token ids of the simulated and the measured text; None if they are not known.
+    `pace` is the time of known work around the real run over its time during calibration; `texts` are the token ids of
+    both worlds, None if they are not known.
     """
 
     prompt: str
@@ -39,17 +36,11 @@ class TracePair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """The first round of a prompt in which the two worlds differ.
+    """The first round of a prompt in which the two worlds differ, after `position` tokens on which they agree.
 
-    Attributes:
-        prompt: name of the prompt.
-        round: index of the round.
-        position: new tokens committed before it, on which both worlds agree.
-        simulated, measured: that round in each world; None where a world had ended before.
-        by: who decided differently: the target, if it chose another token in that round; else whatever drafts. A lost
-            lane drafts nothing any more.
-        margin: how far the target's best logit is above its second best at the token where it differs; None if no
-            token of the target differs, or the margin is unknown. A margin near zero means that rounding decided.
+    A world that had ended before has no round. `by` is the target if it chose another token in that round, else
+    whatever drafts; a lost lane drafts nothing any more. `margin` is the target's best logit over its second best at
+    the token where it differs: near zero, rounding decided. None if no token of the target differs, or it is unknown.
     """
 
     prompt: str
@@ -63,16 +54,9 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One schedule in both worlds.
+    """One schedule in both worlds: seconds per committed token over all prompts, and the rounds that differ.
 
-    Attributes:
-        schedule: name of the schedule.
-        num_prompts: prompts compared.
-        divergences: the first differing round of each prompt that has one.
-        simulated_tpot_s, measured_tpot_s: seconds per committed token over all prompts.
-        at_anchor_s: measured seconds of each prompt at the machine's pace during calibration.
-        measured_tpot_s_at_anchor: their sum per committed token.
-        is_tree: whether trees are drafted.
+    `at_anchor_s` are the measured seconds of each prompt at the machine's pace during calibration.
     """
 
     schedule: str

@@ -38,11 +38,9 @@ class Slowdown(NamedTuple):
 
 
 class PairContention(NamedTuple):
-    """Two lanes that may compute at the same time.
+    """Two lanes that may compute at once: latency of each over that alone, and the bandwidth of the memory they share.
 
-    Attributes:
-        target_slowdown, draft_slowdown: measured latency of each while the other computes over its latency alone.
-        pool_bytes_per_s: memory bandwidth that both share; infinite if it never binds.
+    The bandwidth is infinite if it never binds.
     """
 
     target_slowdown: float

@@ -83,13 +83,10 @@ def second_arrival_s(route: Route, num_bytes: Sequence[float], sent_s: Sequence[
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """Sizes and routes of a schedule's messages.
+    """Routes between the two lanes, and the bytes of a schedule's messages.
 
-    Attributes:
-        to_draft, to_target: routes between the two lanes.
-        verdict_bytes: size of a verdict by the number of accepted tokens.
-        exit_bytes: size of an exit message; 0 without an exit.
-        window_bytes: size of a window by the number of drafted tokens.
+    Verdicts are by the number of accepted tokens, windows by that of drafted ones; an exit message has 0 without an
+    exit.
     """
 
     to_draft: Route

@@ -18,32 +18,25 @@ from costs.round_plan import RoundPlan, StepKind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, over consecutive contexts, and over paces where there are several.
+    """All times that a schedule needs, over consecutive contexts from `first_context`, and `num_paces` times in a row.
 
     Attributes:
-        plan: what is timed.
-        first_context: context of the first entry of every array.
-        num_paces: so many times are all contexts gone through, see `costs.paces`.
         segments_s: the target's operations, in the plan's order.
         streams_s: the share of each that drafts; zero without streams.
         step_s: steps of a draft model by kind.
-        catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one, [most
-            tokens, contexts].
+        catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
         later_s: the steps of a rollout after its first one.
-        rollout_s: whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts].
-        guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
-            none without streams.
+        rollout_s: whole rollouts, at [n] as in `catch_up_s`.
+        guessing_s: steps that verify and make 0, 1, ... guesses of the draft's streams; none without streams.
         slowdowns: for each segment and kind of step, what they cost each other; one number for all contexts where
             lanes share no memory.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
-        messages: what crosses between target and draft, and how.
         collectives: what of these times the devices of a lane wait for each other.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
         features_relative_error, branch_relative_error: what passes that reply states, and steps of branches, may be off
             by on their own; 0 for schedules without.
-        sources: where the numbers come from.
     """
 
     plan: RoundPlan

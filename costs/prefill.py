@@ -25,12 +25,9 @@ _ANY_CONTEXT = np.zeros(1)
 
 
 class Readers(NamedTuple):
-    """Who reads the prompts of a schedule.
+    """Who reads the prompts of a schedule, and where; `draft_part` is None where only the target reads.
 
-    Attributes:
-        target_lane, draft_lane: where.
-        draft_part: what the reading of whatever drafts is measured as; None where only the target reads.
-        draft_waits: whether that begins when the target has read.
+    `draft_waits` is whether whatever drafts begins when the target has read.
     """
 
     target_lane: str

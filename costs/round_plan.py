@@ -63,11 +63,8 @@ DRAFT_START = Part("draft_start")
 class RoundShape(NamedTuple):
     """Rows of a round's operations.
 
-    Attributes:
-        num_drafted: tokens in the widest window.
-        num_exit_roots: branches that the exit starts.
-        level_rows: rows of the steps that draft a tree after the first one, which reads what was committed.
-        branch_steps: steps after which branches are taken to be finished; None is one for each of their tokens.
+    `level_rows` are those of the steps that draft a tree after the first one; `branch_steps` the steps after which
+    branches count as finished, None for one for each of their tokens.
     """
 
     num_drafted: int
@@ -89,7 +86,7 @@ class RoundPlan:
     """The operations of a schedule's rounds.
 
     Attributes:
-        target_lane, draft_lane: where they run; the same lane where nothing drafts apart from the target.
+        draft_lane: the target's where nothing drafts apart from it.
         segments: the target's operations: (prefix, suffix), or a verification for each width of window.
         widths: drafted tokens of the windows that rounds may have, ascending; segments are in this order.
         streams: what drafting adds to each segment, where the target drafts itself.
@@ -100,8 +97,7 @@ class RoundPlan:
         unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
-        num_streams: guesses that a step of the draft makes at most.
-        branch_guesses: guesses of every branch in its steps after the first one.
+        num_streams, branch_guesses: guesses of a step of the draft, and of every branch after the first step, at most.
         branch_steps: steps after which branches are finished.
         more_rows: tokens after the first one that a rollout's first step drafts too.
     """

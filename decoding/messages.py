@@ -20,12 +20,11 @@ class Candidates(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Drafted tokens on their way to verification: a chain, or a tree of them.
+    """Drafted tokens on their way to verification: a chain, or a tree of them; empty where the draft has none to offer.
 
     Attributes:
-        tokens: the drafted tokens; empty when the draft lane has nothing to offer.
-        alternatives: for each row 0..len(tokens) - 1, the draft's own best ids there, best first, its drafted
-            token included. They are the source of draft-sourced roots.
+        alternatives: for each row 0..len(tokens) - 1, the draft's best ids, its drafted token included: the source of
+            draft-sourced roots.
         distributions: for each drafted token the distribution it was *sampled* from; empty for greedy drafts.
         parents: for each token of a tree the place in `tokens` of the one it follows, -1 for the last committed
             token. Parents come before children; siblings differ, the best one first. Empty for a chain.
@@ -48,12 +47,10 @@ NO_WINDOW = Window(())
 
 
 class ExitSignal(NamedTuple):
-    """What the early exit sends over the token channel: ids and log-probs, never logits.
+    """What the early exit sends for each of the len(window) + 1 verified rows: ids, best first, and their log-probs.
 
-    Attributes:
-        candidates: for each of the len(window) + 1 verified rows, the exit's best ids, best first.
-        log_probs: theirs, under the exit's reduced vocabulary.
-        features: hidden rows for a draft that asks for them (rows x features); opaque to a method.
+    Logits are never sent; log-probs are under the exit's reduced vocabulary. `features` are hidden rows for a draft
+    that asks for them.
     """
 
     candidates: tuple[tuple[int, ...], ...]
@@ -62,13 +59,10 @@ class ExitSignal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The target's decision on a window.
+    """The target's decision on a window: accepted drafted tokens, then its own token, a correction or a bonus.
 
     Attributes:
-        num_accepted: accepted drafted tokens, 0..len(window).
-        next_token: the target's own token after them: a correction, or the bonus when all are accepted.
-        features: as in `ExitSignal`, for drafts that read the verdict's: those of the last committed token's row
-            and of the accepted rows.
+        features: as in `ExitSignal`, of the last committed token's row and of the accepted rows.
         path: places in the window of the accepted tokens, for a tree; empty for a chain.
         window: the next one, where the target drafts it itself (`stream`).
     """

@@ -32,9 +32,7 @@ class MethodTraits:
     """A decoding method: its generator, and the facts that simulation, search and runtime need.
 
     Attributes:
-        name: what schedules call it.
-        title: what sentences call it.
-        flow: its generator.
+        name, title: what schedules and what sentences call it.
         drafts: who drafts.
         window: what is verified.
         rules: verification rules that hold for its windows; all but `typical` leave the text's distribution as it is.

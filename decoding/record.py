@@ -58,25 +58,20 @@ class AcceptanceRecord:
     """Records of several prompts by one model pair.
 
     Attributes:
-        target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter where the pair has no draft
-            model.
+        target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter without a draft model.
         max_window: longest window that can be replayed.
         max_new_tokens: cut of the text.
-        exit_layers: recorded exits.
         feature_layers: target layers that the draft's exit features come from; a mirror exit must not lie before
             the last of them.
-        prompts: one entry per prompt.
-        trees: drafted trees that were recorded, in the order of every prompt's `tree_ranks`.
-        chains: drafted chains of other drafters, in the order of every prompt's `chain_drafts`.
+        trees, chains: drafted by others, in the order of every prompt's `tree_ranks` and `chain_drafts`.
         num_streams: the draft's own streams; 0 without.
         assumed: in words, what is assumed to be accepted, where nothing was recorded and texts are drawn
             (`sim.acceptance.assumed`); None for a record of models.
         temperature: at which the texts were sampled; 0 for greedy ones.
         seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
             rule `match`, write these very texts.
-        backend: what computed, by the names of `runtime.backends.lane_device.Device.backend`: where two logits nearly
-            tie, another one chooses another token.
-        host: what of the machine decides that too, by the names of `hwprofiles.host.computing_host`; None if unknown.
+        backend, host: what computed, by `Device.backend` and `hwprofiles.host.computing_host` (None if unknown): where
+            two logits nearly tie, another one chooses another token.
     """
 
     target: str

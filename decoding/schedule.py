@@ -39,9 +39,8 @@ class Schedule(StrictModel):
 
     Attributes:
         method: name of the generator in `decoding.methods`.
-        target_lane: lane of the platform that runs the target.
-        draft_lane: lane that runs the draft; the same lane means *pooled*, another one *split*. None where the
-            target drafts for itself (`speculative_streaming`) or nobody does.
+        draft_lane: the target's means *pooled*, another one *split*. None where the target drafts for itself
+            (`speculative_streaming`) or nobody does.
         num_speculative_tokens: drafted tokens per window; of a tree the most along any path.
         tree_size: drafted tokens of a tree in all; 0 for methods that draft chains.
         tree_top_k: nodes that a dynamic tree (`eagle2`, `eagle3`) expands on every level, and children of each.
@@ -49,8 +48,7 @@ class Schedule(StrictModel):
         root_source: where the mirror method's branches start: the target's early `exit`, the `draft`'s own
             runners-up, or both (`hybrid`).
         exit_layer: target layers done when the exit is taken (`exit` and `hybrid`).
-        exit_top_k: roots per row from the exit.
-        draft_top_k: roots per row from the draft's own distribution (`draft` and `hybrid`).
+        exit_top_k, draft_top_k: roots per row from the exit, and from the draft's own distribution.
         roots_per_row: an uneven budget in place of the uniform one of the root source, for rows
             0..num_speculative_tokens; rows without an entry get none. Not for `hybrid`.
         exit_features: whether the target's hidden states condition the draft (`speculative`: after each

@@ -45,16 +45,12 @@ class Span(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One verification and what came of it.
+    """One verification, from handing the window to the target to the commit of its outcome.
 
     Attributes:
-        start_s: when the window was handed to the target.
-        end_s: when its outcome was committed.
-        num_drafted: tokens in the window.
         num_accepted: drafted tokens committed (cut at the end of the sequence).
         num_committed: tokens appended, the target's own included.
-        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` in place of a next token that the end of
-            the sequence left out.
+        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` in place of a next token left out.
         hit: whether the next window came from a branch; None when no branch was asked for.
     """
 

@@ -18,16 +18,7 @@ if TYPE_CHECKING:
 
 
 class CalibrationSettings(TypedDict, total=False):
-    """What may be chosen of a calibration; `calibrate.profiling.task.CalibrationTask` has the defaults.
-
-    Attributes:
-        contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
-        max_window: most drafted tokens per round, 8 unless given.
-        max_branches: most branches per round, 32 unless given.
-        quick: a rougher profile, in 100 s for a small model.
-        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is
-            100 s if quick, and no limit otherwise.
-    """
+    """What may be chosen of a calibration; `calibrate.profiling.task.CalibrationTask` has meanings and defaults."""
 
     contexts: Required[tuple[int, int]]
     max_window: int

@@ -34,15 +34,10 @@ _EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelPair:
-    """A target and what drafts for it.
+    """A target and what drafts for it, as the user calls them; `dtype` is the form of the weights.
 
-    Attributes:
-        target: what the user calls it.
-        target_folder: its Hugging Face folder.
-        drafter: the draft model; None without.
-        exits: trained exit adapters; without them exits are read by the plain logit lens.
-        dtype: form of the weights.
-        heads: heads and streams of the target, and prompt lookup.
+    Without trained adapters (`exits`) exits are read by the plain logit lens; `heads` are those of the target, its
+    streams, and prompt lookup.
     """
 
     target: str

@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 
 
 class Accepted(NamedTuple):
-    """What is known of acceptance, and what a person grants of it.
+    """What is known of acceptance (None for public measurements of another pair), and what a person grants of it.
 
-    Attributes:
-        source: assumed, or recorded; None for public measurements of another pair.
-        replayed: whether a record may be of other models than those asked about; the answer says so.
-        trained_exits: whether early exits are taken as trained for the target, and so may be recommended.
+    `replayed` is whether a record may be of other models than those asked about, which the answer says; `trained_exits`
+    whether early exits count as trained for the target, and so may be recommended.
     """
 
     source: AssumedAcceptance | AcceptanceRecord | None = None

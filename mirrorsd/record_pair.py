@@ -19,17 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """How far a record reaches.
+    """How far a record reaches; see `calibrate.recording.recorder.RecordSettings`.
 
     Attributes:
-        max_new_tokens: cut of every text.
-        max_window: longest window that can be replayed.
         max_exit_top_k: most roots per row from an exit that can be.
-        exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
+        exit_layers: None for those that have trained adapters, or half depth if none has.
         trees: depth and top_k of every dynamic tree; None for the usual ones.
-        temperature: at which the target's texts are sampled; 0 for greedy ones.
-        num_texts: sampled texts of every prompt.
-        seed: of the first of them; the others have the next ones.
         enough: asked before prompts, but for the first ones, whether to end the record without them; called with the
             seconds that they would take.
     """

@@ -34,9 +34,6 @@ class ReplayEngine:
     """Like `mirrorsd.text_engine.TextEngine` for prompts of which the acceptance is known and nothing else.
 
     Their answers have tokens and a trace, which is labelled, but no text. A context manager.
-
-    Attributes:
-        prompts: what can be asked, by name and kind of task.
     """
 
     def __init__(

@@ -55,9 +55,7 @@ class Row(BaseModel):
 class RunFile:
     """Appends rows to a file; a context manager, because the file stays open in between.
 
-    Attributes:
-        path: the file.
-        rows: what is in the file, by the prompt's id and in order, without the settings.
+    `rows` is what is in the file, by the prompt's id and in order, without the settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:

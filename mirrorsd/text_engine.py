@@ -25,12 +25,9 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a prompt, and how it was decoded. Its `repr` is the text alone.
+    """The answer to a prompt, without special tokens, and how it was decoded; its `repr` is the text alone.
 
-    Attributes:
-        text: without special tokens.
-        tokens: new token ids, an EOS included if it came.
-        trace: rounds and spans.
+    `tokens` are new ids, an EOS included if it came.
     """
 
     text: str

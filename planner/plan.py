@@ -19,15 +19,7 @@ from sim.evaluator import Evaluator
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What was found, and what it means.
-
-    Attributes:
-        profile, record: what it was made from.
-        search: all schedules, ranked over all prompts.
-        judged: the best of every method and placement, over the prompts to judge on.
-        sensitivity: what would have to change.
-        verdict: the answer.
-    """
+    """All schedules over all prompts, the best of every kind over those to judge on, and what that means."""
 
     profile: Profile
     record: AcceptanceRecord

@@ -24,13 +24,10 @@ LENGTHS: Final = (16, 2000)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """What a verdict is about.
+    """What a verdict is about: schedules in the order of choice, predicted over the prompts to judge on.
 
-    Attributes:
-        result: the schedules in the order in which they would be chosen, with predictions over the prompts to judge on.
-        num_prompts: how many these are.
-        is_held_out: whether nothing was fitted to them or chosen on them.
-        is_ever_right: whether any schedule that was searched gets a drafted token accepted, on any prompt.
+    `is_held_out` is whether nothing was fitted to these or chosen on them; `is_ever_right` whether any schedule that
+    was searched gets a drafted token accepted, on any prompt.
     """
 
     result: SearchResult

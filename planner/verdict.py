@@ -47,14 +47,11 @@ class SpeculationVerdict:
     """Whether speculation pays, what to use, and what that rests on.
 
     Attributes:
-        pays: the answer.
         claim: the best drafting schedule next to the plain one that it has to beat; None if one of them is missing.
         basis: how the two were compared, or what is missing.
         world: whether times were measured or predicted.
         recommended: name of the schedule to use, as in the table; None if none is.
-        schedule: that schedule.
-        why: what explains the answer.
-        next_step: what to do now.
+        why, next_step: what explains the answer, and what to do now.
         others: the recommended schedule next to other rows of its table.
         by_length: the same ratio for answers cut at so many tokens; the longest are what `claim` is about.
         facts: all else, for whoever wants to know more: items by label.

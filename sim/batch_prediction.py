@@ -29,17 +29,14 @@ MAX_BATCH = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPrediction:
-    """One schedule with so many sequences at once; sums run over all batches.
+    """One schedule with so many sequences at once; sums run over all batches, one after the other.
 
     Attributes:
-        schedule, batch_size: what was asked.
         tokens_per_s: committed tokens of all sequences together, per second.
-        tpot_s: time per token as one sequence sees it: its own decoding time over its tokens, on average over tokens.
-        decode_s: of all batches, one after the other.
+        tpot_s: a sequence's own decoding time over its tokens, on average over tokens.
         num_tokens, num_passes: committed tokens, target passes.
         mean_rows: rows of a pass.
         mean_acceptance_length: committed tokens of a sequence per pass that it took part in.
-        source: where acceptance and times come from.
     """
 
     schedule: Schedule

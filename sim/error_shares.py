@@ -29,12 +29,7 @@ DRAWS = "the draws of assumed acceptance"
 
 
 class ErrorShare(NamedTuple):
-    """What one cause does to a time.
-
-    Attributes:
-        share: how much of the time it acts on.
-        relative_error: half-width (90 %) of what that much may be off by.
-    """
+    """The share of a time that a cause acts on, and the half-width (90 %) of what that much may be off by."""
 
     share: float
     relative_error: float

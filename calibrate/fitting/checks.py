@@ -25,13 +25,10 @@ Compared = tuple[Ratio, Mapping[str, float]]
 
 
 class Check(NamedTuple):
-    """The held-back runs of a schedule.
+    """The held-back runs of a schedule, by the target's lane.
 
-    Attributes:
-        lane: of the target.
-        residual: log(predicted / measured), both at the speed of the runs' anchors.
-        model: standard deviation of the prediction by the errors of the tables it used.
-        chance: standard deviation of the measurement, by its anchors.
+    `residual` is log(predicted / measured) at the speed of the runs' anchors; `model` and `chance` are the standard
+    deviations of the prediction, by the errors of its tables, and of the measurement, by its anchors.
     """
 
     lane: str

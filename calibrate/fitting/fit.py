@@ -27,14 +27,10 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTimes:
-    """Mean seconds of the target's operations on one lane.
+    """Mean seconds of the target's operations: whole verifications, and what follows the last layer or an exit.
 
-    Attributes:
-        verify: a whole verification, by (rows, context).
-        lm_head: everything after the last layer, by rows; measured at some of the row counts of `verify`.
-        exit: everything after an exit layer, by rows; empty without exits.
-        exit_layers: the exits, which all cost the same.
-        anchor: size and seconds of the verification that all times were compared with; it has no noise.
+    All exits cost the same; without exits `exit` is empty. `anchor` is the size and the seconds, without noise, of the
+    verification that all times were compared with.
     """
 
     verify: Mapping[Size, Estimate]

@@ -25,11 +25,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The noise of several estimates that were made alike.
+    """The noise of estimates that were made alike: the relative variance of one.
 
-    Attributes:
-        variance: relative variance of one of them.
-        bends: relative standard deviation of single sizes from their line that noise hides.
+    `bends` is the relative standard deviation of single sizes from their line that noise hides.
     """
 
     variance: float

@@ -39,13 +39,9 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A weighted mean of ratios.
+    """A weighted mean of `num` ratios and its relative variance, if ratios scatter as their doubts have it.
 
-    Attributes:
-        value: the mean.
-        variance: its relative variance, if ratios scatter as their doubts have it.
-        scatter: sum of squared relative distances from the mean, each over its doubt squared.
-        num: ratios.
+    `scatter` is the sum of squared relative distances from the mean, each over its doubt squared.
     """
 
     value: float

@@ -47,12 +47,9 @@ class SharedAnchor(NamedTuple):
 
 
 class Anchors:
-    """Times one-row verifications on any lane, whenever asked, and keeps them all.
+    """Times one-row verifications on any lane, whenever asked, and keeps all of them, those on two lanes as `shared`.
 
-    Attributes:
-        samples: all that was taken, in that order; `at_s` counts from when this was made.
-        shared: all that was taken on two lanes at once.
-        dispatch_s: by lane, what every visit took beyond the lane's own time.
+    `at_s` counts from when this was made; `dispatch_s` is what every visit took beyond the lane's own time, by lane.
     """
 
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -32,15 +32,7 @@ _STREAM_ROWS: Final = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadParts:
-    """How a drafter that is no draft model is timed.
-
-    Attributes:
-        drafter: its name or folder.
-        method: what it is for.
-        effort: sizes and repeats.
-        most_rows: rows of the widest verification of a schedule.
-        source: origin of the numbers, as the tables name it.
-    """
+    """How a drafter that is no draft model is timed; `most_rows` are those of the widest verification of a schedule."""
 
     drafter: str
     method: Method

@@ -39,17 +39,7 @@ Estimates = Mapping[Measurement, Estimate]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneParts:
-    """The parts of one target and its draft.
-
-    Attributes:
-        effort: sizes and repeats.
-        num_layers: of the target.
-        exit_layers: exits that schedules may take.
-        draft_steps: without features only, both, or (no draft) neither.
-        num_streams: the draft's own; 0 without.
-        max_branches: most branches per round.
-        source: origin of the numbers, as the tables name it.
-    """
+    """The parts of one target and its draft, timed by some effort; `draft_steps` is empty without a draft."""
 
     effort: Effort
     num_layers: int

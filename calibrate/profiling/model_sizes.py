@@ -27,13 +27,9 @@ _STATE_BYTES: Final = {"float32": 4}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
-    """Shapes of the target, its draft and its exits.
+    """Shapes of the target, its draft and its exits; `dtype` is the form of the weights.
 
-    Attributes:
-        config: the target's.
-        draft: one trained for the target, or a model of its own; None without one.
-        exits: None where exits are read by the target's final norm and head alone.
-        dtype: form of the weights.
+    The draft was trained for the target or is a model of its own. Without `exits` they are read by norm and head alone.
     """
 
     config: ModelConfig

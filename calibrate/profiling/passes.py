@@ -46,15 +46,9 @@ _STRIDE = 7919
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One drafter on all lanes: its parts, and the schedules decoded with it.
+    """One drafter on all lanes: its cells by lane, the schedules decoded with it, and lanes to be timed side by side.
 
-    Attributes:
-        name: what progress calls it.
-        load: puts it on all lanes.
-        cells: what is timed, by lane.
-        fits, checks: schedules that set levels, and others that check them.
-        pairs: lanes to be timed side by side.
-        run_turns: passes in which each of the schedules is decoded once.
+    `fits` set levels and `checks` check them, each decoded once in `run_turns` passes.
     """
 
     name: str

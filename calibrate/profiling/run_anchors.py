@@ -26,12 +26,10 @@ _EVERY_ANCHORS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RunAnchors:
-    """What anchors took in and around a run.
+    """What anchors took in and around a run, in the order of time.
 
-    Attributes:
-        alone: by lane, in the order of time, while the others had no work.
-        shared: on the lanes of target and draft at once, where the schedule has both work at once.
-        steps: of the draft model on its lane, if there is one.
+    `alone` is by lane, while the others had no work; `shared` on the lanes of target and draft at once, where the
+    schedule has both work at once; `steps` are the draft model's.
     """
 
     alone: dict[str, tuple[float, ...]] = field(default_factory=dict)

@@ -26,14 +26,7 @@ _LEAST_FIRST = 0.1
 
 
 class TimedSpan(NamedTuple):
-    """A span of a run.
-
-    Attributes:
-        span: what was measured.
-        alone_s: what it takes by the profile while the other lane is idle.
-        expected_s: the same, slowed down by what the other lane did meanwhile.
-        starts_rollout: whether it is the first step of a rollout.
-    """
+    """A span of a run, and what it takes by the profile while the other lane is idle, and slowed down by that lane."""
 
     span: Span
     alone_s: float

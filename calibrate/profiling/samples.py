@@ -101,17 +101,10 @@ class Together:
 
 @dataclass(slots=True)
 class Samples:
-    """What was measured.
+    """What was measured: anchors of one lane or two, visits, decoded runs, and lanes alone and side by side.
 
-    Attributes:
-        anchors: every anchor of every lane.
-        visits: every visit.
-        runs: every text decoded.
-        together: lanes alone and side by side.
-        shared_anchors: every anchor on two lanes at once.
-        dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
-        messages_s: by the draft's lane, seconds that one hop of an exit message costs without and with features.
-        num_passes: passes made over everything.
+    `dispatch_s` is by lane what visits took beyond the lane's own time: sending, waking up, answering; `messages_s` by
+    the draft's lane what one hop of an exit message costs without and with features.
     """
 
     anchors: list[AnchorSample] = field(default_factory=list)

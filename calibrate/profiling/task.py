@@ -19,19 +19,13 @@ _QUICK_S = 100.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationTask:
-    """What is to be calibrated.
+    """What is to be calibrated: a target, its drafters and lanes, which will all load both models.
 
     Attributes:
-        target, drafter: what a user calls the models; drafter None calibrates plain decoding only.
-        sizes: their shapes.
-        lanes: lanes of the engine; all of them will load both models.
-        exit_layers: exits that schedules may take.
+        drafter: None calibrates plain decoding only.
         contexts: the fewest and the most cached tokens that schedules will meet.
-        max_window: most drafted tokens per round, of chains.
-        max_branches: most branches per round.
+        max_window, max_branches, max_tree: tokens of the longest chain, branches per round, nodes of the largest tree.
         heads: heads and streams of the target by name, and the method that each is for.
-        max_tree: nodes of the largest tree that schedules may draft with them.
-        quick: whether a rougher profile in less time is wanted.
         time_s: in which to be done. Passes that do not fit are left out; one is made in any case. None is 100 s for a
             quick calibration, and no limit for a full one.
         left_out: a sentence for every model that lanes here cannot run; the profile's notes have them.

@@ -12,13 +12,7 @@ from runtime.drafters.prompt_lookup.drafter import PromptLookupDrafter
 
 
 class RecordedFinder(NamedTuple):
-    """Prompt lookup as a user has set it.
-
-    Attributes:
-        name: what a user calls it.
-        drafter: it itself.
-        digest: changes with its settings.
-    """
+    """Prompt lookup as a user has set and called it; the digest changes with its settings."""
 
     name: str
     drafter: PromptLookupDrafter

@@ -31,10 +31,8 @@ class TargetText(NamedTuple):
 
     Attributes:
         tokens: N new ids; ends with EOS or at the length asked for.
-        states: by layer, hidden states after it at positions 0..P + N - 2 (the last token is never read), each
-            [P + N - 1, D].
-        margins: by how much the best logit exceeds the second best at every token, [N]. Near zero, other
-            arithmetic (that of a tree, another machine's) may choose another token.
+        states: by layer, hidden states after it, [P + N - 1, D]: the last token is never read.
+        margins: best logit over the second best at every token, [N]. Near zero, other arithmetic may choose otherwise.
         probabilities: the target's at every token, each [V]; none of a greedy text.
     """
 
@@ -83,12 +81,7 @@ def require_room(config: ModelConfig, num_prompt: int, max_new_tokens: int) -> N
 
 
 class Seen(NamedTuple):
-    """What the target made of some rows of a text.
-
-    Attributes:
-        states: by wanted layer, [T, D].
-        logits_1V: after the last of them.
-    """
+    """What the target made of some rows of a text: states by wanted layer, [T, D], and logits after the last row."""
 
     states: dict[int, Tensor]
     logits_1V: Tensor
@@ -101,12 +94,7 @@ class Seen(NamedTuple):
 
 
 class Writing:
-    """A text under way.
-
-    Attributes:
-        prompt: before it.
-        last: the token to feed next, and `position` its place; of a finished text those fed last.
-    """
+    """A text under way after its prompt; `last` is the token to feed next at `position`, or the one fed last."""
 
     def __init__(self, target: Backend, wanted: WantedText, max_new_tokens: int) -> None:
         self.prompt, self._sampling = wanted.prompt, wanted.sampling

@@ -30,13 +30,7 @@ DynamicShape = tuple[int, int]
 
 
 class RecordedHead(NamedTuple):
-    """A head of the target, or its streams.
-
-    Attributes:
-        name: what a user calls it.
-        drafter: it itself.
-        digest: changes with its weights and its tree.
-    """
+    """A head of the target, or its streams, as a user calls it; the digest changes with its weights and its tree."""
 
     name: str
     drafter: TreeDrafter

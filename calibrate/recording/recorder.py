@@ -59,15 +59,12 @@ class RecordSettings:
     """How far a record reaches.
 
     Attributes:
-        exit_layers: exits to record, counted from 1; a layer without an adapter is read by the plain logit lens.
-        max_new_tokens: cut of every text.
-        max_window: longest window that can be replayed.
+        exit_layers: counted from 1; a layer without an adapter is read by the plain logit lens.
         num_alternatives: the draft's own ids per position, its drafted token included.
         num_exit_candidates: ids per position and exit, best first.
         trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
-        temperature: at which the target's texts are sampled; 0 for greedy ones.
-        num_texts: texts of every prompt; there is one greedy one.
-        seed: of the first of them; the others have the next ones.
+        temperature: at which the target's texts are sampled; 0 for greedy ones, of which there is one for each prompt.
+        seed: of a prompt's first text; the others have the next ones.
     """
 
     exit_layers: tuple[int, ...]

@@ -41,14 +41,7 @@ class SampledDrafts(NamedTuple):
 
 
 class SampledText(NamedTuple):
-    """A text that the target sampled.
-
-    Attributes:
-        ids: prompt and text.
-        start: tokens of the prompt.
-        probabilities: the target's at every token of the text, [N, V].
-        sampling: how.
-    """
+    """A text that the target sampled, behind a prompt of `start` tokens; probabilities are the target's, [N, V]."""
 
     ids: Sequence[int]
     start: int

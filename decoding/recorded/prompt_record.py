@@ -51,12 +51,8 @@ def _no_shares() -> Shares:
 class RecordedTree(StrictModel):
     """Trees of one drafter that a record holds the places of, for every `tree_size`.
 
-    Attributes:
-        method: the tree method that drafts so.
-        drafter: name of its drafter.
-        depth: the schedule's `num_speculative_tokens`.
-        top_k: the schedule's `tree_top_k`.
-        paths: nodes of a static tree in their order; empty for a dynamic one.
+    `depth` and `top_k` are the schedule's `num_speculative_tokens` and `tree_top_k`; `paths` are the nodes of a static
+    tree in their order, empty for a dynamic one.
     """
 
     method: Method
@@ -84,12 +80,7 @@ def _trees_in_words(method: Method, drafter: str | None, depth: int) -> str:
 
 
 class RecordedChain(StrictModel):
-    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.
-
-    Attributes:
-        method: the method that drafts so.
-        drafter: name of its drafter.
-    """
+    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup."""
 
     method: Method
     drafter: str
@@ -104,15 +95,12 @@ class PromptRecord:
     """One prompt's text and everything that could have been said about it.
 
     Attributes:
-        name: where the prompt comes from.
         category: kind of task, or "".
-        prompt_length: tokens of the prompt.
-        prompt_hash: `hash_of_ids` of these tokens; None in records from before there was any, and of drawn texts.
+        prompt_hash: `hash_of_ids` of the prompt; None in records from before there was any, and of drawn texts.
         text: the target's own text, N ids; ends with EOS or at `max_new_tokens`.
         rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
             if the pair has no draft model.
-        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
-            takes none.
+        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) without.
         alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
             draft-sourced candidates of the row that follows prefix text[:i].
         exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
@@ -120,8 +108,8 @@ class PromptRecord:
             text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
         chain_drafts: for each chain of the record what is drafted after the prefix text[:i], [N, W]; -1 after the
             end of a shorter window.
-        margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
-            Where it is near zero, other arithmetic may choose another token.
+        margins: the target's best logit over its second best at each token, [N]; empty if unknown. Where it is near
+            zero, other arithmetic may choose another token.
         stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
             draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
         feature_stream_hits: likewise after the tokens of `feature_rollouts`.

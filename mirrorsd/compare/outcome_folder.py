@@ -46,16 +46,11 @@ REPORT: Final = "report.html"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Schedules that were run in both worlds.
+    """Schedules that were run in both worlds, and the plan that they came from.
 
     Attributes:
-        title: heading of the report.
-        plan: what the search had found.
-        judged: the runs, next to what was predicted of them.
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
-        dtype: of the runs.
-        notes: remarks on the circumstances.
         warning: what to know before the answer; None if nothing.
         sample: a prompt and what the target answered; None to show none.
         run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.

@@ -12,14 +12,9 @@ from decoding.trace import LaneEvent, Trace
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One prompt under one schedule.
+    """One prompt under one schedule, begun at `at_s` from the start of the runs, with its anchors.
 
-    Attributes:
-        trace: what happened.
-        tokens: the text.
-        at_s: when it began, from the start of the runs.
-        anchors: what anchors took right before it, in it, and right after.
-        given_up: the trace of a first attempt that lost a lane, and therefore does not count; None if there was none.
+    `given_up` is the trace of a first attempt that lost a lane, and therefore does not count; None if there was none.
     """
 
     trace: Trace = field(repr=False)
@@ -37,11 +32,9 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What real runs gave.
+    """Real runs: for each schedule one per prompt, all beginning with the same prompts; what has lost ends early.
 
-    Attributes:
-        runs: for each schedule one per prompt, all beginning with the same prompts; what has lost ends early.
-        cuts: tokens at which the text of each prompt was cut; empty where texts are as long as recorded.
+    `cuts` are the tokens at which the text of each prompt was cut; empty where texts are as long as recorded.
     """
 
     runs: tuple[tuple[Run, ...], ...] = field(repr=False)

@@ -79,15 +79,11 @@ class DemoSettings:
     """What a demo is given.
 
     Attributes:
-        pair: the models.
-        prompts: to draw from.
-        seed: of the draw.
+        prompts, seed: to draw from, and of the draw.
         out: folder for everything.
         time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
             out, and one prompt is run in any case.
-        max_prompts: most prompts to record.
         max_new_tokens: length of answers that is asked about: cut of every recorded text, unless time is short.
-        max_window: most drafted tokens per round.
         device: where lanes are; None for the usual one.
         run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
     """
@@ -105,12 +101,7 @@ class DemoSettings:
 
 
 class Demo:
-    """One demo.
-
-    Attributes:
-        busy_now: a sentence on other programs that use the machine before anything is measured; None if it is quiet.
-        saved: one sentence per thing that is on disk already.
-    """
+    """One demo; `busy_now` says which other programs use the machine, and `saved` what is on disk, a sentence each."""
 
     def __init__(
         self,

@@ -17,14 +17,9 @@ _SHORTEST_S: Final = 15.0
 
 
 class StageReport(NamedTuple):
-    """How far a job is.
+    """How far a job is: the stage under way, from 1, and its step.
 
-    Attributes:
-        stage: name of the stage under way.
-        number, num_stages: its place among all stages, from 1.
-        step: what it is doing.
-        left_s: estimate for this stage and all that follow.
-        share: of the whole job, by the same estimate; it never falls.
+    `left_s` is an estimate for this stage and all that follow, and `share` that of the whole job, which never falls.
     """
 
     stage: str

@@ -47,14 +47,10 @@ PAPER: Final = "var(--paper)"
 
 
 class Figure(NamedTuple):
-    """One Plotly figure.
+    """One Plotly figure; its name is unique on the page, and `alt` says what it shows to those who cannot see it.
 
-    Attributes:
-        name: unique on the page; part of ids.
-        alt: what it shows, for those who cannot see it.
-        data, layout: as Plotly takes them; colours may be `var(--name)` and are resolved by the page's script,
-            once for light and once for dark.
-        min_width_px: below this the figure scrolls sideways instead of shrinking.
+    Colours may be `var(--name)` and are resolved by the page's script, once for light and once for dark. Below
+    `min_width_px` the figure scrolls sideways instead of shrinking.
     """
 
     name: str

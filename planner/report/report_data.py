@@ -15,14 +15,10 @@ from planner.wording import schedule_name, schedule_names
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleResult:
-    """One schedule in both worlds.
+    """One schedule in both worlds: its prediction, and a trace per prompt in each, measured ones if it was run.
 
-    Attributes:
-        candidate: the schedule and what the search predicted for it.
-        simulated: its simulated traces, one per prompt that was run, or that was asked for.
-        measured: its real traces, one per prompt in the same order; empty if it was not run.
-        measured_at_anchor_s: measured time per token, had the machine kept the speed of calibration; None if unknown.
-        speedup: measured speed over that of plain decoding, and the ends of its interval; None if unknown.
+    `measured_at_anchor_s` is the measured time per token, had the machine kept the speed of calibration; `speedup` the
+    measured speed over that of plain decoding, and the ends of its interval. Either is None if unknown.
     """
 
     candidate: Candidate
@@ -70,13 +66,9 @@ class ScheduleResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportData:
-    """Everything a report shows.
+    """Everything a report shows; results are in the order of the table.
 
     Attributes:
-        title: heading of the page.
-        created: date and time in words.
-        plan: what was searched and found.
-        results: the schedules to compare, in the order of the table.
         footnotes: further remarks that honesty asks for, such as whether the runs went through the simulated rounds.
         warning: what has to be said before the answer, such as that other programs used the machine.
         sample: a prompt and what the target answered.

@@ -24,14 +24,7 @@ Constants = Mapping[ConstantName, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unknown:
-    """One constant.
-
-    Attributes:
-        name: which.
-        datasheet: what it would be by data sheets, or by the measurement that is nearest.
-        low, high: the physical bounds of a fit.
-        source: where all three are from.
-    """
+    """One constant, what it would be by data sheets or the nearest measurement, and the physical bounds of a fit."""
 
     name: ConstantName
     datasheet: float

@@ -22,11 +22,9 @@ from planner.reproduce.setup import Setup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedCell:
-    """One cell; speed-ups are times plain decoding.
+    """One cell; speed-ups are times plain decoding, and `rate` is that of acceptance, given that all before it were.
 
     Attributes:
-        published: what it is compared with.
-        rate: at which a drafted token is accepted, given that all before it were.
         in_turn: vanilla speculation: the published value, unless no rate of acceptance gives it on this machine.
         in_turn_streaming: the same with a draft that streams.
         mirror: Mirror-SD with a plain draft.
@@ -70,15 +68,7 @@ class PredictedCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
-    """A whole table.
-
-    Attributes:
-        table, setup: what was asked.
-        constants: of the machine, as used.
-        fitted: those that were fitted to this very table.
-        arms: the rounds of all schedules.
-        cells: in the table's order.
-    """
+    """A whole table, the machine's constants as used, and those that were fitted to this very table."""
 
     table: PublishedTable
     setup: Setup

@@ -20,14 +20,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class StoredConstants(StrictModel):
-    """A file of constants.
-
-    Attributes:
-        platform: name of the machine.
-        fitted_to: the published table, and the models it is about.
-        mean_abs_error: of the fit, over so many `num_cells`.
-        constants: by name.
-    """
+    """Constants of a platform by name, the published table that they were fitted to, and the error over its cells."""
 
     platform: str
     fitted_to: str

@@ -13,12 +13,7 @@ FEWEST = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halves:
-    """Places of prompts in a record.
-
-    Attributes:
-        choosing: those that budgets of branches are fitted to, and the fastest schedule is chosen on.
-        judging: those that speed-ups and comparisons are about.
-    """
+    """Places of prompts in a record: those to fit budgets to and choose the fastest on, and those to judge it on."""
 
     choosing: tuple[int, ...]
     judging: tuple[int, ...]

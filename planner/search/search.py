@@ -59,10 +59,9 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
-    """What a search found.
+    """What a search found: all candidates, the fastest over all prompts first, at least one.
 
     Attributes:
-        candidates: all of them, the fastest over all prompts first; at least one.
         halves: the prompts that the winner is chosen on, and those to judge it on; None where that was not asked for
             or there are too few, and all prompts serve for both.
         left_out: how many schedules of the space could not be predicted, by what was not measured or recorded.

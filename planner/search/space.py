@@ -41,21 +41,18 @@ class SearchSpace(StrictModel):
     """What the search may vary. The defaults are some hundreds of schedules for each pair of lanes.
 
     Attributes:
-        methods: decoding methods.
         placements: *split* puts target and draft on lanes of their own, *pooled* gives one lane everything.
         windows: drafted tokens per round, of methods that draft chains.
-        root_sources: where mirror's branches start.
         exit_layers: early exits; None for all that were recorded (or assumed; where none is, all that were measured).
-        exit_top_k: roots per row from the exit.
-        draft_top_k: roots per row from the draft.
+        exit_top_k, draft_top_k: roots per row from the exit, and from the draft.
         uneven_roots: roots per round that are spread unevenly, to where rounds of the prompts to choose on end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
             where a window has no room for so many.
         tree_sizes: drafted tokens per round, of methods that draft trees; a smaller tree that has no more nodes is
             taken as it is.
-        tree_depths: depths of trees; None for all that were recorded.
-        tree_top_k: nodes that dynamic trees expand on every level; None for all that were recorded.
+        tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on every level; None for all that
+            were recorded.
     """
 
     methods: Many[Method] = tuple(METHODS)
@@ -74,12 +71,7 @@ class SearchSpace(StrictModel):
 
 
 class Survey(NamedTuple):
-    """A space as far as a profile and a record can answer for it.
-
-    Attributes:
-        schedules: what they can answer for, each once, in a fixed order.
-        left_out: how many others there are, by what they lack.
-    """
+    """Schedules that a profile and a record can answer for, in a fixed order; and how many they cannot, by lack."""
 
     schedules: tuple[Schedule, ...]
     left_out: Mapping[str, int]

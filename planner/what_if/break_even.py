@@ -17,12 +17,7 @@ Ask = Callable[[float], dict[Kind, float]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
-    """A value at which two kinds are equally fast.
-
-    Attributes:
-        at: the middle one (median) of many draws of prompts and tokens.
-        low, high: nine of ten draws lie between them (5th and 95th percentile).
-    """
+    """A value at which two kinds are equally fast: the median of many draws, and where nine of ten of them lie."""
 
     at: float
     low: float

@@ -43,13 +43,11 @@ another one passes is by chance: all drafters become worse together, and some of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """The best time per token of every kind while one quantity moves.
+    """The best time per token of every kind while one quantity moves, at each of its ascending `values`.
 
     Attributes:
         quantity: `acceptance` (share of tokens the draft gets right) or `draft_speed` (times as fast as measured).
         now: the quantity's value today; one of `values`.
-        values: ascending.
-        best_tpot_s: for each kind, at each of `values`.
         break_evens: for kinds that are slower today, the value nearest to today's at which they become the fastest.
             Kinds that do not for any of the values, or not for every draw, are not in it.
     """
@@ -75,12 +73,7 @@ class Sensitivity:
 
 
 class SweptQuantity(NamedTuple):
-    """A quantity, its value today, and what the machine and the texts are if it has another one.
-
-    Attributes:
-        quantity, now, grid: what moves, from where, and over which values.
-        world: (profile, texts) at a value, the texts by one draw of tokens or several, all prompts of a draw in a row.
-    """
+    """What moves, from where and over which values, and the `world` (profile, texts) at a value for some draws."""
 
     quantity: Quantity
     now: float

@@ -34,13 +34,7 @@ A plain tuple, since the event world asks for one in every round."""
 
 
 class Answers(NamedTuple):
-    """What the models decide of one prompt under one schedule.
-
-    Attributes:
-        prompt_length: tokens of the prompt.
-        num_tokens: new tokens after which the sequence ends.
-        rounds: from the first one on, as many as it takes at least.
-    """
+    """What the models decide of one prompt under one schedule: as many rounds as its `num_tokens` take, or more."""
 
     prompt_length: int
     num_tokens: int

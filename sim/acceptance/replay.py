@@ -34,17 +34,13 @@ MOST_KEPT = 4096
 
 
 class PerPositionOutcomes(NamedTuple):
-    """What rounds from every position of all texts together would do.
-
-    Shape legend: P prompts, T positions.
+    """What rounds from every position of all texts together would do; P prompts, T positions.
 
     Attributes:
         starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's, [P].
-        num_drafted: tokens in the window, [T].
-        num_accepted: drafted tokens that are accepted, [T].
+        num_drafted, num_accepted: tokens in the window, and those accepted, [T].
         branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`, [T]; without meaning where the round is the text's last.
-        branches_of_no_window: the same of a round in which nothing was drafted: the target's token follows the last
-            committed one, [T].
+        branches_of_no_window: the same of a round in which nothing was drafted, [T].
     """
 
     starts: Ints

@@ -18,13 +18,8 @@ from costs.cost_model import Ints
 class Guessing(NamedTuple):
     """The steps after the first one of every window, for one window length and number of streams.
 
-    Shape legend: T positions of all prompts' texts together, W longest recorded window, J streams.
-
-    Attributes:
-        hits_TW: right guesses in a row after each drafted place.
-        starts: where each prompt begins among the positions.
-        num_tokens: the schedule's `num_speculative_tokens`.
-        num_streams: its `draft_streams`.
+    `hits_TW` are right guesses in a row after each drafted place, T positions of all prompts' texts together by W
+    longest recorded window; `starts` is where each prompt begins among the positions.
     """
 
     hits_TW: Ints

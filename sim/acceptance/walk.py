@@ -25,12 +25,9 @@ class Walk:
         prompt: index of the prompt.
         position: new tokens committed before the round.
         context: committed tokens, prompt included, minus one.
-        num_drafted: tokens in the window.
         num_accepted: drafted tokens that the target accepts, not cut.
         num_committed: tokens appended, cut at the end of the sequence.
-        is_first, is_last: whether the round is the prompt's first or last.
         contexts: all in which a round may start, of this walk or another one of the same texts.
-        num_prompts: prompts walked through; each has a round at least.
         is_drawn: whether the texts were drawn, so that other draws would take other times.
         num_paces: rounds go through so many in turn, see `costs.paces`.
     """
@@ -107,11 +104,7 @@ class Walk:
 
 
 class Rounds:
-    """Some rounds of a walk.
-
-    Attributes:
-        index: which ones.
-    """
+    """Some rounds of a walk, by their indices."""
 
     def __init__(self, walk: Walk, index: Ints | slice) -> None:
         self._walk = walk

@@ -30,12 +30,9 @@ from sim.prediction import RoundTimes
 
 
 class Decided(NamedTuple):
-    """What the models decide of a schedule's rounds.
+    """What the models decide of a schedule's rounds, of a mirror schedule with where the outcome of each has a branch.
 
-    Attributes:
-        walk: all rounds.
-        branches: where a mirror schedule has the outcome of each.
-        guesses: the steps of their windows by the number of guesses, see `Guessing.counts`; None without streams.
+    `guesses` are the steps of their windows by the number of guesses, see `Guessing.counts`; None without streams.
     """
 
     walk: Walk

@@ -51,8 +51,7 @@ class OverlapTimeline(NamedTuple):
         num_steps: steps done then in the branches of each source, [sources, contexts]; none for `MISS`.
         is_read: whether the draft has read the window (with features: read it again with theirs).
         slowed_s: what the draft adds to the target's segments, [segments, contexts].
-        hidden_s: draft time while the target computes.
-        busy_s: draft time in all, until then.
+        hidden_s, busy_s: draft time while the target computes, and in all, until then.
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
 
@@ -187,12 +186,8 @@ class _Run(NamedTuple):
 class _TwoLanes:
     """Both lanes from the start of a round. The target goes through half a dispatch and its segments.
 
-    Attributes:
-        now_s: how far the draft's lane has been followed.
-        hidden_s, busy_s: draft time until then, while the target computes and in all.
-        runs: the draft's.
-        _left_s: what the target has still to do then, in time alone: half a dispatch, segments.
-        _taken_s: how long it has taken for what is done of each.
+    The draft's lane has been followed until `now_s`; of each segment `_left_s` is left to do, in time alone, and what
+    is done took `_taken_s`.
     """
 
     def __init__(self, durations: Durations) -> None:

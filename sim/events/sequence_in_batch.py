@@ -43,14 +43,8 @@ class BatchOutcomes:
 class SequenceInBatch:
     """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
 
-    Attributes:
-        unfinished: whether it wants more tokens.
-        prompt, position: its text, and the new tokens committed.
-        place: index of its context in the range of contexts.
-        num_drafted: tokens in its window.
-        num_rounds: it has gone through.
-        num_accepted, source: what its last round came to: tokens accepted, and whose branch has the outcome.
-        end_s: when it ended.
+    `place` is the index of its context in the range of contexts; `num_accepted` and `source` are what its last round
+    came to: tokens accepted, and whose branch has the outcome.
     """
 
     __slots__ = (

@@ -41,12 +41,7 @@ _StepRows = tuple[int, int]
 
 
 class SimulatedBatch:
-    """Some sequences on one machine, in lock-step. Lanes decode them as they do a `SimulatedSequence`.
-
-    Attributes:
-        sequences: all of them.
-        num_passes, num_rows: of the target so far.
-    """
+    """Some sequences on one machine, in lock-step. Lanes decode them as they do a `SimulatedSequence`."""
 
     has_spans = False
     verdict, window = _VERDICT, ANY_WINDOW

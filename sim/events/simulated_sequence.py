@@ -62,14 +62,10 @@ class RoundCosts:
 
 
 class Steps(NamedTuple):
-    """Draft steps in a row, the first of which may have tokens to catch up with.
+    """Draft steps in a row, the first of which may have tokens to catch up with; `kind` sets what slows them.
 
-    Attributes:
-        kind: sets what slows them.
-        work: what they are for.
-        seconds: how long they take alone.
-        steps_s, rows: of each, for traces with spans only.
-        guesses: of a draft's streams among the rows of each; empty where no step has any.
+    `steps_s` and `rows` are of each, for traces with spans only; `guesses` those of a draft's streams among the rows,
+    empty where no step has any.
     """
 
     kind: StepKind
@@ -92,11 +88,8 @@ Message = tuple[float, int]
 class SimulatedSequence:
     """A sequence under one schedule; its lanes share it.
 
-    Attributes:
-        place: index of the round's context and pace in the lists of `costs`.
-        window, verdict: of the round under way, as the models decide it.
-        has_spans: whether work is written to the trace, and not only rounds.
-        reads_first: whether the draft reads the window's last token before the branches of a round begin.
+    `place` is the index of the round's context and pace in the lists of `costs`; `reads_first` whether the draft reads
+    the window's last token before the branches of a round begin.
     """
 
     __slots__ = (

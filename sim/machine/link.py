@@ -7,14 +7,10 @@ from costs.ticks import one_in_ticks
 
 
 class Link:
-    """One direction of a link; the other one is another `Link`.
+    """One direction of a link, by the name of its track in a trace; the other one is another `Link`.
 
-    A message occupies it for its bytes over the bandwidth, after the messages sent before, and is on its way for the
-    latency, in which others may follow.
-
-    Attributes:
-        name: of its track in a trace.
-        free_s: when the last message has left.
+    A message occupies it for its bytes over the bandwidth, after the messages sent before (until `free_s`), and is on
+    its way for the latency, in which others may follow.
     """
 
     __slots__ = ("_bytes_per_s", "_latency_s", "_occupied_s", "free_s", "name")

@@ -34,13 +34,11 @@ class Wake(Event):
 
 
 class Run:
-    """Work under way on one device; times are what it takes while the other device is idle.
+    """Work under way on one device, of `work_s` while the other device is idle.
 
     Attributes:
-        work_s: all of it.
-        what: what it is, of which is known what it costs work of the other device.
-        done_s: what was done when the memory last settled.
-        slowdown: time over time alone since then.
+        what: of which is known what it costs work of the other device.
+        done_s, slowdown: what was done when the memory last settled, and time over time alone since then.
         place: of its device.
         marks: (time, work done) whenever the memory settled; of memories with marks only.
     """

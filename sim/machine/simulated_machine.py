@@ -13,13 +13,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedMachine:
-    """The devices and links that a schedule uses.
-
-    Attributes:
-        target, draft: the devices; one and the same where a schedule is pooled.
-        memory: both compute out of it.
-        to_draft, to_target: the routes between them.
-    """
+    """The devices of a schedule, one and the same where it is pooled, their memory, and the routes between them."""
 
     __slots__ = ("draft", "memory", "target", "to_draft", "to_target")
 

@@ -22,7 +22,7 @@ from tests.runtime.reading import compiled
 from tests.tiny_models import tiny_target
 
 SAMPLED = Sampling("match", 0.8, 5)
-LENGTHS = (40, 600, 63, 130)
+LENGTHS = (40, 270, 63, 130)
 LAYERS = (20, 6, 30)
 NUM_TOKENS = 6
 

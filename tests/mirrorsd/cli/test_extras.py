@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mirrorsd.cli.app import RUN, missing_package
+from tests.mutated_files.plan_files import PLAN_FILES
 
 ROOT = Path(__file__).parents[3]
-DEMO = ROOT / "benchmarks" / "results" / "demos" / "1"
 WITHOUT = f"""
 import sys
 from importlib.machinery import PathFinder
@@ -29,7 +29,9 @@ main()
 @pytest.fixture(scope="module")
 def call(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
-    machine = ("--profile", str(DEMO / "profile.yaml"), "--record", str(DEMO / "record.npz"))
+    PLAN_FILES["result"].make(folder)
+    (folder / "space.yaml").write_text("methods: [autoregressive, speculative]\nwindows: [2]\n")
+    machine = ("--profile", "profile.yaml", "--record", "record.npz")
 
     def run(*words):
         given = [part for word in words for part in (machine if word == "MACHINE" else (word,))]
@@ -37,7 +39,7 @@ def call(tmp_path_factory):
             [sys.executable, "-c", WITHOUT, *given], cwd=folder, capture_output=True, text=True, check=False
         )
 
-    assert run("search", "MACHINE", "--out", "best.yaml").returncode == 0
+    assert run("search", "MACHINE", "--space", "space.yaml", "--out", "best.yaml").returncode == 0
     return run
 
 
@@ -46,7 +48,7 @@ def call(tmp_path_factory):
     [
         ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--platform", "lunar-lake", "--out", "plan.html"),
         ("simulate", "--schedule", "best.yaml", "MACHINE", "--trace", "trace.json.gz"),
-        ("report", str(DEMO / "demo.json"), "--out", "report.html"),
+        ("report", "result.json", "--out", "report.html"),
         ("models", "list"),
     ],
     ids=lambda words: words[0],

@@ -18,7 +18,7 @@ def words(tiny_folders, prompt_file):
 
 def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
     out = tmp_path / "deep" / "profile.yaml"
-    result = mirrorsd(*words, "--minutes", 1, "--max-branches", 64, "--out", out, "--json")
+    result = mirrorsd(*words, "--minutes", 0.1, "--max-branches", 64, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
     profile = load_profile(out)
     assert json.loads(result.stdout)["profile"] == profile.model_dump(mode="json", exclude_defaults=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from calibrate.profiling import task
+from calibrate.profiling.grid import quick_effort
 from calibrate.profiling.run_anchors import lanes_of
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
@@ -28,6 +30,13 @@ def call(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def call_quickly(*words):
+    """A calibration of few passes, however much time there is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "quick_effort", lambda *sizes: replace(quick_effort(*sizes), passes=2))
+        return call(*words)
+
+
 @pytest.fixture(scope="session")
 def models(tiny_folders):
     return ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
@@ -44,25 +53,9 @@ def prompts(tmp_path_factory):
 def demo(models, head_folders, prompts, tmp_path_factory):
     """(its folder, what it printed, the JSON object); a head and streams are there as well."""
     root = tmp_path_factory.mktemp("demo")
-    words = (
-        "--heads",
-        f"{head_folders['eagle']},{head_folders['streams']}",
-        "--prompts",
-        prompts,
-        "--dtype",
-        "float32",
-        "--max-new-tokens",
-        12,
-        "--max-window",
-        3,
-        "--seed",
-        5,
-        "--minutes",
-        60,
-        "--out",
-        root / "out",
-    )
-    result = call("demo", *models, *words, "--json", root / "demo.json")
+    words = ("--heads", f"{head_folders['eagle']},{head_folders['streams']}", "--prompts", prompts, "--seed", 5)
+    words += ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3, "--minutes", 60)
+    result = call_quickly("demo", *models, *words, "--out", root / "out", "--json", root / "demo.json")
     assert result.exit_code == 0, result.stderr
     return root / "out", result, json.loads((root / "demo.json").read_text())
 
@@ -248,7 +241,7 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
 
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):
     sizes = ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3)
-    words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 2, "--out", tmp_path)
+    words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 0.5, "--out", tmp_path)
     status, stdout, stderr = interrupted(words, said="[2/5] Recording")
     assert (status, stdout) == (130, "")
     assert "\nStopping.\n" in stderr

@@ -9,7 +9,7 @@ import torch
 from decoding.record import AcceptanceRecord
 from hwprofiles.host import local_lanes
 from runtime.models.decoder import Decoder
-from tests.mirrorsd.cli.verbs.test_demo import call
+from tests.mirrorsd.cli.verbs.test_demo import call, call_quickly
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config
 
@@ -26,7 +26,9 @@ def run_demo(tmp_path_factory, tiny_folders):
         prompts = root / "prompts.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS))
         words = ("--prompts", prompts, "--dtype", "float32", "--max-new-tokens", 10, "--max-window", 2)
-        result = call("demo", *models, *words, "--minutes", 60, "--out", root / "out", "--json", root / "demo.json")
+        result = call_quickly(
+            "demo", *models, *words, "--minutes", 60, "--out", root / "out", "--json", root / "demo.json"
+        )
         assert result.exit_code == 0, result.output + result.stderr
         return root / "out", result, json.loads((root / "demo.json").read_text())
 

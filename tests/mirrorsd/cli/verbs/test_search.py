@@ -10,14 +10,13 @@ from tests.planner.synthetic import acceptance_record
 def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path, record_path, narrow_path, tmp_path):
     out = tmp_path / "best.yaml"
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path, "--out", out)
-    found = json.loads(mirrorsd(*words, "--json").stdout)
+    shown = mirrorsd(*words, "--top", 1, "--json", tmp_path / "found.json").stdout
+    found = json.loads((tmp_path / "found.json").read_text())
     times = [one["predicted"]["tpot_s"] for one in found["candidates"]]
     assert times == sorted(times)
     assert len({one["name"] for one in found["candidates"]}) == len(times)
     assert found["winner"] == found["candidates"][0]
     assert load_schedule(out).model_dump(mode="json", exclude_defaults=True) == found["winner"]["schedule"]
-
-    shown = mirrorsd(*words, "--top", 1).stdout
     assert found["winner"]["name"].split(",")[0] in shown
     assert found["verdict"].splitlines()[0] in shown.replace("\n", " ")
 
@@ -26,9 +25,10 @@ def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_pa
     space = tmp_path / "space.yaml"
     space.write_text("windows: [1, 12, 13, 14]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", space)
-    left_out = json.loads(mirrorsd(*words, "--json").stdout)["left_out"]
-    shown = re.findall(r"^(\d+) left out: ", mirrorsd(*words, "--explain").stdout, re.MULTILINE)
-    assert list(map(int, shown)) == sorted(left_out.values(), reverse=True)[:5]
+    shown = mirrorsd(*words, "--explain", "--json", tmp_path / "found.json").stdout
+    left_out = json.loads((tmp_path / "found.json").read_text())["left_out"]
+    counts = re.findall(r"^(\d+) left out: ", shown, re.MULTILINE)
+    assert list(map(int, counts)) == sorted(left_out.values(), reverse=True)[:5]
     assert f"{sum(left_out.values())} schedules could not be predicted" in mirrorsd(*words).stdout
 
 
@@ -71,9 +71,12 @@ def narrow_path(tmp_path):
     return path
 
 
-def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profile_path, eight_path, narrow_path):
+def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(
+    mirrorsd, profile_path, eight_path, narrow_path, tmp_path
+):
     words = ("search", "--profile", profile_path, "--record", eight_path, "--space", narrow_path)
-    found = json.loads(mirrorsd(*words, "--json").stdout)
+    shown = " ".join(mirrorsd(*words, "--explain", "--json", tmp_path / "found.json").stdout.split())
+    found = json.loads((tmp_path / "found.json").read_text())
     prompts = found["prompts"]
     assert sorted(prompts["chosen"] + prompts["judged"]) == prompts["ranked"]
     assert len(prompts["chosen"]) == len(prompts["judged"]) == 4
@@ -84,15 +87,15 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profil
     assert {one["of"] for one in found["break_evens"]} <= {"the draft model's tokens", "drafting"}
     [plain] = [one for one in found["break_evens"] if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
     assert 0 < plain["low"] <= plain["at"] <= plain["high"] < plain["now"]
-    shown = " ".join(mirrorsd(*words, "--explain").stdout.split())
     assert "predicted on 4 held-out prompts." in shown
 
 
-def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, record_path, narrow_path):
+def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, record_path, narrow_path, tmp_path):
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path)
-    prompts = json.loads(mirrorsd(*words, "--json").stdout)["prompts"]
+    shown = " ".join(mirrorsd(*words, "--json", tmp_path / "found.json").stdout.split())
+    prompts = json.loads((tmp_path / "found.json").read_text())["prompts"]
     assert prompts["ranked"] == prompts["chosen"] == prompts["judged"]
-    assert "on the 3 prompts that the schedules were chosen on" in " ".join(mirrorsd(*words).stdout.split())
+    assert "on the 3 prompts that the schedules were chosen on" in shown
 
 
 def test_without_plain_decoding_there_is_no_speed_up(mirrorsd, profile_path, record_path, tmp_path):
