@@ -1,0 +1,72 @@
+"""What every step away from a curve of the very device costs: curves and devices left out in turn, and asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import log
+from typing import Any, Final
+
+import numpy as np
+
+from hwprofiles.curves.row_curves import RowCurve
+from hwprofiles.curves.row_prices import STEPS, Asked, Step, reading, relative_log_error, row_prices
+
+ROWS: Final = (2, 3, 4, 5, 6, 8)
+
+
+def left_out(curves: Sequence[RowCurve]) -> dict[str, Any]:
+    """Return errors by step: of ratios, and of the efficiency of reading.
+
+    The steps of the device itself leave the one curve out, the others leave out all curves of its device, and what is
+    nearer too: so every step is asked about the same curves.
+    """
+    ratios, efficiencies = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
+    shares = defaultdict[Step, list[float]](list)
+    for left in curves:
+        if left.is_deep:
+            continue
+        asked = _asked(left)
+        for step, others in _without(left, curves):
+            found = row_prices(asked, others)
+            if found is not None and found.step == step:
+                for rows in ROWS:
+                    measured = left.ratio(rows)
+                    if measured is not None and rows in found.rows:
+                        predicted = found.ratios[found.rows.index(rows)]
+                        measured /= left.expert_factor(rows)
+                        ratios[step].append(abs(log(measured / predicted)))
+                        shares[step].append(relative_log_error(measured, predicted))
+            read = reading(asked, others)
+            if read is not None and left.efficiency is not None and read.step == step:
+                efficiencies[step].append(abs(log(left.efficiency / read.efficiency)))
+    return {
+        "ratios": {step: _summary(ratios[step]) for step in STEPS},
+        "share_of_log_ratio": {step: _summary(shares[step]) for step in STEPS},
+        "efficiency": {step: _summary(efficiencies[step]) for step in STEPS},
+    }
+
+
+def _asked(curve: RowCurve) -> Asked:
+    names = (curve.device, curve.family, curve.engine, curve.backend, curve.weights)
+    return Asked(*names, curve.billions, curve.is_mixture)
+
+
+def _without(left: RowCurve, curves: Sequence[RowCurve]) -> Iterator[tuple[Step, list[RowCurve]]]:
+    """Yield what is left of the curves when all that is nearer than a step is taken out, by step."""
+    others = [one for one in curves if one is not left]
+    yield "device", others
+    others = [one for one in others if (one.device, one.weights) != (left.device, left.weights)]
+    yield "device, other weights", others
+    others = [one for one in others if one.device != left.device]
+    yield "family", others
+    others = [one for one in others if one.family != left.family]
+    yield "engine", others
+    yield "others", [one for one in others if one.engine != left.engine]
+
+
+def _summary(errors: Sequence[float]) -> dict[str, float] | None:
+    if not errors:
+        return None
+    of_90 = float(np.quantile(errors, 0.9))
+    return {"median": round(float(np.median(errors)), 3), "of_90": round(of_90, 3), "num": len(errors)}

@@ -1,0 +1,178 @@
+"""What rows cost on real devices: public curves of time over rows, condensed into the table that ships.
+
+    python benchmarks/row_curves.py FILE...         seconds; a file has a curve's point a line, as CSV
+
+Points are lines of device, engine, backend, model, weights, context, rows, time_ms, how, source, date and note. Only
+what its source tells whole is taken: devices, models and weights that are named, sources with an address, whole passes,
+from one row on, by kernels that are in use; and rows of several sequences after at most 1,024 tokens only, since each
+reads a cache of its own. Writes hwprofiles/curves/row-curves.csv, and benchmarks/results/row-curves.json: what every
+step away from a curve of the very device is off by, each curve or device left out in turn (`_left_out_curves.py`).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from _common import RESULTS, arguments, write_result
+from _left_out_curves import left_out
+
+from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
+from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, RowCurve, longest_context, read_curves
+from hwprofiles.curves.row_prices import KERNEL_START_S
+from sim.derived.device_speed import KERNELS_PER_LAYER
+
+OUT: Final = RESULTS / "row-curves.json"
+MOST_ROWS: Final = 32
+_SHARED: Final = ("device", "engine", "backend", "model", "weights", "context", "how", "source", "date", "note")
+_UNCLEAR: Final = re.compile(
+    r"\bcut\b|not in the|not named|by figures|class|not visible|not printed|per thread|by pp|\b\d+x ", re.IGNORECASE
+)
+_UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|serial|second-hand|routing cliff")
+_NAMELESS: Final = re.compile(r"unnamed|not named")
+_MOST_CONTEXT: Final = 1024
+PEAK_BYTES_PER_S: Final = {
+    "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
+    "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
+    "m5max": 614e9, "m1max": 400e9, "m1pro": 200e9, "rx7900xtx": 960e9,
+    "rtxpro6000": 1792e9, "rtx5090": 1792e9, "h100": 3350e9, "rtx5080": 960e9, "a100": 2039e9, "rtx3060": 360e9,
+    "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
+    "rx7900xt": 800e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
+}  # fmt: skip
+"""Bandwidths by the makers' data sheets, of devices that an efficiency is told of."""
+
+
+class Read(NamedTuple):
+    """What one row reads of a model: billions of weights, tied embeddings counted once and others not at all.
+
+    Attributes:
+        billions: of a dense model, or of a mixture's token.
+        num_layers: of a dense model.
+        total: of all experts too; 0 for a dense model.
+        experts: of a layer.
+        per_token: of them, without shared ones.
+    """
+
+    billions: float
+    num_layers: int = 0
+    total: float = 0.0
+    experts: int = 0
+    per_token: int = 0
+
+    @property
+    def expert_share(self) -> float:
+        """Share of a row's weights that routed experts have: their weights are all that `total` has more."""
+        if not self.experts:
+            return 0.0
+        chosen = self.per_token / self.experts
+        return (self.total - self.billions) / (1 - chosen) * chosen / self.billions
+
+
+MODELS: Final = {
+    "llama 1B": Read(1.24, 16), "Llama-3.2-3B": Read(3.21, 28), "llama 7B": Read(6.61, 32), "llama 8B": Read(7.50, 32),
+    "Llama-3.1-8B": Read(7.50, 32), "qwen2 1.5B": Read(1.54, 28), "qwen2 32B": Read(31.98, 64), "Qwen2.5-Coder 7B": Read(7.07, 28),
+    "Qwen2.5-0.5B-Instruct": Read(0.49, 24), "gemma 2B": Read(2.51, 18), "gemma-3-4b-it": Read(3.88, 34), "Qwen3.5-4B": Read(4.0, 32),
+    "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28), "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36),
+    "Mistral-Nemo 12B": Read(11.6, 40), "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
+    "granitemoe 3B (MoE)": Read(0.80, 0, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 0, 15.5, 64, 6),
+    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 0, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 0, 25.2, 128, 8),
+    "gpt-oss 20B (MoE)": Read(3.6, 0, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 0, 116.8, 128, 4),
+    "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8), "Qwen3-30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
+    "qwen3moe 30B.A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
+}  # fmt: skip
+"""By the names in the file; makers' model cards."""
+BITS: Final = {
+    "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
+    "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
+    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4": 4.4, "4-bit g64": 4.5, "4-bit": 4.5, "Q1_0": 1.3,
+    "IQ4_XS": 4.35,
+}  # fmt: skip
+"""Of a weight, head included."""
+
+
+def main() -> None:
+    """Condense the curves, and write what leaving them out tells."""
+    parser = arguments(__doc__)
+    parser.add_argument("files", type=Path, nargs="+")
+    write_table(curve for file in parser.parse_args().files for curve in condensed(file))
+    found = left_out(read_curves())
+    write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
+    for question, steps in found.items():
+        print(question, *steps.items(), sep="\n  ")
+
+
+def condensed(path: Path) -> Iterator[RowCurve]:
+    """Yield every curve that can be used."""
+    points = defaultdict[tuple[str, ...], dict[int, float]](dict)
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            points[tuple(row[name] for name in _SHARED)][int(float(row["rows"]))] = float(row["time_ms"])
+    for shared, times_ms in points.items():
+        told = dict(zip(_SHARED, shared, strict=True))
+        few = {rows: time for rows, time in sorted(times_ms.items()) if rows <= MOST_ROWS}
+        if is_whole(told) and 1 in few:
+            yield _curve(told, few)
+
+
+def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> RowCurve:
+    key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
+    read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
+    is_short = longest_context(told["context"]) <= LONG_CONTEXT
+    efficiency = None
+    if read and bits and peak and is_short and not read.experts:
+        reading_s = times_ms[1] * 1e-3 - read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
+        efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
+    weights = weights_class(told["weights"])
+    assert weights is not None, f"nobody knows the weights {told['weights']}"
+    return RowCurve(
+        device=key,
+        family=(family_of(key) if "CPU" not in told["backend"] else "cpu") or "",
+        engine=engine_of(told["engine"]) or told["engine"],
+        backend=backend_of(told["backend"], key),
+        weights=weights,
+        stored=told["weights"],
+        model=told["model"],
+        billions=read.billions if read else 0.0,
+        expert_share=round(read.expert_share, 3) if read else 0.0,
+        experts=read.experts if read else 0,
+        per_token=read.per_token if read else 0,
+        context=told["context"],
+        rows=tuple(times_ms),
+        ratios=tuple(round(time / times_ms[1], 3) for time in times_ms.values()),
+        one_row_s=round(times_ms[1] * 1e-3, 7),
+        efficiency=None if efficiency is None else round(efficiency, 3),
+        source=told["source"].split(" (")[0],
+        date=told["date"].strip("~"),
+    )
+
+
+def write_table(curves: Iterable[RowCurve]) -> None:
+    """Write the table that ships."""
+    lines = sorted((one.as_row() for one in curves), key=lambda row: tuple(row.values()))
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    read_curves.cache_clear()
+
+
+def is_whole(told: Mapping[str, str]) -> bool:
+    """Return whether a curve's source tells all that it is of, and it is one of whole passes."""
+    named = " ".join(told[name] for name in ("device", "model", "weights"))
+    return not (
+        _UNCLEAR.search(named)
+        or told["how"] == "kernel only"
+        or weights_class(told["weights"]) is None
+        or (told["how"] == "batched decode" and longest_context(told["context"]) > _MOST_CONTEXT)
+        or _UNFIT.search(f"{told['note']} {told['context']}")
+        or _NAMELESS.search(told["source"])
+        or told["source"].startswith("stored file")
+    )
+
+
+if __name__ == "__main__":
+    main()

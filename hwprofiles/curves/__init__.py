@@ -1,0 +1,1 @@
+"""What passes over several rows take on real devices: public measurements, and what follows for others."""

@@ -1,0 +1,74 @@
+"""Names that people give devices, engines and weights, as one name each, so that measurements can be compared."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_DEVICE: Final = re.compile(
+    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
+    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w7[89]00|mi\d{2,3}x?|(?:80[56]0s|[678][689]0m)\b|strix halo"
+    r"|\bm\d(?: (?:ultra|max|pro))?\b|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
+)
+_SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
+_FAMILIES: Final = {
+    "hopper": re.compile(r"h[12]00|h20|gh200"),
+    "blackwell": re.compile(r"rtx50|rtxpro|gb10|g?b[23]00"),
+    "ada": re.compile(r"rtx40|l4"),
+    "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson"),
+    "turing": re.compile(r"rtx20|gtx16|rtx[4-8]000|t4"),
+    "volta": re.compile(r"v100|titanv"),
+    "pascal": re.compile(r"p\d|gtx10"),
+    "rdna4": re.compile(r"rx90|r9700"),
+    "rdna3": re.compile(r"rx7|w7|80[56]0s|[78][689]0m"),
+    "rdna2": re.compile(r"rx6|6[68]0m"),
+    "cdna": re.compile(r"mi[123]\d\dx?$"),
+    "gcn": re.compile(r"mi[568]\d$"),
+    "apple": re.compile(r"m\d"),
+    "arc": re.compile(r"arc"),
+}
+_ENGINES: Final = {
+    "ik_llama.cpp": re.compile(r"ik[_-]llama"),
+    "llama.cpp": re.compile(r"llama[.-]?(?:cpp|server)|llamacpp|lm ?studio|ollama|koboldcpp"),
+    "vllm": re.compile(r"\bvllm\b(?!-mlx)|sglang|tensorrt|trt-?llm|lmdeploy|aphrodite|nano-?pearl"),
+    "mlx": re.compile(r"mlx"),
+}
+_BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
+_WEIGHTS: Final = {
+    "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
+    "low": re.compile(r"q[123]_|^q[123]\b|[23]-?bit"),
+    "fp4": re.compile(r"nvfp4|mxfp4|fp4"),
+    "four": re.compile(r"q[456]_|^q[456]\b|iq4|[456]-?bit|w4|awq|gptq|int4|nf4"),
+    "eight": re.compile(r"q8|int8|fp8|8-?bit|w8|mxfp8"),
+    "sixteen": re.compile(r"bf16|fp?16|fp?32"),
+}
+
+
+def device_key(label: str) -> str:
+    """Return the one name of the device that a label is of; the label itself, squeezed, where none is known."""
+    found = _DEVICE.search(label.lower().replace("-", " "))
+    key = re.sub(r"[^a-z0-9]", "", found.group() if found else label.lower())
+    return _SAME.get(key, key)
+
+
+def family_of(key: str) -> str | None:
+    """Return the architecture of a device; None where it is not known."""
+    return next((family for family, known in _FAMILIES.items() if known.match(key)), None)
+
+
+def engine_of(label: str) -> str | None:
+    """Return the one name of the engine that a label is of; None of any other."""
+    return next((engine for engine, known in _ENGINES.items() if known.search(label.lower())), None)
+
+
+def backend_of(label: str, key: str) -> str:
+    """Return what an engine computes with: what the label says, else what the maker's devices are run with."""
+    told = next((one for one in _BACKENDS if one in label.lower()), None)
+    family = family_of(key)
+    usual = "metal" if family == "apple" else "rocm" if family in ("rdna4", "rdna3", "rdna2", "cdna", "gcn") else "cuda"
+    return {"hip": "rocm", None: usual}.get(told, told or usual)
+
+
+def weights_class(name: str) -> str | None:
+    """Return which kernels read such weights: how many bits they have, and whether in codebooks; None of any other."""
+    return next((kind for kind, known in _WEIGHTS.items() if known.search(name.lower())), None)
