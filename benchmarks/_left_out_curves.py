@@ -56,8 +56,9 @@ def _without(left: RowCurve, curves: Sequence[RowCurve]) -> Iterator[tuple[Step,
     """Yield what is left of the curves when all that is nearer than a step is taken out, by step."""
     others = [one for one in curves if one is not left]
     yield "device", others
-    others = [one for one in others if (one.device, one.weights) != (left.device, left.weights)]
-    yield "device, other weights", others
+    same = (left.device, left.backend, left.weights)
+    others = [one for one in others if (one.device, one.backend, one.weights) != same]
+    yield "device otherwise", others
     others = [one for one in others if one.device != left.device]
     yield "family", others
     others = [one for one in others if one.family != left.family]

@@ -1,12 +1,14 @@
 """What rows cost on real devices: public curves of time over rows, condensed into the table that ships.
 
-    python benchmarks/row_curves.py FILE...         seconds; a file has a curve's point a line, as CSV
+    python benchmarks/row_curves.py FOLDER          seconds; FOLDER has points of curves and tables of kernels as CSV
 
-Points are lines of device, engine, backend, model, weights, context, rows, time_ms, how, source, date and note. Only
-what its source tells whole is taken: devices, models and weights that are named, sources with an address, whole passes,
-from one row on, by kernels that are in use; and rows of several sequences after at most 1,024 tokens only, since each
-reads a cache of its own. Writes hwprofiles/curves/row-curves.csv, and benchmarks/results/row-curves.json: what every
-step away from a curve of the very device is off by, each curve or device left out in turn (`_left_out_curves.py`).
+Points (row_curves.csv, and row-curves-more.csv beside this script) are lines of device, engine, backend, model,
+weights, context, rows, time_ms, how, source, date and note. Only what its source tells whole is taken: devices, models
+and weights that are named, sources with an address, whole passes, from one row on, by kernels that are in use; and
+rows of several sequences after at most 1,024 tokens only, since each reads a cache of its own. Tables of kernels are
+summed up to curves (`_served_curves.py`). Writes hwprofiles/curves/row-curves.csv; and to source-errors.yaml beside it
+and benchmarks/results/row-curves.json what every step away from a curve of the very device is off by, each curve or
+device left out in turn (`_left_out_curves.py`).
 """
 
 from __future__ import annotations
@@ -14,19 +16,21 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from _common import RESULTS, arguments, write_result
 from _left_out_curves import left_out
+from _served_curves import served_curves
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, RowCurve, longest_context, read_curves
-from hwprofiles.curves.row_prices import KERNEL_START_S
+from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_START_S, STEPS
 from sim.derived.device_speed import KERNELS_PER_LAYER
 
 OUT: Final = RESULTS / "row-curves.json"
+MORE: Final = Path(__file__).with_name("row-curves-more.csv")
 MOST_ROWS: Final = 32
 _SHARED: Final = ("device", "engine", "backend", "model", "weights", "context", "how", "source", "date", "note")
 _UNCLEAR: Final = re.compile(
@@ -73,15 +77,17 @@ class Read(NamedTuple):
 
 
 MODELS: Final = {
-    "llama 1B": Read(1.24, 16), "Llama-3.2-3B": Read(3.21, 28), "llama 7B": Read(6.61, 32), "llama 8B": Read(7.50, 32),
-    "Llama-3.1-8B": Read(7.50, 32), "qwen2 1.5B": Read(1.54, 28), "qwen2 32B": Read(31.98, 64), "Qwen2.5-Coder 7B": Read(7.07, 28),
-    "Qwen2.5-0.5B-Instruct": Read(0.49, 24), "gemma 2B": Read(2.51, 18), "gemma-3-4b-it": Read(3.88, 34), "Qwen3.5-4B": Read(4.0, 32),
-    "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28), "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36),
-    "Mistral-Nemo 12B": Read(11.6, 40), "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
+    "llama 1B": Read(1.24, 16), "Llama-3.2-3B": Read(3.21, 28), "llama 7B": Read(6.61, 32),
+    "llama 8B": Read(7.50, 32), "Llama-3.1-8B": Read(7.50, 32), "qwen2 1.5B": Read(1.54, 28),
+    "qwen2 32B": Read(31.98, 64), "Qwen2.5-Coder 7B": Read(7.07, 28), "Qwen2.5-0.5B-Instruct": Read(0.49, 24),
+    "gemma 2B": Read(2.51, 18), "gemma-3-4b-it": Read(3.88, 34), "Qwen3.5-4B": Read(4.0, 32),
+    "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28),
+    "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
+    "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
     "granitemoe 3B (MoE)": Read(0.80, 0, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 0, 15.5, 64, 6),
     "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 0, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 0, 25.2, 128, 8),
     "gpt-oss 20B (MoE)": Read(3.6, 0, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 0, 116.8, 128, 4),
-    "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8), "Qwen3-30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
+    "Qwen3-30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
     "qwen3moe 30B.A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
 }  # fmt: skip
 """By the names in the file; makers' model cards."""
@@ -97,9 +103,12 @@ BITS: Final = {
 def main() -> None:
     """Condense the curves, and write what leaving them out tells."""
     parser = arguments(__doc__)
-    parser.add_argument("files", type=Path, nargs="+")
-    write_table(curve for file in parser.parse_args().files for curve in condensed(file))
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    told = [curve for file in (folder / "row_curves.csv", MORE) for curve in condensed(file)]
+    write_table([*told, *(_curve(*one) for one in served_curves(folder))])
     found = left_out(read_curves())
+    write_errors(found)
     write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
     for question, steps in found.items():
         print(question, *steps.items(), sep="\n  ")
@@ -158,6 +167,30 @@ def write_table(curves: Iterable[RowCurve]) -> None:
         writer.writeheader()
         writer.writerows(lines)
     read_curves.cache_clear()
+
+
+def write_errors(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """Write what steps cost as it ships."""
+    rows, read = (
+        _rising([found[question][step] for step in STEPS]) for question in ("share_of_log_ratio", "efficiency")
+    )
+    lines = ["# What answers by public curves were off by in nine of ten cases; benchmarks/row_curves.py wrote it."]
+    lines += [
+        f"{step}: {{rows: {one:.3f}, reading: {other:.3f}}}" for step, one, other in zip(STEPS, rows, read, strict=True)
+    ]
+    ERRORS_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _rising(steps: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return errors of steps, pooled where a farther one seems better than a nearer one, which is chance."""
+    pools: list[tuple[float, float, int]] = []
+    for step in steps:
+        pools.append((step["of_90"], step["num"], 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (one, of_one, steps_of_one), (other, of_other, steps_of_other) = pools[-2:]
+            pooled = (one * of_one + other * of_other) / (of_one + of_other)
+            pools[-2:] = [(pooled, of_one + of_other, steps_of_one + steps_of_other)]
+    return [error for error, _, num_steps in pools for _ in range(num_steps)]
 
 
 def is_whole(told: Mapping[str, str]) -> bool:

@@ -1,56 +1,87 @@
-"""Engines: what further rows cost by the program that runs a model, where somebody measured it."""
+"""Engines: what runs models on a GPU, which decides what further rows cost and how fast weights are read.
+
+An engine is named as people do, with its back end where it has several: `llama.cpp`, `llama.cpp vulkan`, `vllm 0.27`.
+Where nobody says which it is, it is what most people run on such a device.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import TypeVar
-
-from pydantic import RootModel
+import re
+from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
-from decoding.yaml_file import load_yaml
+from hwprofiles.curves.names import device_key, engine_of, family_of
+from hwprofiles.curves.row_curves import read_curves
+from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row_prices
+from hwprofiles.model_shape import ModelShape
 from hwprofiles.platform import Platform
-from hwprofiles.sheets import DeviceSheet, GrowthsPerRow
-from hwprofiles.weights.formats import WeightFormat, stored_weights
+from hwprofiles.sheets import DeviceSheet
+from hwprofiles.weights.formats import stored_weights
 
-_FILE = Path(__file__).with_name("engines.yaml")
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
+_DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
+LAW_ENGINE: Final = "vllm"
+"""Kernel laws are of its kernels."""
 
 
-class _Engines(RootModel[dict[str, dict[WeightFormat, GrowthsPerRow]]]):
-    """Growth by rows on GPUs, by engine and weights."""
+class Priced(NamedTuple):
+    """What an engine's public curves say of a model on a device; either may be unknown."""
+
+    engine: str
+    rows: RowPrices | None
+    reading: Reading | None
 
 
-@cache
-def engines() -> dict[str, dict[WeightFormat, GrowthsPerRow]]:
-    """Return what is known of every engine: the growth by rows on GPUs, by weights."""
-    return load_yaml(_FILE, _Engines).root
+def engine_names() -> tuple[str, ...]:
+    """Return the engines that somebody measured."""
+    return tuple(sorted({one.engine for one in read_curves()}))
 
 
-def run_by(sheet: Sheet, engine: str, weights: WeightFormat) -> Sheet:
+def default_engine(name: str) -> str | None:
+    """Return what most people run models with on a GPU of that name; None where no engine's curves are of its maker's.
+
+    vLLM on cards of data centres, llama.cpp on those of consumers and workstations, and on Apple's.
+    """
+    key = device_key(name)
+    if family_of(key) is None:
+        return None
+    return LAW_ENGINE if _DATA_CENTRE.match(key) else "llama.cpp"
+
+
+def engine_on(sheet: DeviceSheet) -> str | None:
+    """Return the engine on a device: what it says, else that of most people; None where only guesses are left."""
+    return (sheet.engine or default_engine(sheet.name)) if sheet.kind == "gpu" else None
+
+
+def run_by(sheet: Sheet, engine: str) -> Sheet:
     """Return the sheet of a device on which an engine runs; of other devices than GPUs nothing is known of it.
 
-    A growth of its own that was measured with that engine stands, and so does a kernel law with vLLM, whose kernels it
-    is of. Weights that were not measured take what their plain type was measured to (`StoredWeights.like`).
-
     Raises:
-        ConfigError: no engine is called so, or nobody measured it with such weights; lists what there is.
+        ConfigError: nobody measured such an engine; lists what there is.
     """
-    if engine not in engines():
-        raise ConfigError(unknown("engine", engine, engines()))
-    known = engines()[engine]
-    alike = next((name for name in (weights, stored_weights(weights).like) if name in known), None)
-    if alike is None:
-        raise ConfigError(f"nobody measured what rows of {engine} cost in {weights}; there is {', '.join(known)}")
-    own = sheet.growth_per_row
-    is_own = own is not None and engine in (own.by or "")
-    if sheet.kind != "gpu" or is_own or (engine == "vllm" and sheet.kernel_start_s is not None):
-        return sheet
-    return sheet.model_copy(update={"growth_per_row": known[alike], "kernel_start_s": None, "unhidden_share": None})
+    if engine_of(engine) not in engine_names():
+        raise ConfigError(unknown("engine", engine, engine_names()))
+    return sheet if sheet.kind != "gpu" else sheet.model_copy(update={"engine": engine})
 
 
-def platform_run_by(platform: Platform, engine: str, weights: WeightFormat) -> Platform:
+def platform_run_by(platform: Platform, engine: str) -> Platform:
     """Return the platform with an engine on all of its GPUs; errors as in `run_by`."""
-    devices = {name: run_by(device, engine, weights) for name, device in platform.devices.items()}
+    devices = {name: run_by(device, engine) for name, device in platform.devices.items()}
     return platform.model_copy(update={"devices": devices})
+
+
+def has_law(sheet: DeviceSheet) -> bool:
+    """Whether a measured kernel law says what the device takes, with the engine on it."""
+    return sheet.kernel_start_s is not None and engine_of(engine_on(sheet) or LAW_ENGINE) == LAW_ENGINE
+
+
+def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> Priced | None:
+    """Return what curves say of a model on a device; None where no engine's curves are of it."""
+    engine = engine_on(sheet)
+    if engine is None or has_law(sheet):
+        return None
+    read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
+    billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
+    asked = Asked.of(sheet.name, engine, weights, billions, is_mixture=shape.num_experts > 0)
+    # mixtures of experts read in pieces, and no curve tells at which efficiency: dense models stand in
+    return Priced(engine, row_prices(asked), reading(asked._replace(is_mixture=False)))

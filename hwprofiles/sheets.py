@@ -98,6 +98,7 @@ class DeviceSheet(Priced):
         kernel_start_s: of a measured kernel law: what each kernel takes beside reading and computing, all of which add
             up; kernels of a replayed graph.
         unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
+        engine: what runs models on it, `llama.cpp` or `llama.cpp vulkan` say; None: what most people run on such a one.
         power_w: board or package power while working.
         idle_power_w: the same while waiting.
         power_of: whether that is the power of this device, or of a package that it shares with others.
@@ -129,6 +130,7 @@ class DeviceSheet(Priced):
     growth_per_row: GrowthsPerRow | None = None
     kernel_start_s: Times | None = None
     unhidden_share: Shares | None = None
+    engine: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     power_w: Powers | None = None
     idle_power_w: Powers | None = None
     power_of: Literal["device", "package"] = "device"

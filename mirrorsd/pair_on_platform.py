@@ -111,7 +111,7 @@ def plan_pair(
     smaller = StoredModel(shape=_shape(draft), weights=weights_named(of_draft or stored), cache_bits=cache_bits)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = with_devices(machine, add)
-    machine = machine if engine is None else platform_run_by(machine, engine, stored)
+    machine = machine if engine is None else platform_run_by(machine, engine)
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)

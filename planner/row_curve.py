@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import exp, hypot
 from typing import Final
 
 import numpy as np
 
 from costs.cost_model import Part
 from decoding.errors import PlanError, ProfileError
+from hwprofiles.curves.row_prices import STEP_IN_WORDS
+from hwprofiles.engines import Priced, engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.wording import listing
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
-from sim.error_shares import interval
 
 _LAYER, _HEAD = Part("layer"), Part("lm_head")
 _IN_WORDS: Final[dict[Status, str]] = {
@@ -49,21 +50,38 @@ class RowTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowCurve:
-    """A model's passes on one device, by rows; `assumptions` are the numbers that they stand on."""
+    """A model's passes on one device, by rows.
+
+    Attributes:
+        engine: what runs the model; None where only guesses are left, or where it makes no difference.
+        by_curves: what public curves say, where they do.
+        assumptions: the numbers that the times stand on.
+    """
 
     model: StoredModel
     device: str
+    engine: str | None
+    by_curves: Priced | None
     context: int
     rows: tuple[RowTime, ...]
     assumptions: tuple[Assumption, ...]
 
     @property
     def source(self) -> str:
-        """How what they stand on is known."""
+        """How what they stand on is known, and of which curves."""
         fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
         for one in self.assumptions:
             fields[one.status].append(one.field.rpartition(".")[2])
-        return "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
+        known = "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
+        return f"{known}{self._curves}"
+
+    @property
+    def _curves(self) -> str:
+        rows = None if self.by_curves is None else self.by_curves.rows
+        told = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
+        return (
+            f". Rows are by curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}" if rows and told else ""
+        )
 
 
 def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:
@@ -80,15 +98,16 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     if sheet.memory_bytes is not None and needed_bytes > sheet.memory_bytes.value:
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
-    speed = device_speed(name, sheet, sheet.memory_bytes_per_s)
+    by_curves = priced(sheet, model.shape, model.weights)
+    speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves)
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
     one_s = _pass_s(cost, 1, context)
     found = []
     for count in rows:
         time_s, few_rows = _pass_s(cost, count, context), _few_rows_error(cost, count, context)
-        low, high = interval(time_s, hypot(common, few_rows))
-        ratio_low, ratio_high = interval(time_s / one_s, few_rows)
+        low, high = _ends(time_s, hypot(common, few_rows))
+        ratio_low, ratio_high = _ends(time_s / one_s, few_rows)
         found.append(
             RowTime(
                 rows=count,
@@ -100,7 +119,20 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
                 ratio_high=ratio_high,
             )
         )
-    return RowCurve(model=model, device=name, context=context, rows=tuple(found), assumptions=speed.assumptions)
+    return RowCurve(
+        model=model,
+        device=name,
+        engine=engine_on(sheet),
+        by_curves=by_curves,
+        context=context,
+        rows=tuple(found),
+        assumptions=speed.assumptions,
+    )
+
+
+def _ends(value: float, error: float) -> tuple[float, float]:
+    """Return the ends of what may be off by a factor either way."""
+    return value * exp(-error), value * exp(error)
 
 
 def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:

@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 _DEVICE: Final = re.compile(
-    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
+    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200"
+    r"|jetson (?:agx )?\w+(?: nano)?"
     r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w7[89]00|mi\d{2,3}x?|(?:80[56]0s|[678][689]0m)\b|strix halo"
     r"|\bm\d(?: (?:ultra|max|pro))?\b|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
@@ -34,6 +35,10 @@ _ENGINES: Final = {
     "mlx": re.compile(r"mlx"),
 }
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
+_USUAL_BACKENDS: Final = {
+    "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
+    "arc": "vulkan",
+}  # fmt: skip
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
     "low": re.compile(r"q[123]_|^q[123]\b|[23]-?bit"),
@@ -65,8 +70,8 @@ def backend_of(label: str, key: str) -> str:
     """Return what an engine computes with: what the label says, else what the maker's devices are run with."""
     told = next((one for one in _BACKENDS if one in label.lower()), None)
     family = family_of(key)
-    usual = "metal" if family == "apple" else "rocm" if family in ("rdna4", "rdna3", "rdna2", "cdna", "gcn") else "cuda"
-    return {"hip": "rocm", None: usual}.get(told, told or usual)
+    usual = _USUAL_BACKENDS.get(family or "", "cuda")
+    return "rocm" if told == "hip" else told or usual
 
 
 def weights_class(name: str) -> str | None:

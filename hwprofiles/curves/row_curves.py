@@ -130,7 +130,10 @@ def read_curves() -> tuple[RowCurve, ...]:
 def _numbers(line: Mapping[str, str]) -> dict[str, object]:
     """Return a line with its numbers as such."""
     found: dict[str, object] = {name: value for name, value in line.items() if value}
-    found |= {"rows": [int(one) for one in line["rows"].split()], "ratios": [float(one) for one in line["ratios"].split()]}
+    found |= {
+        "rows": [int(one) for one in line["rows"].split()],
+        "ratios": [float(one) for one in line["ratios"].split()],
+    }
     for name in ("billions", "expert_share", "one_row_s", "efficiency"):
         found |= {name: float(line[name])} if line[name] else {}
     return found | {name: int(line[name]) for name in ("experts", "per_token") if line[name]}

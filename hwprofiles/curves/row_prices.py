@@ -22,20 +22,27 @@ from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import RowCurve, read_curves
 
-Step = Literal["device", "device, other weights", "family", "engine", "others"]
-"""How near the nearest curve is: of this device, engine and such weights; of other weights; of a device of the same
-architecture, with that engine on the same back end; of that engine anywhere; of other engines."""
+Step = Literal["device", "device otherwise", "family", "engine", "others"]
+"""How near the nearest curve is: of this device, engine, back end and such weights; of others of these two; of a
+device of the same architecture, with that engine on that back end; of that engine anywhere; of other engines."""
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
+STEP_IN_WORDS: Final[dict[Step, str]] = {
+    "device": "this device, engine and such weights",
+    "device otherwise": "this device and engine with other weights or another back end",
+    "family": "this engine on a device of the same architecture",
+    "engine": "this engine on other devices",
+    "others": "other engines",
+}
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
-_FARTHER: Final = {"device": 1.0, "family": 0.7, "backend": 2.0, "engine": 2.0, "weights": 1.5}
-"""How much less a curve says that differs in one of these, as a power of e."""
-_FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 0.6, 1.5
+_FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0, "weights": 3.0}
+"""How much less a curve says that differs in one of these, as a power of e: what leaving curves out likes best."""
+_FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
 KERNEL_START_S: Final = 3e-6
 """What every kernel takes beside reading where engines' curves are asked: of 0 to 10 us, 3 to 5 make one-row speeds of
 small models and fast memories agree best with the others (efficiencies of reading are net of it)."""
-_ERRORS: Final = Path(__file__).with_name("source-errors.yaml")
+ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
 """When the curves were; age is told from there."""
@@ -107,7 +114,7 @@ class Reading(NamedTuple):
 @cache
 def source_errors() -> dict[Step, StepErrors]:
     """Return what answers of every step were measured to be off by."""
-    return load_yaml(_ERRORS, _Errors).root
+    return load_yaml(ERRORS_FILE, _Errors).root
 
 
 def row_prices(asked: Asked, curves: Sequence[RowCurve] | None = None) -> RowPrices | None:
@@ -153,7 +160,7 @@ def reading(asked: Asked, curves: Sequence[RowCurve] | None = None) -> Reading |
 
 
 def relative_log_error(found: float, predicted: float) -> float:
-    """Return what a ratio is off by in logarithms, as a share of that of the prediction: what `StepErrors.rows` is of."""
+    """Return what a ratio is off by, in the units of `StepErrors.rows`."""
     return abs(log(found / predicted)) / (abs(log(predicted)) + _LEAST_LOG)
 
 
@@ -190,8 +197,8 @@ def _step(asked: Asked, near: Sequence[tuple[RowCurve, float]]) -> Step:
 def _relation(asked: Asked, curve: RowCurve) -> Step:
     if curve.engine != asked.engine:
         return "others"
-    if curve.device == asked.device and curve.backend == asked.backend:
-        return "device" if curve.weights == asked.weights else "device, other weights"
+    if curve.device == asked.device:
+        return "device" if (curve.backend, curve.weights) == (asked.backend, asked.weights) else "device otherwise"
     is_kin = curve.family == asked.family != "" and curve.backend == asked.backend
     return "family" if is_kin else "engine"
 
@@ -207,5 +214,6 @@ def _told(near: Sequence[tuple[RowCurve, float]]) -> str:
     total = sum(weight for _, weight in near)
     most = [curve for curve, weight in near if weight / total > 0.15] or [near[0][0]]
     return "; ".join(
-        f"{one.model} {one.stored} on {one.device}, {one.engine} {one.backend} ({one.source}, {one.date})" for one in most
+        f"{one.model} {one.stored} on {one.device}, {one.engine} {one.backend} ({one.source}, {one.date})"
+        for one in most
     )

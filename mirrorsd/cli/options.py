@@ -60,9 +60,9 @@ def weight_names(incomplete: str) -> list[str]:
 
 def engine_names(incomplete: str) -> list[str]:
     """Return the engines that begin so, of which something was measured."""
-    from hwprofiles.engines import engines
+    from hwprofiles import engines
 
-    return _beginning(incomplete, tuple(engines()))
+    return _beginning(incomplete, engines.engine_names())
 
 
 def platform_names(incomplete: str) -> list[str]:
@@ -191,7 +191,8 @@ WeightsOption = Annotated[
 EngineOption = Annotated[
     str | None,
     optional(
-        "What runs the target on GPUs: llama.cpp, mlx or vllm. What further rows cost is then as measured with it.",
+        "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm; else vllm on cards of data "
+        "centres, llama.cpp on others. What rows cost and how fast weights are read is as measured with it.",
         autocompletion=engine_names,
     ),
 ]

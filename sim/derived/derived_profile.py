@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from costs.cost_model import LaneCost
 from decoding.errors import ProfileError, mistake
+from hwprofiles.engines import priced
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
@@ -126,7 +127,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     """The costs of one lane."""
     members = platform.members(name)
-    speeds = [speed_on(platform, member) for member in members]
+    speeds = [speed_on(platform, member, demand.target) for member in members]
     return RooflineCost(
         device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
         target=demand.target,
@@ -168,9 +169,14 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     )
 
 
-def speed_on(platform: Platform, device: str) -> DeviceSpeed:
-    """What a device of a platform achieves alone; errors as in `device_speed`, and where no memory's speed is known."""
-    speed = device_speed(device, platform.device(device), platform.reading_peak(device))
+def speed_on(platform: Platform, device: str, model: StoredModel | None = None) -> DeviceSpeed:
+    """What a device of a platform achieves alone, with a model as the curves of its engine say.
+
+    Errors are as in `device_speed`, and where no memory's speed is known.
+    """
+    sheet = platform.device(device)
+    by_curves = None if model is None else priced(sheet, model.shape, model.weights)
+    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves)
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.quantity import Quantity
+from hwprofiles.curves.row_prices import KERNEL_START_S, Reading, RowPrices
+from hwprofiles.engines import Priced, has_law
+from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import DeviceSheet
 from sim.derived.assumption import Assumption, joint_error
 
@@ -30,7 +32,12 @@ GROWTH_PER_ROW: Final = _guess(
     0.03,
     (0.01, 0.09),
     "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
-    "rows), 0.02 on a CPU core of ours (8 rows), at most 0.09 on Lunar Lake's GPU (4 rows, with the loop around them)",
+    "rows), 0.02 on a CPU core of ours (8 rows)",
+)
+GPU_GROWTH_PER_ROW: Final = _guess(
+    0.03,
+    (0.004, 0.3),
+    "between 0.004 (vLLM, 16 bits) and 0.3 (four-bit kernels of llama.cpp) where somebody measured an engine",
 )
 GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     "memory_efficiency": {
@@ -56,7 +63,7 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
         "cpu": _guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
         "npu": _guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
     },
-    "growth_per_row": dict.fromkeys(("cpu", "gpu", "npu"), GROWTH_PER_ROW),
+    "growth_per_row": {"cpu": GROWTH_PER_ROW, "gpu": GPU_GROWTH_PER_ROW, "npu": GROWTH_PER_ROW},
     "dispatch_s": {
         "gpu": _guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
         "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
@@ -66,6 +73,14 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
 }
 """What stands in for a number that a sheet does not give, and how far it may be off."""
 _GROWING_ROWS: Final = 8
+_USUAL_ROWS: Final = 5
+"""Of a verification: what curves say is told as the growth up to these."""
+KERNEL_START: Final = Quantity(
+    value=KERNEL_START_S,
+    span=(0.0005e-3, 0.005e-3),
+    status="derived",
+    source="what makes one-row speeds of llama.cpp agree best on small and large models (benchmarks/row_curves.py)",
+)
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
@@ -87,7 +102,8 @@ class DeviceSpeed:
         flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
         adds_up: whether kernels take the sum of their start, reading and computing, by a measured law, and not the
             longest of these.
-        growth_per_row: by what share every further row slows reading, up to eight.
+        growth_per_row: by what share every further row slows reading, up to eight; where `prices` is None.
+        prices: what rows take by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
         graph_s: dispatch of one compiled graph, which is one operation; 0 where kernels are dispatched.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
@@ -104,6 +120,7 @@ class DeviceSpeed:
     flops: float
     adds_up: bool = False
     growth_per_row: float = 0.0
+    prices: RowPrices | None = None
     kernel_s: float = 0.0
     graph_s: float = 0.0
     queues_kernels: bool = True
@@ -137,10 +154,15 @@ class DeviceSpeed:
 
     def growth(self, rows: float) -> float:
         """How much slower reading is for so many rows than for one."""
+        if self.prices is not None:
+            return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, _GROWING_ROWS) - 1)
 
     def growth_error(self, rows: float) -> float:
         """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
+        if self.prices is not None:
+            beyond = max(1.0, rows / self.prices.rows[-1])
+            return float(np.interp(rows, self.prices.rows, self.prices.errors)) * beyond
         return (self.growth(rows) - 1) * self.error_of("growth_per_row") / self.growth(rows)
 
     def error_of(self, *numbers: str) -> float:
@@ -163,38 +185,43 @@ class DeviceSpeed:
         return self.error_of("dispatch_s", "kernel_start_s")
 
 
-def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> DeviceSpeed:
+def device_speed(
+    name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity, by_curves: Priced | None = None
+) -> DeviceSpeed:
     """The speed of a device that could read so many bytes per second.
 
-    Reading is the device's own cap where that is known, else that bandwidth times an efficiency.
+    Reading is the device's own cap where that is known, else that bandwidth times an efficiency. What rows cost and
+    that efficiency are its own numbers, else what curves of the engine on it say (`hwprofiles.engines`), else a guess.
 
     Raises:
         ProfileError: nothing says what it computes.
     """
-    found = _Numbers(name, sheet)
+    is_law = has_law(sheet)
+    found = _Numbers(name, sheet, by_curves, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     if sheet.memory_cap_bytes_per_s is None:
         reading = peak * found.take("memory_efficiency")
     else:
         reading = min(peak, found.take("memory_cap_bytes_per_s"))
-    flops, has_law = found.take("bf16_flops"), sheet.kernel_start_s is not None
-    if has_law:
+    flops = found.take("bf16_flops")
+    if is_law:
         flops /= found.take("unhidden_share")
     elif sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
         flops *= found.take("flops_efficiency")
-    dispatch_s = found.take("kernel_start_s" if has_law else "dispatch_s")
-    is_graph = not has_law and (sheet.dispatch_of or _STARTED_BY[sheet.kind]) == "graph"
+    dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
+    is_graph = not is_law and (sheet.dispatch_of or _STARTED_BY[sheet.kind]) == "graph"
     is_static = sheet.static_shapes
     return DeviceSpeed(
         name=name,
         kind=sheet.kind,
         bytes_per_s=reading,
         flops=flops,
-        adds_up=has_law,
-        growth_per_row=0.0 if has_law else found.take("growth_per_row"),
+        adds_up=is_law,
+        growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),
+        prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else 0.0,
-        queues_kernels=sheet.kind != "npu",
+        queues_kernels=sheet.kind != "npu" and not found.is_net_of_starts,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if is_static else (),
         context_step=CONTEXT_STEP if is_static else 1,
         max_prompt=sheet.max_prompt_tokens,
@@ -205,17 +232,58 @@ def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> D
 class _Numbers:
     """The numbers of a sheet, or what stands in for them; those that were asked for are kept."""
 
-    def __init__(self, name: str, sheet: DeviceSheet) -> None:
-        self._name, self._sheet = name, sheet
+    def __init__(self, name: str, sheet: DeviceSheet, by_curves: Priced | None, *, is_law: bool) -> None:
+        self._name, self._sheet, self._by_curves, self._is_law = name, sheet, by_curves, is_law
         self.assumptions: list[Assumption] = []
+        self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
+        if self.prices is not None:
+            self.assumptions.append(_assumed_rows(name, self.prices))
+
+    @property
+    def is_net_of_starts(self) -> bool:
+        """Whether reading is by curves, whose efficiencies do not count the starts of kernels."""
+        return self._by_curves is not None and self._by_curves.reading is not None and self._own_reading is None
+
+    @property
+    def _own_reading(self) -> Quantity | None:
+        """The sheet's efficiency; that of a law for another engine's kernels counts as none."""
+        is_of_law = self._sheet.kernel_start_s is not None and not self._is_law
+        return None if is_of_law else self._sheet.memory_efficiency
 
     def take(self, field: str) -> float:
-        quantity: Quantity | None = getattr(self._sheet, field) or GUESSES.get(field, {}).get(self._sheet.kind)
+        if self.is_net_of_starts and field in ("memory_efficiency", "dispatch_s"):
+            assert self._by_curves is not None, "net of starts by curves"
+            return self._of_curves(field, self._by_curves.reading)
+        own = self._own_reading if field == "memory_efficiency" else getattr(self._sheet, field)
+        quantity: Quantity | None = own or GUESSES.get(field, {}).get(self._sheet.kind)
         if quantity is None:
             msg = f"the sheet of {self._name} ({self._sheet.name}) gives no {field}; give it, or leave the device out"
             raise ProfileError(msg)
         return self.known(field, quantity)
 
+    def _of_curves(self, field: str, found: Reading | None) -> float:
+        assert found is not None, "asked for what is known"
+        if field == "dispatch_s":
+            return self.known(field, KERNEL_START)
+        status: Status = "measured" if found.step == "device" else "derived"
+        value, error = found.efficiency, found.error
+        span = (value / (1 + error), min(1.0, value * (1 + error)))
+        self.assumptions.append(
+            Assumption.of(f"{self._name}.{field}", value, status, f"by step {found.step!r}: {found.source}", span=span)
+        )
+        return value
+
     def known(self, field: str, quantity: Quantity) -> float:
         self.assumptions.append(Assumption.of_quantity(f"{self._name}.{field}", quantity))
         return quantity.value
+
+
+def _assumed_rows(name: str, prices: RowPrices) -> Assumption:
+    """Return what curves say of rows as one number: the growth by the rows of a usual window."""
+    ratio, error = (float(np.interp(_USUAL_ROWS, prices.rows, of)) for of in (prices.ratios, prices.errors))
+    ends = ((end - 1) / (_USUAL_ROWS - 1) for end in (ratio / (1 + error), ratio * (1 + error)))
+    status: Status = "measured" if prices.step == "device" else "derived"
+    value, (low, high) = (ratio - 1) / (_USUAL_ROWS - 1), ends
+    return Assumption.of(
+        f"{name}.growth_per_row", value, status, f"by step {prices.step!r}: {prices.source}", span=(low, high)
+    )

@@ -1,57 +1,59 @@
-"""What further rows cost by engine: medians of public curves, laid over the sheets of GPUs."""
-
-import json
+"""The engine on a GPU: what most people run, what somebody says, and what its curves say of a model."""
 
 import pytest
 
 from decoding.errors import ConfigError
-from hwprofiles.engines import engines, platform_run_by, run_by
+from hwprofiles.engines import default_engine, engine_on, has_law, platform_run_by, priced, run_by
+from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet
-from tests.benchmarks.scripts import RESULTS
 
-CURVES = json.loads((RESULTS / "row-growth.json").read_text())
-MEASURED = [(engine, weights) for engine, formats in CURVES["growth"].items() for weights in formats]
+LLAMA = model_shape("llama-3.1-8b")
 
 
-@pytest.mark.parametrize(("engine", "weights"), MEASURED)
-def test_an_engine_has_the_median_of_its_curves_and_their_range_or_a_factor_of_two(engine, weights):
-    told, found = engines()[engine][weights], CURVES["growth"][engine][weights]
-    low, high = found["low"], found["high"]
-    if found["num_curves"] == 1:
-        low, high = low / 2, high * 2
-    assert told.value == pytest.approx(found["value"], rel=0.02)
-    assert told.span == pytest.approx((low, high), rel=0.05)
-    assert f"{found['num_curves']} public curve" in told.source
-    assert told.status == "measured"
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("NVIDIA H100 SXM", "vllm"),
+        ("NVIDIA L40S", "vllm"),
+        ("AMD MI300X", "vllm"),
+        ("NVIDIA GeForce RTX 5090", "llama.cpp"),
+        ("Apple M4 Max", "llama.cpp"),
+        ("AMD Radeon RX 7900 XTX", "llama.cpp"),
+        ("Intel Arc B580", "llama.cpp"),
+        ("Intel Lunar Lake GPU (Arc 140V)", None),
+        ("Qualcomm Adreno X1-85", None),
+    ],
+)
+def test_the_default_is_what_most_people_run_there(name, engine):
+    assert default_engine(name) == engine
 
 
-def test_nothing_is_told_of_an_engine_that_no_curve_is_of():
-    assert {(engine, weights) for engine, formats in engines().items() for weights in formats} == set(MEASURED)
+def test_a_kernel_law_stands_with_the_engine_that_it_is_of():
+    own = device_sheet("h100-sxm")
+    assert has_law(own)
+    assert priced(own, LLAMA, "bf16") is None
+    by_llama = run_by(own, "llama.cpp")
+    assert not has_law(by_llama)
+    assert priced(by_llama, LLAMA, "bf16").engine == "llama.cpp"
 
 
-def test_an_engine_replaces_what_is_guessed_and_what_others_kernels_took():
-    assert run_by(device_sheet("m4-max-gpu"), "llama.cpp", "int4").growth_per_row.value == 0.151
-    by_llama = run_by(device_sheet("h100-sxm"), "llama.cpp", "int4")
-    assert (by_llama.kernel_start_s, by_llama.unhidden_share) == (None, None)
-    assert run_by(device_sheet("h100-sxm"), "vllm", "bf16") == device_sheet("h100-sxm")
-
-
-def test_what_was_measured_on_the_device_itself_with_that_engine_stands():
-    own = device_sheet("rtx4090")
-    assert run_by(own, "llama.cpp", "bf16") == own
-    assert run_by(own, "vllm", "bf16").growth_per_row == engines()["vllm"]["bf16"]
+def test_an_engine_changes_what_rows_cost():
+    card = device_sheet("rtx4090")
+    by_vllm, by_llama = (
+        priced(run_by(card, engine), LLAMA, "q4_k_m").rows.ratios[5] for engine in ("vllm", "llama.cpp")
+    )
+    assert by_vllm < by_llama
 
 
 def test_only_gpus_of_a_platform_change():
     before = load_platform("lunar-lake")
-    after = platform_run_by(before, "llama.cpp", "int4")
+    after = platform_run_by(before, "llama.cpp")
     changed = {name for name in before.devices if before.device(name) != after.device(name)}
     assert changed == {name for name in before.devices if before.device(name).kind == "gpu"} != set()
+    assert all(engine_on(after.device(name)) is None for name in set(before.devices) - changed)
 
 
-def test_other_names_and_weights_are_refused_with_what_there_is():
-    with pytest.raises(ConfigError, match="no engine is called 'ollama'; there are llama.cpp, mlx, vllm"):
-        run_by(device_sheet("rtx4090"), "ollama", "bf16")
-    with pytest.raises(ConfigError, match="nobody measured what rows of mlx cost in bf16; there is int4"):
-        run_by(device_sheet("m4-max-gpu"), "mlx", "bf16")
+def test_other_names_are_refused_with_what_there_is():
+    with pytest.raises(ConfigError, match="no engine is called 'torch'.*llama.cpp"):
+        run_by(device_sheet("rtx4090"), "torch")

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from hwprofiles.engines import engines, run_by
 from hwprofiles.model_shape import model_shape
-from hwprofiles.sheets import device_sheet
 from hwprofiles.weights.formats import stored_weights, weight_formats, weights_named
 
 LLAMA_8B_BITS = {
@@ -83,9 +81,3 @@ def test_only_the_experts_of_gpt_oss_are_in_four_bits():
     experts = shape.num_layers * shape.num_experts * shape.expert_parameters
     assert shape.weight_bytes("mxfp4") == (experts * 4.25 + (shape.num_parameters - experts) * 16) / 8
     assert stored_weights("mxfp4").dense_bits == 16
-
-
-def test_weights_that_nobody_measured_take_what_their_plain_type_was_measured_to():
-    known = engines()["llama.cpp"]
-    found = run_by(device_sheet("mi300x"), "llama.cpp", "q4_k_m").growth_per_row
-    assert found == known.get("q4_k_m", known["int4"])

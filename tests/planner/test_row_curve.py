@@ -36,15 +36,20 @@ def test_intervals_hold_their_times_and_what_rows_have_in_common_cancels_from_ra
         assert one.ratio_high / one.ratio <= one.high / one.time_s
 
 
-def test_where_a_law_was_measured_rows_are_known_better_than_where_they_are_guessed():
-    measured, guessed = curve("h100-sxm").rows[-1], curve("mi300x").rows[-1]
-    assert measured.ratio_high / measured.ratio < guessed.ratio_high / guessed.ratio
+def test_what_is_nearer_to_a_measurement_is_known_better():
+    law, near, far, guessed = (
+        curve(device, "qwen3-1.7b", rows=(4,)).rows[0] for device in ("h100-sxm", "rtx4090", "mi300x", "x-elite-gpu")
+    )
+    widths = [one.ratio_high / one.ratio_low for one in (law, near, far, guessed)]
+    assert widths[0] < widths[1] < widths[2]
+    assert widths[3] > widths[1]
     assert "measured: memory_efficiency, unhidden_share and kernel_start_s" in curve("h100-sxm").source
-    assert "guessed: memory_efficiency" in curve("mi300x").source
+    assert "Rows are by curves, the nearest of this engine on other devices" in curve("mi300x").source
+    assert curve("x-elite-gpu", "qwen3-1.7b").source.endswith(" and growth_per_row")
 
 
 def test_an_8b_in_bf16_on_an_rtx_4090_takes_what_others_measured_there():
-    """16.8 ms for one row and 17.6 for eight are sums of vLLM kernels (LLMServingSim): no number here is from them."""
+    """16.8 ms for one row and 17.6 for eight are sums of vLLM kernels (LLMServingSim); asked about is llama.cpp."""
     found = {one.rows: one for one in curve(context=0).rows}
     assert found[1].low < 16.8e-3 < found[1].high
     assert found[8].ratio_low < 17.6 / 16.8 < found[8].ratio_high

@@ -51,12 +51,12 @@ def curve(
     model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
     device = device_named(device).sheet
     sheet = device_sheet(device)
-    sheet = sheet if engine is None else run_by(sheet, engine, model.weights)
+    sheet = sheet if engine is None else run_by(sheet, engine)
     found = row_curve(model, device, sheet, counts, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {out}")
-    if write_json(_result(found) | {"engine": engine}, json):
+    if write_json(_result(found), json):
         show(_table(found))
         show_paragraphs(f"What it stands on is {found.source}.")
 
@@ -65,7 +65,8 @@ def _table(found: RowCurve) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import between, factor, in_ms
 
-    title = f"{found.model} on {found.device}, {found.context} cached tokens: predicted ms per pass"
+    engine = "" if found.engine is None else f" by {found.engine}"
+    title = f"{found.model} on {found.device}{engine}, {found.context} cached tokens: predicted ms per pass"
     table = plain_table(title, (), ("rows", "ms", "interval", "times one row", "interval"))
     for one in found.rows:
         ends = f"{one.ratio_low:.2f} to {one.ratio_high:.2f}"
@@ -79,6 +80,7 @@ def _result(found: RowCurve) -> dict[str, Any]:
     return {
         "target": found.model.shape.name,
         "device": found.device,
+        "engine": found.engine,
         "weights": found.model.weights,
         "context": found.context,
         "source": found.source,

@@ -25,15 +25,15 @@ def test_scripts_get_what_was_promised():
     assert all(one["low"] < one["time_s"] < one["high"] for one in found["rows"])
 
 
-def test_an_engine_has_its_own_price_of_rows():
+def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     found = {
-        engine: json.loads(run("--device", "m4-max-gpu", "--weights", "int4", *words, "--json").stdout)
-        for engine, words in ((None, ()), ("llama.cpp", ("--engine", "llama.cpp")))
+        engine: json.loads(run("--device", "rtx4090", "--weights", "q4_k_m", *words, "--json").stdout)
+        for engine, words in ((None, ()), ("vllm", ("--engine", "vllm")))
     }
-    assert {one["engine"] for one in found.values()} == {None, "llama.cpp"}
-    ratios = {engine: one["rows"][-1]["ratio"] for engine, one in found.items()}
-    assert ratios["llama.cpp"] > ratios[None]
-    assert "growth_per_row" in found["llama.cpp"]["source"].split(";")[0]
+    assert {engine: one["engine"] for engine, one in found.items()} == {None: "llama.cpp", "vllm": "vllm"}
+    by_default, by_vllm = (found[engine]["rows"][-1]["ratio"] for engine in (None, "vllm"))
+    assert by_vllm < by_default
+    assert "Rows are by curves, the nearest of this device, engine and such weights: llama" in found[None]["source"]
 
 
 def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):

@@ -1,0 +1,140 @@
+"""Prices of rows by public curves: the nearest says most, and nothing is certain."""
+
+from math import exp, log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
+from hwprofiles.curves.row_curves import RowCurve, expert_factor, read_curves
+from hwprofiles.curves.row_prices import Asked, reading, row_prices, source_errors
+
+MADE = {
+    "device": "rtx3090",
+    "family": "ampere",
+    "engine": "llama.cpp",
+    "backend": "cuda",
+    "weights": "four",
+    "stored": "Q4_0",
+    "model": "llama 8B",
+    "billions": 8.0,
+    "context": "pp512",
+    "rows": (1, 2, 4, 8),
+    "ratios": (1.0, 1.2, 1.6, 2.4),
+    "one_row_s": 0.006,
+    "efficiency": 0.7,
+    "source": "somebody#1",
+    "date": "2026-09",
+}
+ASKED = Asked("rtx3090", "ampere", "llama.cpp", "cuda", "four", 8.0, is_mixture=False)
+
+
+@pytest.mark.parametrize(
+    ("label", "key", "family"),
+    [
+        ("2x RTX 5060 Ti, tensor split", "rtx5060ti", "blackwell"),
+        ("Radeon 8060S (Strix Halo), Windows", "8060s", "rdna3"),
+        ("AMD Strix Halo GPU", "8060s", "rdna3"),
+        ("DGX Spark GB10", "gb10", "blackwell"),
+        ("NVIDIA A100 80 GB SXM", "a100", "ampere"),
+        ("Apple M4 Max, 128 GB", "m4max", "apple"),
+        ("RTX PRO 6000 Blackwell Max-Q", "rtxpro6000", "blackwell"),
+        ("Radeon 780M", "780m", "rdna3"),
+        ("Apple Neural Engine", "appleneuralengine", None),
+    ],
+)
+def test_labels_of_a_device_have_one_name_and_its_architecture(label, key, family):
+    assert (device_key(label), family_of(device_key(label))) == (key, family)
+
+
+@pytest.mark.parametrize(
+    ("label", "engine"),
+    [
+        ("llama.cpp Vulkan", "llama.cpp"),
+        ("vLLM 0.27.1 NVFP4", "vllm"),
+        ("oMLX", "mlx"),
+        ("SGLang", "vllm"),
+        ("ds4", None),
+    ],
+)
+def test_engines_go_by_one_name(label, engine):
+    assert engine_of(label) == engine
+
+
+def test_weights_go_by_the_kernels_that_read_them():
+    names = {
+        "q4_k_m": "four",
+        "iq1_kt": "codebook",
+        "nvfp4": "fp4",
+        "q3_k_xl": "low",
+        "bf16": "sixteen",
+        "fp8": "eight",
+    }
+    assert {name: weights_class(name) for name in names} == names
+    assert backend_of("llama.cpp HIP", "8060s") == "rocm"
+
+
+@given(rows=st.floats(1, 64), share=st.floats(0, 1), per_token=st.integers(1, 8))
+def test_rows_read_no_fewer_experts_than_one_and_no_more_than_there_are(rows, share, per_token):
+    factor = expert_factor(rows, share, 64, per_token)
+    assert 1 - 1e-9 <= factor <= 1 - share + share * min(rows, 64 / per_token) + 1e-9
+
+
+def test_a_curve_of_the_very_question_is_the_answer_alone():
+    found = row_prices(ASKED, [RowCurve(**MADE)])
+    assert found.step == "device"
+    assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(2.4)
+    assert dict(zip(found.rows, found.ratios, strict=True))[3] == pytest.approx(1.4)
+    assert found.rows[-1] == 8, "nothing is told beyond measured rows"
+
+
+@given(st.floats(1.1, 5.0), st.floats(1.1, 5.0))
+def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
+    own = RowCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, near)})
+    other = RowCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, far), "device": "rtx4090", "family": "ada"})
+    found = log(row_prices(ASKED, [own, other]).ratios[-1])
+    assert min(log(near), log(far)) - 1e-9 <= found <= max(log(near), log(far)) + 1e-9
+    assert abs(found - log(near)) <= abs(found - log(far)) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("changed", "step"),
+    [
+        ({}, "device"),
+        ({"weights": "eight"}, "device otherwise"),
+        ({"backend": "vulkan"}, "device otherwise"),
+        ({"device": "a10"}, "family"),
+        ({"device": "rtx4090", "family": "ada"}, "engine"),
+        ({"engine": "vllm"}, "others"),
+    ],
+)
+def test_every_step_away_says_so_and_its_error_is_the_measured_one(changed, step):
+    assert row_prices(ASKED, [RowCurve(**MADE | changed)]).step == step
+    assert reading(ASKED, [RowCurve(**MADE | changed)]).step == step
+    assert [one.rows for one in source_errors().values()] == sorted(one.rows for one in source_errors().values())
+
+
+def test_shipped_curves_answer_what_they_measured_within_their_error():
+    """Of a device that has one curve of its kind; others have a say too, as LOO found best."""
+    curve = next(one for one in read_curves() if (one.device, one.model) == ("8060s", "Qwen3.8-27B"))
+    asked = Asked.of("AMD Strix Halo", "llama.cpp vulkan", "q4_k_m", curve.billions, is_mixture=False)
+    found = row_prices(asked)
+    assert found.step == "device"
+    for rows, ratio, error in zip(found.rows, found.ratios, found.errors, strict=True):
+        if rows in curve.rows:
+            assert ratio * exp(-error) <= curve.ratio(rows) <= ratio * exp(error)
+
+
+def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
+    touched = [expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
+    told = {"experts": 128, "per_token": 8, "expert_share": 0.6, "model": "a mixture (MoE)", "ratios": tuple(touched)}
+    found = row_prices(ASKED._replace(is_mixture=True), [RowCurve(**MADE | told)])
+    assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
+    assert row_prices(ASKED, [RowCurve(**MADE | told)]) is None, "no dense model is priced by a mixture"
+
+
+@pytest.mark.parametrize("wrong", [{"rows": (2, 4, 6, 8)}, {"rows": (1, 4, 2, 8)}, {"ratios": (1.0, 1.2)}])
+def test_a_curve_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="rows"):
+        RowCurve(**MADE | wrong)
