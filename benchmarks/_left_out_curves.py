@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from hwprofiles.curves.row_curves import RowCurve
+from hwprofiles.curves.row_curves import PublicCurve
 from hwprofiles.curves.row_prices import STEPS, Asked, Step, reading, relative_log_error, row_prices
 
 ROWS: Final = (2, 3, 4, 5, 6, 8)
 
 
-def left_out(curves: Sequence[RowCurve]) -> dict[str, Any]:
+def left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
     """Return errors by step: of ratios, and of the efficiency of reading.
 
     The steps of the device itself leave the one curve out, the others leave out all curves of its device, and what is
@@ -47,12 +47,12 @@ def left_out(curves: Sequence[RowCurve]) -> dict[str, Any]:
     }
 
 
-def _asked(curve: RowCurve) -> Asked:
+def _asked(curve: PublicCurve) -> Asked:
     names = (curve.device, curve.family, curve.engine, curve.backend, curve.weights)
     return Asked(*names, curve.billions, curve.is_mixture)
 
 
-def _without(left: RowCurve, curves: Sequence[RowCurve]) -> Iterator[tuple[Step, list[RowCurve]]]:
+def _without(left: PublicCurve, curves: Sequence[PublicCurve]) -> Iterator[tuple[Step, list[PublicCurve]]]:
     """Yield what is left of the curves when all that is nearer than a step is taken out, by step."""
     others = [one for one in curves if one is not left]
     yield "device", others

@@ -25,7 +25,7 @@ from _left_out_curves import left_out
 from _served_curves import served_curves
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
-from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, RowCurve, longest_context, read_curves
+from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
 from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_START_S, STEPS
 from sim.derived.device_speed import KERNELS_PER_LAYER
 
@@ -114,7 +114,7 @@ def main() -> None:
         print(question, *steps.items(), sep="\n  ")
 
 
-def condensed(path: Path) -> Iterator[RowCurve]:
+def condensed(path: Path) -> Iterator[PublicCurve]:
     """Yield every curve that can be used."""
     points = defaultdict[tuple[str, ...], dict[int, float]](dict)
     with path.open(encoding="utf-8", newline="") as file:
@@ -127,7 +127,7 @@ def condensed(path: Path) -> Iterator[RowCurve]:
             yield _curve(told, few)
 
 
-def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> RowCurve:
+def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurve:
     key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
     read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
@@ -137,7 +137,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> RowCurve:
         efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
     weights = weights_class(told["weights"])
     assert weights is not None, f"nobody knows the weights {told['weights']}"
-    return RowCurve(
+    return PublicCurve(
         device=key,
         family=(family_of(key) if "CPU" not in told["backend"] else "cpu") or "",
         engine=engine_of(told["engine"]) or told["engine"],
@@ -159,7 +159,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> RowCurve:
     )
 
 
-def write_table(curves: Iterable[RowCurve]) -> None:
+def write_table(curves: Iterable[PublicCurve]) -> None:
     """Write the table that ships."""
     lines = sorted((one.as_row() for one in curves), key=lambda row: tuple(row.values()))
     with FILE.open("w", encoding="utf-8", newline="") as file:

@@ -24,7 +24,7 @@ LAW_ENGINE: Final = "vllm"
 """Kernel laws are of its kernels."""
 
 
-class Priced(NamedTuple):
+class CurvePrices(NamedTuple):
     """What an engine's public curves say of a model on a device; either may be unknown."""
 
     engine: str
@@ -75,7 +75,7 @@ def has_law(sheet: DeviceSheet) -> bool:
     return sheet.kernel_start_s is not None and engine_of(engine_on(sheet) or LAW_ENGINE) == LAW_ENGINE
 
 
-def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> Priced | None:
+def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
     """Return what curves say of a model on a device; None where no engine's curves are of it."""
     engine = engine_on(sheet)
     if engine is None or has_law(sheet):
@@ -84,4 +84,4 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> Priced | None
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     asked = Asked.of(sheet.name, engine, weights, billions, is_mixture=shape.num_experts > 0)
     # mixtures of experts read in pieces, and no curve tells at which efficiency: dense models stand in
-    return Priced(engine, row_prices(asked), reading(asked._replace(is_mixture=False)))
+    return CurvePrices(engine, row_prices(asked), reading(asked._replace(is_mixture=False)))

@@ -12,7 +12,7 @@ import numpy as np
 from costs.cost_model import Part
 from decoding.errors import PlanError, ProfileError
 from hwprofiles.curves.row_prices import STEP_IN_WORDS
-from hwprofiles.engines import Priced, engine_on, priced
+from hwprofiles.engines import CurvePrices, engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.wording import listing
@@ -61,7 +61,7 @@ class RowCurve:
     model: StoredModel
     device: str
     engine: str | None
-    by_curves: Priced | None
+    by_curves: CurvePrices | None
     context: int
     rows: tuple[RowTime, ...]
     assumptions: tuple[Assumption, ...]

@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"(\d+)(k?)")
 Text = Annotated[str, Field(min_length=1)]
 
 
-class RowCurve(StrictModel):
+class PublicCurve(StrictModel):
     """One curve.
 
     Attributes:
@@ -121,10 +121,10 @@ def longest_context(told: str) -> int:
 
 
 @cache
-def read_curves() -> tuple[RowCurve, ...]:
+def read_curves() -> tuple[PublicCurve, ...]:
     """Return all curves that ship."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return TypeAdapter(tuple[RowCurve, ...]).validate_python([_numbers(line) for line in csv.DictReader(file)])
+        return TypeAdapter(tuple[PublicCurve, ...]).validate_python([_numbers(line) for line in csv.DictReader(file)])
 
 
 def _numbers(line: Mapping[str, str]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pydantic import Field, RootModel
 
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
-from hwprofiles.curves.row_curves import RowCurve, read_curves
+from hwprofiles.curves.row_curves import PublicCurve, read_curves
 
 Step = Literal["device", "device otherwise", "family", "engine", "others"]
 """How near the nearest curve is: of this device, engine, back end and such weights; of others of these two; of a
@@ -117,7 +117,7 @@ def source_errors() -> dict[Step, StepErrors]:
     return load_yaml(ERRORS_FILE, _Errors).root
 
 
-def row_prices(asked: Asked, curves: Sequence[RowCurve] | None = None) -> RowPrices | None:
+def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> RowPrices | None:
     """Return what rows cost by the nearest curves; None where no curve is of such a device and model."""
     near = _nearest(asked, curves, lambda curve: curve.has_rows)
     if not near:
@@ -147,7 +147,7 @@ def row_prices(asked: Asked, curves: Sequence[RowCurve] | None = None) -> RowPri
     )
 
 
-def reading(asked: Asked, curves: Sequence[RowCurve] | None = None) -> Reading | None:
+def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Reading | None:
     """Return the efficiency of reading by the nearest curves that tell it; None where none does."""
     near = _nearest(asked, curves, lambda curve: curve.efficiency is not None)
     if not near:
@@ -165,8 +165,8 @@ def relative_log_error(found: float, predicted: float) -> float:
 
 
 def _nearest(
-    asked: Asked, curves: Sequence[RowCurve] | None, counts: Callable[[RowCurve], bool]
-) -> list[tuple[RowCurve, float]]:
+    asked: Asked, curves: Sequence[PublicCurve] | None, counts: Callable[[PublicCurve], bool]
+) -> list[tuple[PublicCurve, float]]:
     """Return the curves that have a say and how much, the largest first."""
     found = [
         (one, exp(-_distance(asked, one)))
@@ -176,25 +176,25 @@ def _nearest(
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _distance(asked: Asked, curve: RowCurve) -> float:
+def _distance(asked: Asked, curve: PublicCurve) -> float:
     differs = sum(far for name, far in _FARTHER.items() if getattr(asked, name) != getattr(curve, name))
     size = abs(log((asked.billions or _USUAL_BILLIONS) / (curve.billions or _USUAL_BILLIONS)))
     age = max(0.0, _COLLECTED - _year(curve))
     return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
 
 
-def _year(curve: RowCurve) -> float:
+def _year(curve: PublicCurve) -> float:
     year, *month = (float(part) for part in curve.date.split("-")[:2])
     return year + (month[0] / 12 if month else 0.5)
 
 
-def _step(asked: Asked, near: Sequence[tuple[RowCurve, float]]) -> Step:
+def _step(asked: Asked, near: Sequence[tuple[PublicCurve, float]]) -> Step:
     """Return the nearest relation that any curve has."""
     found = {_relation(asked, curve) for curve, _ in near}
     return next(step for step in STEPS if step in found)
 
 
-def _relation(asked: Asked, curve: RowCurve) -> Step:
+def _relation(asked: Asked, curve: PublicCurve) -> Step:
     if curve.engine != asked.engine:
         return "others"
     if curve.device == asked.device:
@@ -203,13 +203,13 @@ def _relation(asked: Asked, curve: RowCurve) -> Step:
     return "family" if is_kin else "engine"
 
 
-def _log_ratio(curve: RowCurve, rows: int) -> float:
+def _log_ratio(curve: PublicCurve, rows: int) -> float:
     found = curve.ratio(rows)
     assert found is not None, "asked within its rows"
     return log(found / curve.expert_factor(rows))
 
 
-def _told(near: Sequence[tuple[RowCurve, float]]) -> str:
+def _told(near: Sequence[tuple[PublicCurve, float]]) -> str:
     """Name the curves that say most."""
     total = sum(weight for _, weight in near)
     most = [curve for curve, weight in near if weight / total > 0.15] or [near[0][0]]

@@ -16,7 +16,7 @@ import numpy as np
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.curves.row_prices import KERNEL_START_S, Reading, RowPrices
-from hwprofiles.engines import Priced, has_law
+from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import DeviceSheet
 from sim.derived.assumption import Assumption, joint_error
@@ -186,7 +186,7 @@ class DeviceSpeed:
 
 
 def device_speed(
-    name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity, by_curves: Priced | None = None
+    name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity, by_curves: CurvePrices | None = None
 ) -> DeviceSpeed:
     """The speed of a device that could read so many bytes per second.
 
@@ -232,7 +232,7 @@ def device_speed(
 class _Numbers:
     """The numbers of a sheet, or what stands in for them; those that were asked for are kept."""
 
-    def __init__(self, name: str, sheet: DeviceSheet, by_curves: Priced | None, *, is_law: bool) -> None:
+    def __init__(self, name: str, sheet: DeviceSheet, by_curves: CurvePrices | None, *, is_law: bool) -> None:
         self._name, self._sheet, self._by_curves, self._is_law = name, sheet, by_curves, is_law
         self.assumptions: list[Assumption] = []
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None

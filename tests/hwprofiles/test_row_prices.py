@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
-from hwprofiles.curves.row_curves import RowCurve, expert_factor, read_curves
+from hwprofiles.curves.row_curves import PublicCurve, expert_factor, read_curves
 from hwprofiles.curves.row_prices import Asked, reading, row_prices, source_errors
 
 MADE = {
@@ -82,7 +82,7 @@ def test_rows_read_no_fewer_experts_than_one_and_no_more_than_there_are(rows, sh
 
 
 def test_a_curve_of_the_very_question_is_the_answer_alone():
-    found = row_prices(ASKED, [RowCurve(**MADE)])
+    found = row_prices(ASKED, [PublicCurve(**MADE)])
     assert found.step == "device"
     assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(2.4)
     assert dict(zip(found.rows, found.ratios, strict=True))[3] == pytest.approx(1.4)
@@ -91,8 +91,8 @@ def test_a_curve_of_the_very_question_is_the_answer_alone():
 
 @given(st.floats(1.1, 5.0), st.floats(1.1, 5.0))
 def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
-    own = RowCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, near)})
-    other = RowCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, far), "device": "rtx4090", "family": "ada"})
+    own = PublicCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, near)})
+    other = PublicCurve(**MADE | {"rows": (1, 8), "ratios": (1.0, far), "device": "rtx4090", "family": "ada"})
     found = log(row_prices(ASKED, [own, other]).ratios[-1])
     assert min(log(near), log(far)) - 1e-9 <= found <= max(log(near), log(far)) + 1e-9
     assert abs(found - log(near)) <= abs(found - log(far)) + 1e-9
@@ -110,8 +110,8 @@ def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
     ],
 )
 def test_every_step_away_says_so_and_its_error_is_the_measured_one(changed, step):
-    assert row_prices(ASKED, [RowCurve(**MADE | changed)]).step == step
-    assert reading(ASKED, [RowCurve(**MADE | changed)]).step == step
+    assert row_prices(ASKED, [PublicCurve(**MADE | changed)]).step == step
+    assert reading(ASKED, [PublicCurve(**MADE | changed)]).step == step
     assert [one.rows for one in source_errors().values()] == sorted(one.rows for one in source_errors().values())
 
 
@@ -129,12 +129,12 @@ def test_shipped_curves_answer_what_they_measured_within_their_error():
 def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
     touched = [expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
     told = {"experts": 128, "per_token": 8, "expert_share": 0.6, "model": "a mixture (MoE)", "ratios": tuple(touched)}
-    found = row_prices(ASKED._replace(is_mixture=True), [RowCurve(**MADE | told)])
+    found = row_prices(ASKED._replace(is_mixture=True), [PublicCurve(**MADE | told)])
     assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
-    assert row_prices(ASKED, [RowCurve(**MADE | told)]) is None, "no dense model is priced by a mixture"
+    assert row_prices(ASKED, [PublicCurve(**MADE | told)]) is None, "no dense model is priced by a mixture"
 
 
 @pytest.mark.parametrize("wrong", [{"rows": (2, 4, 6, 8)}, {"rows": (1, 4, 2, 8)}, {"ratios": (1.0, 1.2)}])
 def test_a_curve_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match="rows"):
-        RowCurve(**MADE | wrong)
+        PublicCurve(**MADE | wrong)
