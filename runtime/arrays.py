@@ -86,11 +86,6 @@ def wide(array: Array) -> Array:
     return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
 
 
-def in_type(array: Array, dtype: Any) -> Array:
-    """Return the same numbers in a type of the array's own library."""
-    return array.to(dtype) if is_tensor(array) else array.astype(dtype, copy=False)
-
-
 def unit_scale(x: Array, eps: float) -> Array:
     """Every vector [..., D] divided by its root mean square."""
     if is_tensor(x):
@@ -142,7 +137,8 @@ def numpy_type(dtype: Any) -> np.dtype[Any]:
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
     """Arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
-    return {name: as_tensor(array if _is_aligned(array) else aligned(array)) for name, array in arrays.items()}
+    slow = {name for name, array in arrays.items() if array.ndim >= 2 and array.ctypes.data % _ALIGNMENT}
+    return {name: as_tensor(aligned(array) if name in slow else array) for name, array in arrays.items()}
 
 
 def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
@@ -159,10 +155,6 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT
     return memory[first : first + num_bytes].view(dtype).reshape(shape)
-
-
-def _is_aligned(array: NDArray[Any]) -> bool:
-    return array.ndim < 2 or not array.ctypes.data % _ALIGNMENT
 
 
 def is_floating(array: NDArray[Any]) -> bool:

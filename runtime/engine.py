@@ -75,8 +75,8 @@ class Engine:
             ConfigError: two lanes share a name, or a deadline is not above 0.
             ModelError: the target's folder is not that of a supported model.
         """
-        target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
-        assert target is not None, "a target's folder"
+        target = Path(target_folder)
+        drafter, exits = (None if folder is None else Path(folder) for folder in (drafter_folder, exits_folder))
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._dtype, self._room = dtype, Room()
@@ -182,7 +182,12 @@ class Engine:
         finally:
             lanes.drop_draft()
         trace = lanes.finish()
-        trace.label = self._label(traits, start.replay)
+        folders = [self.target_folder, *([] if traits is None else [traits.folder])]
+        labels = {
+            "random weights": any(map(has_random_weights, folders)),
+            "replayed acceptance": start.replay is not None,
+        }
+        trace.label = ", ".join(label for label, holds in labels.items() if holds)
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
@@ -199,11 +204,6 @@ class Engine:
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
         self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
-
-    def _label(self, traits: DrafterTraits | None, replay: ReplayedText | None) -> str:
-        folders = [self.target_folder, *([] if traits is None else [traits.folder])]
-        random = ["random weights"] if any(map(has_random_weights, folders)) else []
-        return ", ".join([*random, *(["replayed acceptance"] if replay is not None else [])])
 
     def _lanes_of(
         self, schedule: Schedule, sequence: DecodedSequence, listener: Listener
@@ -256,7 +256,3 @@ class Engine:
         require_temperature(temperature)
         if temperature and schedule.verification == "greedy":
             raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
-
-
-def _path(folder: str | Path | None) -> Path | None:
-    return None if folder is None else Path(folder)

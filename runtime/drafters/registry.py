@@ -123,12 +123,6 @@ def _of_its_own(loader: str) -> Callable[[Path, Any], Any]:
     return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
-def _load_tracks(folder: Path, context: DrafterContext) -> WindowDrafter:
-    from runtime.drafters.parallel_track.folder import load_parallel_track
-
-    return load_parallel_track(folder, context.target_folder, dtype=context.dtype, group=context.group)
-
-
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     raise ConfigError(
         f"{folder / CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
@@ -136,6 +130,7 @@ def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     )
 
 
+_load_tracks = _lazily("parallel_track.folder:load_parallel_track")
 _load_prompt_lookup = _lazily("prompt_lookup.drafter:load_prompt_lookup")
 
 KINDS: Final[dict[str, Kind]] = {
@@ -151,7 +146,10 @@ KINDS: Final[dict[str, Kind]] = {
         lambda folder, _: _load_prompt_lookup(folder), "prompt_lookup", load_alone=_load_prompt_lookup
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
-    "mirrorsd_parallel_track": Kind(_load_tracks, size=tracks_size),
+    "mirrorsd_parallel_track": Kind(
+        lambda folder, context: _load_tracks(folder, context.target_folder, dtype=context.dtype, group=context.group),
+        size=tracks_size,
+    ),
     CAUSAL_LM_KIND: Kind(
         _of_its_own("language_model.folder:load_causal_lm"),
         load_stored=_of_its_own("language_model.folder:load_stored_causal_lm"),

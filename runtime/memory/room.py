@@ -29,7 +29,9 @@ class Room:
         if missing:
             available = available_bytes() if available is None else available
             if available is not None and missing > available:
-                raise MemoryFitError(_misfit(needs, missing, available))
+                lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
+                lack = f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available"
+                raise MemoryFitError(f"{lack}. {lanes}. {_advice(needs)}")
         self._taken |= {lane: max(need.total, self._taken.get(lane, 0)) for lane, need in needs.items()}
 
 
@@ -59,11 +61,6 @@ def _of_the_container() -> int | None:
         return most - used + int(cached["inactive_file"]) + int(cached["active_file"])
     except (OSError, KeyError, ValueError):
         return None
-
-
-def _misfit(needs: Mapping[str, LaneNeed], missing: int, available: int) -> str:
-    lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
-    return f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available. {lanes}. {_advice(needs)}"
 
 
 def _advice(needs: Mapping[str, LaneNeed]) -> str:

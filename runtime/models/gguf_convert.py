@@ -29,7 +29,10 @@ def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], Non
     Raises `ModelFormatError` for a damaged file or a wrong field or tensor, `UnsupportedModelError` for another
     architecture or tokenizer, `ModelFetchError` if the weights cannot be written.
     """
-    reader = _open(source)
+    try:
+        reader = gguf.GGUFReader(source)
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
+        raise ModelFormatError(f"{source}: not a readable GGUF file, or cut short ({error})") from error
     fields = _Fields(reader, source)
     fields.require("general.architecture", "llama")
     fields.require("tokenizer.ggml.model", "gpt2")
@@ -65,13 +68,6 @@ class _Fields:
             raise UnsupportedModelError(f"{self._source}: {key} is {found!r}; supported: {supported!r}")
 
 
-def _open(source: Path) -> gguf.GGUFReader:
-    try:
-        return gguf.GGUFReader(source)
-    except (ValueError, IndexError, KeyError, OverflowError) as error:
-        raise ModelFormatError(f"{source}: not a readable GGUF file, or cut short ({error})") from error
-
-
 def _config(fields: _Fields, *, is_head_tied: bool) -> dict[str, Any]:
     hidden_size, num_heads = fields["llama.embedding_length"], fields["llama.attention.head_count"]
     return {
@@ -86,7 +82,8 @@ def _config(fields: _Fields, *, is_head_tied: bool) -> dict[str, Any]:
         "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "max_position_embeddings": fields["llama.context_length"],
         "rope_theta": fields["llama.rope.freq_base"],
-        "rms_norm_eps": _shortest(fields["llama.attention.layer_norm_rms_epsilon"]),
+        # as it was before float32 storage widened it: 1e-05, not 9.999999747378752e-06
+        "rms_norm_eps": float(str(np.float32(fields["llama.attention.layer_norm_rms_epsilon"]))),
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
@@ -94,11 +91,6 @@ def _config(fields: _Fields, *, is_head_tied: bool) -> dict[str, Any]:
         "torch_dtype": "bfloat16",
         **_special_ids(fields),
     }
-
-
-def _shortest(value: float) -> float:
-    """Return the number as it was before float32 storage widened it: 1e-05, not 9.999999747378752e-06."""
-    return float(str(np.float32(value)))
 
 
 def _special_ids(fields: _Fields) -> dict[str, int]:

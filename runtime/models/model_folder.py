@@ -63,7 +63,9 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     if path.exists() or _is_meant_as_path(name, path):
         raise ModelError(_no_folder(name, path))
     if _HUB_ID.fullmatch(name):
-        return _from_hub(name)
+        # weights only once the small files have shown that the architecture is supported
+        ModelConfig.from_folder(_snapshot(name, _DESCRIPTION_FILES))
+        return _snapshot(name, _DESCRIPTION_FILES + _WEIGHT_FILES)
     raise ModelError(
         f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
         f"nor a hub id of the form owner/model, nor {PREFIX} and the path of a config.json"
@@ -102,12 +104,6 @@ def _known(name: str) -> KnownModel:
     present = is_present(model)
     num_bytes = sum(file.stat().st_size for file in folder.iterdir()) if present else 0
     return KnownModel(name=name, folder=folder, is_present=present, num_bytes=num_bytes)
-
-
-def _from_hub(hub_id: str) -> Path:
-    """Download the weights only once the small files have shown that the architecture is supported."""
-    ModelConfig.from_folder(_snapshot(hub_id, _DESCRIPTION_FILES))
-    return _snapshot(hub_id, _DESCRIPTION_FILES + _WEIGHT_FILES)
 
 
 def _snapshot(hub_id: str, patterns: list[str]) -> Path:

@@ -81,8 +81,5 @@ def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:
     if step < 1:
         raise ValueError(f"{name}: no room for {rows} rows of {size} in a block of {_BLOCK}")
     last = _BLOCK - (rows - 1) * step - size
-    return _number(seed, name) % (last + 1), step
-
-
-def _number(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big")
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % (last + 1), step

@@ -201,12 +201,9 @@ def finite(array: NDArray[Any], name: str, *, source: str) -> NDArray[Any]:
     """Return the array itself; raise `ModelFormatError` for a number in it that is not finite."""
     at_once = max(1, _AT_ONCE // max(1, array[0].size)) if array.size else 1
     for start in range(0, len(array) if array.size else 0, at_once):
-        if not _is_finite(array[start : start + at_once]):
+        part = array[start : start + at_once]
+        is_bfloat16 = part.dtype == BFLOAT16
+        wrong = (part.view(np.uint16) & _EXPONENT) == _EXPONENT if is_bfloat16 else ~np.isfinite(part)
+        if wrong.any():
             raise ModelFormatError(f"{source}: {name} holds numbers that are not finite; fetch, copy or train it again")
     return array
-
-
-def _is_finite(part: NDArray[Any]) -> bool:
-    if part.dtype == BFLOAT16:
-        return not bool(((part.view(np.uint16) & _EXPONENT) == _EXPONENT).any())
-    return bool(np.isfinite(part).all())

@@ -157,7 +157,9 @@ def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> Trained
     """Return a folder's weights; raise `ModelError` for another target's, `ModelFormatError` if damaged."""
     config, arrays = load_folder(folder, kind)
     for name in config.layer_fields:
-        _require_layers(getattr(config, name), target, name, folder)
+        last = target.config.num_layers
+        if wrong := [layer for layer in getattr(config, name) if not 1 <= layer <= last]:
+            raise ModelError(f"{folder / CONFIG_FILE}: {name} {wrong[0]} is outside the target's layers 1..{last}")
     return TrainedWeights(config, arrays, _take_kept_ids(arrays, config, target, folder), folder / WEIGHTS_FILE)
 
 
@@ -231,13 +233,6 @@ def mapped_ids(
         if np.array_equal(np.flatnonzero(t2d), kept_ids):
             return kept_ids
     raise ModelFormatError(f"{source}: t2d and d2t do not map {num_kept} draft ids to target ids and back")
-
-
-def _require_layers(layers: Sequence[int], target: EmbeddedTarget, what: str, folder: Path) -> None:
-    num_layers = target.config.num_layers
-    wrong = [layer for layer in layers if not 1 <= layer <= num_layers]
-    if wrong:
-        raise ModelError(f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}")
 
 
 def _require_shape(config: FolderConfig, target: EmbeddedTarget, folder: Path) -> None:

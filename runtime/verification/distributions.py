@@ -40,7 +40,9 @@ def require_temperature(temperature: float) -> None:
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
     """Return the softmax of logits at a temperature above zero, in float64 [V]."""
     own = as_array(logits_V) if is_tensor(logits_V) else logits_V
-    return _softmax(own.astype(np.float64) / temperature)
+    scores = own.astype(np.float64) / temperature
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()  # type: ignore[no-any-return]
 
 
 def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
@@ -67,11 +69,6 @@ def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
 def draw_from(candidates: Candidates, draw: float) -> int:
     """Return one of the candidates, by the inverse of their cumulated probabilities."""
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
-
-
-def _softmax(scores: Probabilities) -> Probabilities:
-    weights = np.exp(scores - scores.max())
-    return weights / weights.sum()  # type: ignore[no-any-return]
 
 
 def uniform(seed: int, stream: Stream, *place: int) -> float:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.messages import Candidates, Verdict, Window
+from decoding.messages import Verdict, Window
 from decoding.method_traits import Verification
 from runtime.arrays import Array, wide
 from runtime.verification.distributions import Probabilities, probabilities, residual, sample, uniform
@@ -78,7 +78,8 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
         return uniform(seed, "accept", position + depth, *rank)
 
     if sampling.is_greedy:
-        return decide_greedy(_argmax(logits_TV), window, sampling, position)
+        # argmax of bfloat16 is several times slower than converting first
+        return decide_greedy(lambda row: int(wide(logits_TV[row]).argmax()), window, sampling, position)
     if rule == "match":
         return verify_match(logits_TV, window, temperature, own)
     if rule == "ratio":
@@ -119,7 +120,8 @@ def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw
         if not drafted:
             return sample(target, own(depth))
         (token,), drafted_from = drafted, window.distributions[depth]
-        if accept(depth) * _probability(drafted_from, token) < target[token]:
+        share = drafted_from.probabilities[drafted_from.tokens.index(token)]
+        if accept(depth) * share < target[token]:
             return token
         return sample(residual(target, drafted_from), own(depth))
 
@@ -172,11 +174,6 @@ def _follow(window: Window, choose: Choose) -> Verdict:
         path.append(at)
 
 
-def _argmax(logits_TV: Array) -> Callable[[int], int]:
-    # argmax of bfloat16 is several times slower than converting first
-    return lambda row: int(wide(logits_TV[row]).argmax())
-
-
 def _parents(window: Window) -> Sequence[int]:
     return window.parents or range(ROOT, len(window.tokens) - 1)
 
@@ -184,10 +181,6 @@ def _parents(window: Window) -> Sequence[int]:
 def _verdict(window: Window, path: Sequence[int], next_token: int) -> Verdict:
     """With a path only where the window is a tree: that of a chain follows from its length."""
     return Verdict(len(path), next_token, path=tuple(path) if window.parents else ())
-
-
-def _probability(candidates: Candidates, token: int) -> float:
-    return candidates.probabilities[candidates.tokens.index(token)]
 
 
 def _plausible(target: Probabilities) -> NDArray[np.bool_]:

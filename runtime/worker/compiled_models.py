@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from decoding.errors import LaneError
 from runtime.backends.devices import require_device, require_form
@@ -54,7 +52,9 @@ class CompiledModels:
         if kind.load_stored is None:
             return self._of_torch(operation)
         context = StoredContext(
-            target_folder=operation.target, dtype=dtype, load_target=lambda: self._shared(operation, dtype)
+            target_folder=operation.target,
+            dtype=dtype,
+            load_target=lambda: self._target or load_stored_decoder(operation.target, dtype, with_layers=False),
         )
         draft = kind.load_stored(operation.drafter, context)
         draft.run_on(self._open(draft.decoder, operation))
@@ -68,9 +68,6 @@ class CompiledModels:
             self._heads = TorchModels(Group.alone(), self._num_threads)
             leave_imports_alone()
         return self._heads.load_drafter(operation)
-
-    def _shared(self, operation: LoadDraft, dtype: np.dtype[Any]) -> StoredDecoder:
-        return self._target or load_stored_decoder(operation.target, dtype, with_layers=False)
 
     def _open(self, stored: StoredDecoder, operation: LoadTarget | LoadDraft) -> CompiledDecoder:
         device = require_device(operation.device)

@@ -100,21 +100,21 @@ class LaneServer:
         """Answer until the other end is gone."""
         try:
             while True:
-                self._serve_one()
+                if self._draft is not None and self._draft.has_work and not self._channel.has_message():
+                    self._step(self._draft)
+                else:
+                    self._answer(self._channel.receive())
         except EOFError:
             return
-
-    def _serve_one(self) -> None:
-        if self._draft is not None and self._draft.has_work and not self._channel.has_message():
-            self._step(self._draft)
-            return
-        self._answer(self._channel.receive())
 
     def _answer(self, message: Message) -> None:
         start_s = time.perf_counter()
         reply = Written(None, [])
         try:
-            reply = self._handler(message.fields["op"]).run(message)
+            if (handler := self._handlers.get(name := message.fields["op"])) is None:
+                known = ", ".join(sorted(self._handlers))
+                raise LaneError(f"this lane has no operation {name!r}; it has loaded those of: {known}")
+            reply = handler.run(message)
         except EOFError:
             raise
         except Exception as error:  # noqa: BLE001  the answer carries it and the parent raises it
@@ -138,12 +138,6 @@ class LaneServer:
     def _fail(self, error: Exception) -> None:
         """Keep the first failure: those after it are mostly its consequences."""
         self._failure = self._failure or error
-
-    def _handler(self, name: str) -> Handler:
-        if name not in self._handlers:
-            known = ", ".join(sorted(self._handlers))
-            raise LaneError(f"this lane has no operation {name!r}; it has loaded those of: {known}")
-        return self._handlers[name]
 
     def _handle(self, *handlers: Handler) -> None:
         self._handlers |= {handler.name: handler for handler in handlers}

@@ -101,7 +101,10 @@ class MeasureRole:
                 raise LaneError(
                     f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
                 )
-            return self._prepare_step(self.drafter, measurement)
+            drafter = self.drafter
+            if not measurement.is_aside:
+                return Prepared(drafter.timed_step(measurement))
+            return self._kept(drafter, measurement, lambda: Prepared(drafter.timed_step(measurement)))
         if measurement.part not in get_args(Part):
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
@@ -109,12 +112,6 @@ class MeasureRole:
         if measurement.is_aside:
             return self._kept(self.target, measurement, TargetParts(self.target, measurement).prepare)
         return TargetParts(self.target, measurement).prepare()
-
-    def _prepare_step(self, drafter: WindowDrafter, measurement: Measurement) -> Prepared:
-        def prepare() -> Prepared:
-            return Prepared(drafter.timed_step(measurement))
-
-        return self._kept(drafter, measurement, prepare) if measurement.is_aside else prepare()
 
     def _kept(
         self, model: TargetModel | WindowDrafter, measurement: Measurement, prepare: Callable[[], Prepared]
@@ -205,18 +202,16 @@ class TargetParts:
 
     def prepare(self) -> Prepared:
         """The run to be timed."""
+        model = self._model
         parts: dict[Part, Callable[[], Prepared]] = {
-            "verify": self._verify,
+            "verify": lambda: self._operation(lambda: codec.write(self._model.verify(self._window))),
             "verify_tree": lambda: self._tree(self._model.verify),
             "stream": self._stream,
-            "lm_head": self._head,
+            "lm_head": lambda: self._after_layers(model.num_layers, lambda rows: codec.write(model.decide(rows))),
             "exit": self._exit,
             "prefill": self._prefill,
         }
         return parts[self._measurement.part]()
-
-    def _verify(self) -> Prepared:
-        return self._operation(lambda: codec.write(self._model.verify(self._window)))
 
     def _prefill(self) -> Prepared:
         model, rows = self._model, self._measurement.rows
@@ -244,10 +239,6 @@ class TargetParts:
             model.cache.gather(path, first)
 
         return self._operation(operation)
-
-    def _head(self) -> Prepared:
-        model = self._model
-        return self._after_layers(model.num_layers, lambda rows: codec.write(model.decide(rows)))
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates

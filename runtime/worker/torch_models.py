@@ -37,7 +37,9 @@ class TorchModels:
         """The target of a folder, with its exits; raises `LaneError` for ranks on what torch does not compute."""
         dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
         if self._group.world_size > 1:
-            self._require_own(Device.of_lane(operation.device))
+            own, device = torch.device(self._group.device).type, Device.of_lane(operation.device)
+            if device.own_name.partition(":")[0] != own:
+                raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")
             return load_sharded_target(operation, self._group, dtype=dtype)
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
@@ -72,8 +74,3 @@ class TorchModels:
             return lambda decoder: EagerBackend(decoder.to(self._group.device))
         torch.set_num_threads(torch_threads(device, self._num_threads))
         return backend_opener(device, operation.dtype, num_threads=self._num_threads)
-
-    def _require_own(self, device: Device) -> None:
-        own = torch.device(self._group.device).type
-        if device.own_name.partition(":")[0] != own:
-            raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")

@@ -13,13 +13,7 @@ def hidden_states(target, text, *, layers):
     x = target.embedding(torch.tensor([text]))
     found, done = [], 0
     for layer in layers:
-        x = target.run_layers(
-            x,
-            done,
-            layer,
-            positions=torch.arange(len(text)),
-            mask=causal_mask(len(text), x.dtype),
-        )
+        x = target.run_layers(x, done, layer, positions=torch.arange(len(text)), mask=causal_mask(len(text), x.dtype))
         found.append(x[0])
         done = layer
     return torch.stack(found)

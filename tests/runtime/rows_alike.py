@@ -26,10 +26,7 @@ def new_backends():
     for dtype in (torch.float32, torch.bfloat16):
         yield f"torch {dtype}".replace("torch.", ""), lambda dtype=dtype: EagerBackend(tiny_target(**SIZES).to(dtype))
     for form in ("float32", "bfloat16", "int8", "int4"):
-        yield (
-            f"graphs {form}",
-            lambda form=form: compiled(tiny_target(**SIZES), form),
-        )
+        yield (f"graphs {form}", lambda form=form: compiled(tiny_target(**SIZES), form))
 
 
 def rows_in(backend, chunks):

@@ -27,10 +27,7 @@ LANES = {
     "captured calls": ("big", "small", "float32"),
     "a draft on an NPU": ("openvino:CPU@0", "openvino:NPU", "float32"),
 }
-POISONS = {
-    "NaN": no_numbers_in_memory_that_is_taken,
-    "loud": loud_numbers_in_slots_that_are_not_written,
-}
+POISONS = {"NaN": no_numbers_in_memory_that_is_taken, "loud": loud_numbers_in_slots_that_are_not_written}
 
 
 @cache

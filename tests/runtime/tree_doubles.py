@@ -51,8 +51,7 @@ class TreeDrafter:
     methods = ("medusa", "eagle2")
 
     def __init__(self, target, *, raw_features=False):
-        self.target = target
-        self.raw_features = raw_features
+        self.target, self.raw_features = target, raw_features
 
     def run_on(self, new_backend):
         return False

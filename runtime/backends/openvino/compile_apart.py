@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +90,8 @@ def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_
         ov.serialize(model, graph)
         Path(folder, "settings.json").write_text(json.dumps(asdict(settings)))
         command = [sys.executable, "-P", "-m", __name__, folder, device]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_paths()])}
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
@@ -102,7 +102,8 @@ def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_
         if done.returncode == _REFUSED:
             raise _error(device, name, f"refuses it: {text}")
         last = text.splitlines()[-1:] or ["it said nothing"]
-        raise _error(device, name, f"ended its process ({_ending(done.returncode)}): {last[0]}")
+        ending = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        raise _error(device, name, f"ended its process ({ending}): {last[0]}")
 
 
 def _error(device: str, name: str, what: str) -> LaneError:
@@ -110,14 +111,6 @@ def _error(device: str, name: str, what: str) -> LaneError:
         f"OpenVINO's compiler for {device} {what}. The graph is {name}. "
         "Another form of weights, another driver or a lane on another device (`mirrorsd devices`) may help"
     )
-
-
-def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
-def _paths() -> Sequence[str]:
-    return [path for path in [os.environ.get("PYTHONPATH")] if path]
 
 
 def main(folder: str, device: str) -> int:

@@ -110,7 +110,7 @@ class CompiledDecoder(StaticCalls):
 
     def normalise(self, x: Floats) -> Floats:
         """The final norm alone, in the type of arithmetic: all heads read the same numbers."""
-        return self._rounded(self._stored.normalise(x))
+        return self._stored.normalise(x).astype(self._arithmetic).astype(np.float32)
 
     def logits(self, x_BTD: Floats) -> Floats:
         """Final norm and output head."""
@@ -159,23 +159,18 @@ class CompiledDecoder(StaticCalls):
     def wait(self) -> None:
         """Return at once: nothing is under way."""
 
-    def _rounded(self, x: Floats) -> Floats:
-        return x.astype(self._arithmetic).astype(np.float32)
-
     def _run_text(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, text: Any) -> Floats:
         known, given = self._under_way, (positions, mask, text)
         if segment[0] and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
             calls = known[1]
         else:
-            calls = self._calls(x_BTD.shape[1], mask, text)
+            num_rows = x_BTD.shape[1]
+            text.reserve(num_rows)
+            cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
+            calls = [(first, last, text.rows(first, last, mask)) for first, last in cuts]
         self._under_way = None if segment[1] == self.config.num_layers else (given, calls)
         done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
-
-    def _calls(self, num_rows: int, mask: Floats | None, text: GrowingText) -> list[tuple[int, int, CallRows]]:
-        text.reserve(num_rows)
-        cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
-        return [(first, last, text.rows(first, last, mask)) for first, last in cuts]
 
     def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: BranchRows) -> Floats:
         return self._run(x_RTD, segment, positions, rows.call)

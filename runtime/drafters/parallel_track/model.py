@@ -11,7 +11,7 @@ with D the width of one track, P tracks here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -92,13 +92,10 @@ class ParallelTracks(Decoder):
                 for index, layer in (next(layers) for _ in range(depth)):
                     state = layer(state, rotary, sight, keys, index)  # noqa: PLW2901
                 ends.append(state)
-            mean_BTD = self._synchronised(ends)
+            everywhere = torch.cat(self.group.gather(torch.stack(ends)))  # added up in their order, wherever they are
+            mean_BTD = reduce(torch.add, everywhere.unbind()) / self.track_config.num_tracks
             states = (mean_BTD,) * self.num_tracks
         return mean_BTD
-
-    def _synchronised(self, states: Sequence[Tensor]) -> Tensor:
-        everywhere = torch.cat(self.group.gather(torch.stack(list(states))))
-        return reduce(torch.add, everywhere.unbind()) / self.track_config.num_tracks
 
 
 def randomise(tracks: ParallelTracks, seed: int, *, dtype: torch.dtype) -> None:

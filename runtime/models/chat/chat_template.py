@@ -37,7 +37,9 @@ class ChatTemplate:
         with self._one_at_a_time:
             process = self._process = self._process or self._started()
             try:
-                line = _asked(process, question)
+                _say(process, question)
+                assert process.stdout is not None
+                line = process.stdout.readline()
             except BaseException:  # what was asked would be answered the next time
                 self._end(process)
                 raise
@@ -65,12 +67,6 @@ class ChatTemplate:
         weakref.finalize(self, _ended, process)
         _say(process, json.dumps(self._template))
         return process
-
-
-def _asked(process: subprocess.Popen[str], question: str) -> str:
-    _say(process, question)
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 def _say(process: subprocess.Popen[str], line: str) -> None:

@@ -33,26 +33,17 @@ def main() -> None:
     template = json.loads(sys.stdin.readline())
     compiled: jinja2.Template | None = None
     for line in sys.stdin:
-        _limit_time()
+        limit_s = int(time.process_time()) + MOST_CPU_S  # the system ends the process after that
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
         try:
             compiled = compiled or _compiled(template)
-            answer = {"text": _limited(compiled.render(**json.loads(line)))}
+            text = compiled.render(**json.loads(line))
+            is_long = len(text) > _MOST_CHARACTERS
+            answer = {"error": f"a text of {len(text):,} characters"} if is_long else {"text": text}
         except Exception as error:  # noqa: BLE001  a template is a program, and may fail as any program
             answer = {"error": (str(error) or type(error).__name__)[:_LONGEST_ERROR]}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-
-
-def _limit_time() -> None:
-    """Limit the processor time of a process, in whole seconds; the system ends it after that."""
-    used_s = int(time.process_time())
-    resource.setrlimit(resource.RLIMIT_CPU, (used_s + MOST_CPU_S, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _limited(text: str) -> str:
-    if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"a text of {len(text):,} characters")
-    return text
 
 
 def _compiled(template: str) -> jinja2.Template:

@@ -28,12 +28,7 @@ from tests.runtime.unknown_operation import Dance
 
 @pytest.mark.parametrize(
     ("name", "rounds_before"),
-    [
-        ("speculative", 0),
-        ("speculative with features", 2),
-        ("mirror from the exit", 3),
-        ("hybrid mirror", 0),
-    ],
+    [("speculative", 0), ("speculative with features", 2), ("mirror from the exit", 3), ("hybrid mirror", 0)],
 )
 def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before) -> None:
     expected = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).tokens
@@ -75,8 +70,7 @@ class Countdown:
     """Does something once, after so many commits."""
 
     def __init__(self, count, act):
-        self.count = count
-        self.act = act
+        self.count, self.act = count, act
 
     def __call__(self, _):
         if self.count == 0:

@@ -12,10 +12,7 @@ from tests.tiny_models import EOS, VOCAB_SIZE
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@given(
-    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=8),
-    max_new_tokens=st.integers(1, 30),
-)
+@given(prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=8), max_new_tokens=st.integers(1, 30))
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_greedy_text_is_that_of_plain_decoding(run, tiny_folders, name, prompt, max_new_tokens) -> None:
     expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))

@@ -18,11 +18,7 @@ from runtime.models.embedded import EmbeddedModel
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HIDDEN, FEED_FORWARD, NUM_LAYERS = 4, 2, 8, 32, 64, 2
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w"]
-TOKENS = [
-    *SPECIAL,
-    *sorted(pre_tokenizers.ByteLevel.alphabet()),
-    *(merge.replace(" ", "") for merge in MERGES),
-]
+TOKENS = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
     "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

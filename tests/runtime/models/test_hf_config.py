@@ -72,10 +72,7 @@ def test_what_is_missing_is_named(name) -> None:
         ({"rope_scaling": 3}, "rope_scaling: "),
         ({"rope_scaling": LLAMA3 | {"factor": "8"}}, "rope_scaling.factor: "),
         ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling of type .llama3. needs factor"),
-        (
-            {"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}},
-            "rope_scaling has low_freq_factor 4.0, not below",
-        ),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_scaling type 'yarn' is not supported"),
         ({"quantization_config": ["x" * 10_000]}, "weights quantized by "),
     ],

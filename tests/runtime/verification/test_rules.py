@@ -91,19 +91,11 @@ def ratio_verdicts(pair, tokens, distributions):
         for p, q, token in zip(rows, distributions, tokens, strict=False)
     ]
     accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] if r < 1 else [(0.5, 1.0)] for r in ratios]
-    own = [
-        pieces(residual(rows[0], distributions[0])),
-        pieces(residual(rows[1], distributions[1])),
-        pieces(rows[2]),
-    ]
+    own = [pieces(residual(rows[0], distributions[0])), pieces(residual(rows[1], distributions[1])), pieces(rows[2])]
     for cells in product(*accept, *own):
         draws = [middle for middle, _ in cells]
         verdict = verify_ratio(
-            logits,
-            Window(tokens, (), distributions),
-            TEMPERATURE,
-            draws[2:].__getitem__,
-            draws[:2].__getitem__,
+            logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:].__getitem__, draws[:2].__getitem__
         )
         yield float(np.prod([length for _, length in cells])), verdict
 

@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 
 from decoding.messages import Verdict, Window
 from runtime.verification.distributions import probabilities
-from runtime.verification.rules import (
-    GREEDY,
-    Sampling,
-    decide,
-    verify_match,
-    verify_one_hot,
-    verify_typical,
-)
+from runtime.verification.rules import GREEDY, Sampling, decide, verify_match, verify_one_hot, verify_typical
 
 VOCAB = 5
 TEMPERATURE = 0.7
@@ -152,11 +145,7 @@ def one_hot_rule(target, window, texts):
 
     def rule(draw):
         return verify_one_hot(
-            rows,
-            window,
-            TEMPERATURE,
-            lambda depth: draw("own", depth),
-            lambda depth, rank: draw("accept", depth, rank),
+            rows, window, TEMPERATURE, lambda depth: draw("own", depth), lambda depth, rank: draw("accept", depth, rank)
         )
 
     return rule

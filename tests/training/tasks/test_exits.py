@@ -14,11 +14,7 @@ STATE_LAYERS = (2, 3)
 @pytest.fixture
 def task(target, states):
     recipe = ExitRecipe(
-        exit_layers=(2, 3),
-        width=8,
-        vocab_size=len(KEPT),
-        num_held_out=4,
-        optimisation=Optimisation(num_tokens=50),
+        exit_layers=(2, 3), width=8, vocab_size=len(KEPT), num_held_out=4, optimisation=Optimisation(num_tokens=50)
     )
     return ExitTask(recipe, KEPT, states)
 

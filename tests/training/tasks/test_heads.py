@@ -28,10 +28,7 @@ class Kind(NamedTuple):
     weights: tuple[float, ...]
 
 
-KINDS = [
-    Kind("medusa", medusa_task, load_medusa, (1, 0.8, 0.64)),
-    Kind("hydra", hydra_task, load_hydra, (1, 1, 1)),
-]
+KINDS = [Kind("medusa", medusa_task, load_medusa, (1, 0.8, 0.64)), Kind("hydra", hydra_task, load_hydra, (1, 1, 1))]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)

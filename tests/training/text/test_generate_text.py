@@ -15,12 +15,7 @@ from training.text.generate_text import generate_conversations
 from training.text.text_recipe import SelfTextRecipe
 
 RECIPE = SelfTextRecipe(
-    num_conversations=20,
-    openers=("7", "8 9", "11 40 3"),
-    max_user_tokens=5,
-    max_answer_tokens=8,
-    batch_size=6,
-    seed=4,
+    num_conversations=20, openers=("7", "8 9", "11 40 3"), max_user_tokens=5, max_answer_tokens=8, batch_size=6, seed=4
 )
 
 

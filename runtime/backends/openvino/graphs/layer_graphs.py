@@ -117,7 +117,8 @@ class LayerGraphs:
             if compiled is None:
                 compiled = self._compiler.compiled(segment_graph(config, layers, shape, constants))
         else:
-            self._make_room(max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes))
+            while len(self._calls) >= max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes):
+                self._drop(next(iter(self._calls)))
             known_by = {"segment": shape, "config": config, "weights": [layer.digest() for layer in layers]}
             compiled = self._compiler.kept(known_by, lambda: segment_graph(config, layers, shape, constants))
         self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
@@ -145,10 +146,6 @@ class LayerGraphs:
             if key.size != SINGLE_ROW:
                 held -= self._bytes_of(key)
                 self._drop(key)
-
-    def _make_room(self, most: int) -> None:
-        while len(self._calls) >= most:
-            self._drop(next(iter(self._calls)))
 
     def _drop(self, key: GraphKey) -> None:
         del self._calls[key]

@@ -30,12 +30,7 @@ def drafter(target, method):
 
 def schedule(method, size=12):
     return Schedule(
-        method=method,
-        target_lane="t",
-        draft_lane="t",
-        num_speculative_tokens=DEPTH,
-        tree_size=size,
-        tree_top_k=TOP_K,
+        method=method, target_lane="t", draft_lane="t", num_speculative_tokens=DEPTH, tree_size=size, tree_top_k=TOP_K
     )
 
 

@@ -25,11 +25,7 @@ def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features)
     entered = head.input_feature(features)
     assert torch.allclose(entered, plain_entered(head, features), atol=1e-6)
     found = head(
-        torch.tensor([IDS]),
-        entered[None],
-        positions=torch.arange(1, 7),
-        mask=causal_mask(6, torch.float32),
-        cache=None,
+        torch.tensor([IDS]), entered[None], positions=torch.arange(1, 7), mask=causal_mask(6, torch.float32), cache=None
     )[0]
     expected = plain_features(head, IDS, entered)
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)

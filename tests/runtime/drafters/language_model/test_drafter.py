@@ -24,13 +24,7 @@ FEATURE_LAYERS = (1, 3)
 
 
 def speculative(num_tokens, **options):
-    return Schedule(
-        method="speculative",
-        target_lane="t",
-        draft_lane="d",
-        num_speculative_tokens=num_tokens,
-        **options,
-    )
+    return Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=num_tokens, **options)
 
 
 def mirror(num_tokens, **options):
@@ -39,13 +33,7 @@ def mirror(num_tokens, **options):
 
 def begin(model, schedule, prompt=PROMPT, *, sampling=Sampling(), features_TE=None):  # noqa: B008
     drafter = Drafter(model)
-    drafter.prefill(
-        prompt,
-        schedule=schedule,
-        capacity=len(prompt) + 60,
-        sampling=sampling,
-        features_TE=features_TE,
-    )
+    drafter.prefill(prompt, schedule=schedule, capacity=len(prompt) + 60, sampling=sampling, features_TE=features_TE)
     return drafter
 
 

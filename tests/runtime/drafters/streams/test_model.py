@@ -91,11 +91,7 @@ def cached(target, text):
 
 def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, streams) -> None:
     cache, x = cached(target, TEXT)
-    found = streams(
-        x[:, -1:],
-        positions=torch.tensor([len(TEXT) - 1]),
-        cache=cache,
-    )
+    found = streams(x[:, -1:], positions=torch.tensor([len(TEXT) - 1]), cache=cache)
     expected = streams_of_row(target, streams, TEXT, len(TEXT) - 1)
     torch.testing.assert_close(found[0, 0], expected, atol=2e-4, rtol=1e-3)
 
