@@ -15,6 +15,7 @@ from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 
 if TYPE_CHECKING:
+    from decoding.schedule import Schedule
     from hwprofiles.placement import PlacedLane
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import Dtype, ModelPair
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 USUAL_DEVICES: Final = ("openvino:CPU", "cpu")
 """Lanes are those of the first of them that is there and computes with the weights: compiled graphs, or torch as it
 comes."""
+_RUNS: Final = {"npu": "openvino:NPU", "cpu": "openvino:CPU"}
+"""Lanes of devices by what planned ones are often called; of others GPUs are meant."""
 
 
 def usual_device(pair: ModelPair) -> str:
@@ -78,6 +81,25 @@ def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
 def all_lane_specs() -> tuple[LaneSpec, ...]:
     """The lanes of every device that is there: a schedule starts those that it names."""
     return specs_of([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
+
+
+def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
+    """Refuse a schedule on other lanes than these before anything is loaded, and say what would run it.
+
+    Raises:
+        ConfigError: a lane is not there: a missing device's, or a device of a platform that says no lane for it.
+    """
+    names = [lane.name for lane in lanes]
+    for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
+        if name in names:
+            continue
+        if ":" in name and (why := status_of(Device.of_lane(name).name).missing) is not None:
+            raise ConfigError(f"lane {name!r} is not there: {why}. Lanes here: {', '.join(names)}")
+        would_run = next((lane for kind, lane in _RUNS.items() if kind in name.lower()), "cuda:0 or openvino:GPU")
+        raise ConfigError(
+            f"lane {name!r} is none of this machine's: {', '.join(names)}. A device of that name would be run by "
+            f"{would_run}: name the lane in the schedule, or in the platform (lanes: {{{name}: LANE}})"
+        )
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from decoding.errors import ConfigError
+from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
@@ -19,6 +20,7 @@ from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
 from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
+from runtime.models.model_folder import is_model_name
 from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
@@ -136,6 +138,14 @@ def plan_pair(
         trained_exits=known.trained_exits,
     )
     return plan_platform(replace(question, calibrated=lanes))
+
+
+def runnable_drafter(draft: str | Path) -> str | None:
+    """What `mirrorsd run` calls the draft of a plan; None where only its shape is known."""
+    name, folder = str(draft), named_path(draft)
+    if folder.is_dir():
+        return str(folder.resolve())
+    return name if name in shipped_names() or is_model_name(name) else None
 
 
 def _shape(name: str | Path) -> ModelShape:

@@ -26,7 +26,7 @@ _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 def advice(plan: PlatformPlan) -> SpeculationVerdict:
     """Return the verdict on a plan."""
     best, plain = plan.drafting, plan.plain
-    chosen = plain if best is None or plan.pays == "no" else best
+    chosen = plan.recommended
     name = schedule_name(chosen.schedule, chosen.placement)
     return SpeculationVerdict(
         pays=plan.pays,

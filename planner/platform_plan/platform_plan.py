@@ -114,6 +114,11 @@ class PlatformPlan:
         return next(one for one in self.ranking if not one.needs_training)
 
     @property
+    def recommended(self) -> PlannedSchedule:
+        """What to run: the fastest speculation, or plain decoding where that does not pay."""
+        return self.plain if self.drafting is None or self.pays == "no" else self.drafting
+
+    @property
     def after_training(self) -> PlannedSchedule | None:
         """The fastest of all, if it needs an exit that nobody trained."""
         best = self.ranking[0]

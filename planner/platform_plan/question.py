@@ -52,6 +52,7 @@ class Question:
         assumptions: what is known of acceptance otherwise.
         has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
         calibrated: lanes of the platform that were timed.
+        assumed: what the texts are drawn from; None where they were recorded.
     """
 
     platform: Platform
@@ -64,6 +65,7 @@ class Question:
     assumptions: tuple[Assumption, ...] = ()
     has_exits: bool
     calibrated: CalibratedLanes | None = None
+    assumed: AssumedAcceptance | None = None
 
     @property
     def basis(self) -> str:
@@ -127,11 +129,13 @@ def assumed_question(
     num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
     texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
     rate, *others = _assumed(mean_rate(by_task), sources, next(iter(by_task.values())).exit_coverage)
+    assumed = AssumedAcceptance(by_task, texts)
     return Question(
         platform=platform,
         target=target,
         draft=draft,
-        record=AssumedAcceptance(by_task, texts).record,
+        assumed=assumed,
+        record=assumed.record,
         record_with_streams=AssumedAcceptance(_with_streams(by_task), texts).record,
         record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
         acceptance=rate,

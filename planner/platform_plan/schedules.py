@@ -17,7 +17,12 @@ EXIT_TOP_K: Final = (1, 4, 8)
 
 def most_branch_tokens() -> int:
     """Keys and values that branches add at most, in tokens: the paper's eight roots for each of eight rows."""
-    return max(EXIT_TOP_K) * (max(WINDOWS) + 1) * max(WINDOWS)
+    return most_rows() * max(WINDOWS)
+
+
+def most_rows() -> int:
+    """Rows of a call at most: a root for every candidate of every row."""
+    return max(EXIT_TOP_K) * (max(WINDOWS) + 1)
 
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:

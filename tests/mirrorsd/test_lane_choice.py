@@ -8,9 +8,10 @@ import torch
 
 from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
+from decoding.schedule import Schedule
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
-from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, usual_device
+from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, require_lanes, usual_device
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
@@ -111,3 +112,16 @@ def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
     names = [spec.name for spec in all_lane_specs()]
     assert {lane.name for device in ("cpu", "openvino:CPU") for lane in lanes_of(device)} <= set(names)
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("lane", "told"),
+    [
+        ("npu", r"'npu' is none of this machine's: cpu0, .* run by openvino:NPU: .*lanes: {npu: LANE}"),
+        ("card", "run by cuda:0 or openvino:GPU"),
+        ("cuda:7", "'cuda:7' is not there: this machine has no such device"),
+    ],
+)
+def test_a_schedule_on_lanes_of_another_machine_is_refused_with_what_would_run_it(lane, told):
+    with pytest.raises(ConfigError, match=told):
+        require_lanes(Schedule(method="autoregressive", target_lane=lane), all_lane_specs())

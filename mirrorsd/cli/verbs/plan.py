@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import results, say, show, show_paragraphs, show_verdict
+from mirrorsd.cli.console import results, say, say_next, show, show_paragraphs, show_verdict
 from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ def plan(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
+    schedule_out: Annotated[
+        Path | None, output("Write what is recommended here, as `simulate` and `run` take it.")
+    ] = None,
+    profile_out: Annotated[Path | None, output("Write what the machine costs here, as `simulate` takes it.")] = None,
+    acceptance_out: Annotated[Path | None, output("Write the assumed acceptance here, as `simulate` takes it.")] = None,
     trained_exits: Annotated[
         bool,
         typer.Option("--trained-exits", help="Recommend early exits too: take them as trained for this target."),
@@ -98,11 +103,14 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
+    from dataclasses import asdict
+
     from mirrorsd.cli.plan_tables import batch_table, place_table
-    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair
+    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, plan_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
+    from planner.platform_plan.played_plan import play
     from sim.batch_prediction import MAX_BATCH
 
     sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
@@ -121,15 +129,39 @@ def plan(
     if out is not None:
         write_page(found, out, batches)
         say(f"Wrote {out}")
-    result = plan_entry(found) | {"what_if": changed} | ({} if batches is None else {"batches": batch_entry(batches)})
+    _write(found, runnable_drafter(draft), schedule_out, profile_out, acceptance_out)
+    played = play(found)
+    result = plan_entry(found) | {
+        "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
+        "what_if": changed,
+        **({} if batches is None else {"batches": batch_entry(batches)}),
+    }
     if write_json(result, json):
         show_verdict(result, explain=explain)
         show("")
         show(place_table(found, top, results().width))
-        show_paragraphs(*([] if changed is None else [changed]))
+        show_paragraphs(*filter(None, (changed, played.in_words)))
         if batches is not None:
             show(batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
+
+
+def _write(
+    found: PlatformPlan, drafter: str | None, schedule: Path | None, profile: Path | None, acceptance: Path | None
+) -> None:
+    """Write what of the plan can be simulated and run, and say how where all of it is there."""
+    from decoding.schedule import save_schedule
+    from hwprofiles.profile import save_profile
+    from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
+
+    if schedule is not None:
+        save_schedule(runnable_schedule(found, drafter), schedule)
+    if profile is not None:
+        save_profile(written_profile(found, drafter), profile)
+    if acceptance is not None:
+        save_acceptance(found, acceptance)
+    if schedule is not None and profile is not None and acceptance is not None:
+        say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
 
 
 def _described(platform: str | None, profile: Path | None) -> str | Profile:

@@ -71,16 +71,18 @@ def run(
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.compare.numbers import schedule_entry
-    from mirrorsd.lane_choice import all_lane_specs, profile_lanes
+    from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
 
     source = _Source(prompt, prompts, replay, rates)
     source.check(temperature)
-    pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, exits=exits, dtype=dtype.value)
+    given = load_schedule(schedule)
     machine = None if profile is None else load_profile(profile)
     say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
+    require_lanes(given, lanes)
+    pair, wanted = find_scheduled_pair(given, target, drafter=drafter, exits=exits, dtype=dtype.value)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     entry = schedule_entry(wanted)
     settings = {

@@ -1,0 +1,84 @@
+"""What lanes cost by any cost model, written down as tables that lose nothing: a profile that stands for itself.
+
+Times are asked for at every row count and every context, and kept where a straight line between others would miss them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from costs.cost_model import Floats, LaneCost, Part
+from hwprofiles.lane_profile import PARTS, LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
+
+_BY_KEY: Final = ("exit", "heads", "streams", "head_prefill")
+"""Parts of which a lane has several tables."""
+_SAME: Final = 1e-12
+"""A bend of less, relative to the longest time, is rounding."""
+
+
+def tabulated(
+    profile: Profile,
+    costs: Mapping[str, LaneCost],
+    *,
+    contexts: range,
+    most_rows: int,
+    prompt_rows: Iterable[int],
+    exits: Iterable[int] = (),
+) -> Profile:
+    """Return a profile whose tables say what `costs` do of chains and of exits after some layers.
+
+    Lanes that are not in `costs` stay as they are. Rows of a call go to `most_rows`, or as far as a lane has a cost;
+    prompts have `prompt_rows`, or between powers of two about as many.
+    """
+    parts = [Part(kind) for kind in ("layer", "lm_head", "draft_step", "draft_streams", "prefill", "draft_prefill")]
+    parts += [Part("exit", layer) for layer in exits]
+    at, lengths = np.array(contexts, dtype=np.float64), {*prompt_rows}
+    lengths = sorted({*lengths, *(1 << bit for bit in range(max(lengths).bit_length()))} - {0})
+
+    def with_tables(lane: LaneProfile) -> LaneProfile:
+        tables: dict[str, Any] = {kind: {} if kind in _BY_KEY else None for kind in PARTS}
+        for part in parts:
+            if part.kind.endswith("prefill"):
+                table = _table(costs[lane.name], part, lengths, np.zeros(1))
+            else:
+                table = _table(costs[lane.name], part, range(1, most_rows + 1), at)
+            if part.exit_layer is None:
+                tables[part.kind] = table
+            elif table is not None:
+                tables[part.kind][part.exit_layer] = table
+        return lane.model_copy(update=tables)
+
+    lanes = tuple(with_tables(lane) if lane.name in costs else lane for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) -> LatencyTable | None:
+    """The table of a part; None where it has no cost at all."""
+    known = [count for count in rows if cost.missing(part, count, contexts) is None]
+    if not known:
+        return None
+    times = np.array([cost.seconds(part, count, contexts) for count in known])  # [rows, contexts]
+    if np.ptp(times, axis=1).max() <= _SAME * times.max():
+        times, contexts = times[:, :1], np.zeros(1)
+    is_even = isinstance(rows, range)
+    kept = _bends(times) if is_even else list(range(len(known))), _bends(times.T)
+    facts = cost.facts(part)
+    return LatencyTable(
+        rows=tuple(known[place] for place in kept[0]),
+        contexts=tuple(int(contexts[place]) for place in kept[1]),
+        seconds=tuple(tuple(map(float, line)) for line in times[np.ix_(*kept)]),
+        relative_error=facts.relative_error,
+        bytes_per_call=facts.bytes_per_call,
+        source=facts.source,
+    )
+
+
+def _bends(times: Floats) -> list[int]:
+    """Places along the first axis, evenly apart, that no straight line between others hits; the ends among them."""
+    bends = np.abs(np.diff(times, n=2, axis=0)).max(axis=1) > _SAME * times.max()
+    return sorted({0, len(times) - 1, *(np.flatnonzero(bends) + 1).tolist()})

@@ -1,0 +1,87 @@
+"""What a plan leaves in files simulates to what was predicted, event by event, and names lanes that run."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from hwprofiles.profile import load_profile, save_profile
+from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafter
+from mirrorsd.simulation import predict, simulate
+from planner.platform_plan.played_plan import play
+from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
+from sim.acceptance.assumed import Bernoulli, parse_acceptance
+
+NPU = {"npu.row_buckets": "[1, 4, 8, 16, 32, 64]"}
+
+
+def planned(platform, *, target="qwen3-14b", draft="qwen3-0.6b", acceptance=None, changes=None):
+    return plan_pair(target, draft, platform, acceptance=acceptance, lengths=(250, 12), changes=changes)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"platform": "lunar-lake", "changes": NPU},
+        {"platform": "m2-ultra-x8"},
+        {"platform": "lunar-lake", "acceptance": Bernoulli(0.0)},
+        {"platform": PlannedMachine("lunar-lake", ["rtx4090"]), "target": "llama-3.1-8b", "draft": "llama-3.2-1b"},
+    ],
+    ids=["one memory", "groups", "plain", "a card beside"],
+)
+def test_files_of_a_plan_simulate_to_what_it_predicts(asked, tmp_path):
+    plan = planned(**asked)
+    save_profile(written_profile(plan), tmp_path / "profile.yaml")
+    save_acceptance(plan, tmp_path / "acceptance.yaml")
+    profile, acceptance = load_profile(tmp_path / "profile.yaml"), parse_acceptance(str(tmp_path / "acceptance.yaml"))
+    schedule = runnable_schedule(plan)
+    assert predict(schedule, profile, acceptance).tpot_s == pytest.approx(plan.recommended.tpot_s, rel=1e-6)
+    traces = simulate(schedule, profile, acceptance, trace=False)
+    tpot_s = sum(trace.decode_s for trace in traces) / plan.recommended.prediction.num_tokens
+    assert tpot_s == pytest.approx(plan.recommended.tpot_s, rel=1e-6)
+    every = [one for one in plan.ranking if one.schedule.draft_streams == 0][:: max(1, len(plan.ranking) // 12)]
+    for one in every:
+        assert predict(one.schedule, profile, acceptance).tpot_s == pytest.approx(one.tpot_s, rel=1e-6), one.schedule
+
+
+def test_lanes_and_drafter_of_the_files_are_those_that_run():
+    plan = planned("cpu-2core", target="smollm2-135m-instruct", draft="smollm2-135m-draft4")
+    schedule = runnable_schedule(plan, runnable_drafter("smollm2-135m-draft4"))
+    assert schedule.drafter == "smollm2-135m-draft4"
+    assert schedule.target_lane == "openvino:CPU"
+    profile = written_profile(plan, schedule.drafter)
+    assert {"openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"} >= {lane.name for lane in profile.lanes}
+    assert profile.contention_of("openvino:CPU@0", "openvino:CPU@1") is not None
+    assert profile.link("openvino:CPU@0", "openvino:CPU@1") is not None
+    assert profile.drafter == schedule.drafter
+
+
+def test_what_recommends_plain_decoding_drafts_nothing():
+    schedule = runnable_schedule(planned("lunar-lake", acceptance=Bernoulli(0.0)), "any")
+    assert schedule == Schedule(method="autoregressive", target_lane="gpu")
+
+
+def test_recorded_acceptance_is_not_written_again(tmp_path):
+    plan = planned("lunar-lake")
+    recorded = replace(plan, question=replace(plan.question, assumed=None))
+    with pytest.raises(ConfigError, match="was recorded"):
+        save_acceptance(recorded, tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(("draft", "name"), [("qwen3-0.6b", None), ("owner/model", "owner/model")])
+def test_a_shape_is_no_drafter_that_runs(draft, name, tmp_path):
+    assert runnable_drafter(draft) == name
+    assert runnable_drafter(tmp_path) == str(tmp_path.resolve())
+
+
+def test_events_confirm_an_answer_and_a_disagreement_is_said():
+    plan = planned("m2-ultra-x8")
+    played = play(plan)
+    assert played.agrees
+    assert played.in_words is None
+    assert abs(played.relative_difference) < 1e-6
+    assert played.plain_tpot_s == pytest.approx(plan.plain.tpot_s, rel=1e-9)
+    wrong = replace(played, tpot_s=2 * played.tpot_s, relative_difference=1.0)
+    assert not wrong.agrees
+    assert "(+100.0 %)" in wrong.in_words
