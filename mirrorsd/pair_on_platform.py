@@ -21,9 +21,11 @@ from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
 from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
 from runtime.models.model_folder import is_model_name
+from sim.acceptance.rates import Texts
 from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
+_USUAL: Final = Texts(prompt_length=512, num_tokens=128)
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def plan_pair(
     platform: str | Path | Platform | Profile | PlannedMachine,
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
-    lengths: tuple[int, int] = (512, 128),
+    lengths: tuple[int | None, int | None] = (None, None),
     weights: Storage | tuple[str | None, str | None] = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
@@ -89,7 +91,8 @@ def plan_pair(
             these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
             it public measurements of another pair are assumed.
-        lengths: tokens of a prompt, and new ones of an answer; a record has its own.
+        lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or what is nearest of what was calibrated; a
+            record has its own.
         weights: of the target, else those of a calibration, `int4` where devices share one memory and `bf16` where they
             do not; and of the draft, else those of the target; `Storage` says how caches are
             stored too.
@@ -128,13 +131,14 @@ def plan_pair(
             machine, larger, smaller, known.source, replayed=others, trained_exits=known.trained_exits
         )
         return plan_platform(replace(question, calibrated=lanes))
+    usual = _USUAL if lanes is None or not lanes.has_target else _USUAL.within(lanes.profile)
     question = assumed_question(
         machine,
         larger,
         smaller,
         given=known.source,
-        num_prompt_tokens=lengths[0],
-        num_new_tokens=lengths[1],
+        num_prompt_tokens=lengths[0] or usual.prompt_length,
+        num_new_tokens=lengths[1] or usual.num_tokens,
         trained_exits=known.trained_exits,
     )
     return plan_platform(replace(question, calibrated=lanes))

@@ -38,7 +38,7 @@ def test_what_was_measured_costs_what_its_profile_predicts(alone, with_a_card):
         measured = [one for one in plan.ranking if {*one.pair[:2]} <= LANES]
         for one in measured[:: max(1, len(measured) // 20)]:
             own = predict(one.schedule, PROFILE, plan.question.record)
-            assert (own.tpot_s, own.relative_error) == (one.tpot_s, one.relative_error), one.schedule
+            assert (own.tpot_s, own.relative_error) == (one.tpot_s, one.prediction.relative_error), one.schedule
             found[one.schedule.method] = one
     assert set(found) == {"autoregressive", "speculative", "mirror"}
 
@@ -47,8 +47,8 @@ def test_a_card_makes_nothing_slower_and_without_it_the_answer_is_the_same_to_th
     assert with_a_card.ranking[0].tpot_s <= alone.ranking[0].tpot_s
     assert with_a_card.plain.pair.target == "rtx4090"
     again = planned()
-    assert [(one.schedule, one.tpot_s, one.relative_error) for one in again.ranking] == [
-        (one.schedule, one.tpot_s, one.relative_error) for one in alone.ranking
+    assert [(one.schedule, one.tpot_s, one.prediction.relative_error) for one in again.ranking] == [
+        (one.schedule, one.tpot_s, one.prediction.relative_error) for one in alone.ranking
     ]
 
 
@@ -68,7 +68,7 @@ def test_a_described_machine_is_no_slower_with_more_devices_either(platform, add
 def test_with_other_models_lanes_are_as_fast_as_they_were_and_less_sure():
     plan = planned(pair=("smollm2-360m", "smollm2-135m"))
     assert "and not with these models" in plan.question.calibrated.in_words
-    assert plan.plain.relative_error > (CARRIED[1] - CARRIED[0]) / 2
+    assert plan.plain.prediction.relative_error > (CARRIED[1] - CARRIED[0]) / 2
     reading = next(one for one in plan.assumptions if one.field == "openvino:CPU@0.memory_cap_bytes_per_s")
     lane = PROFILE.lane("openvino:CPU@0")
     one_row_s = lane.verify_s(30, 1, 355)
@@ -141,3 +141,14 @@ def test_schedules_of_the_answer_name_lanes_and_drafters_of_the_calibration(alon
     assert isinstance(alone.drafting.schedule, Schedule)
     assert alone.drafting.schedule.drafter == PROFILE.drafter
     assert {alone.drafting.schedule.target_lane, alone.drafting.schedule.draft_lane} <= LANES
+
+
+def test_where_no_lengths_are_given_texts_are_as_long_as_was_calibrated():
+    narrow = {"contexts": (35, 100), "seconds": ((1e-3, 2e-3), (2e-3, 3e-3)), "rows": (1, 9), "relative_error": 0.1}
+    lane = PROFILE.lane("openvino:CPU")
+    lane = lane.model_copy(update={"layer": lane.layer.model_copy(update=narrow)})
+    short = PROFILE.model_copy(update={"lanes": (lane,), "links": (), "contention": ()})
+    record = plan_pair(*PAIR, short).question.record
+    assert record.contexts.start >= 35
+    assert record.contexts.stop <= 101
+    assert plan_pair(*PAIR, PROFILE).question.record.contexts == range(511, 639)

@@ -49,8 +49,12 @@ def plan(
             "or a record (.npz). Without it public measurements of another pair are assumed."
         ),
     ] = None,
-    context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
-    new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
+    context: Annotated[
+        int | None, options.optional("Tokens of a prompt; 512, or what is nearest of what was calibrated.", min=1)
+    ] = None,
+    new_tokens: Annotated[
+        int | None, options.optional("New tokens of an answer; 128, or as far as was calibrated.", min=1)
+    ] = None,
     weights: Annotated[
         str | None,
         options.optional(
