@@ -37,8 +37,8 @@ def tabulated(
     """
     parts = [Part(kind) for kind in ("layer", "lm_head", "draft_step", "draft_streams", "prefill", "draft_prefill")]
     parts += [Part("exit", layer) for layer in exits]
-    at, lengths = np.array(contexts, dtype=np.float64), {*prompt_rows}
-    lengths = sorted({*lengths, *(1 << bit for bit in range(max(lengths).bit_length()))} - {0})
+    at, given = np.array(contexts, dtype=np.float64), {*prompt_rows}
+    lengths = sorted({*given, *(1 << bit for bit in range(max(given).bit_length()))} - {0})
 
     def with_tables(lane: LaneProfile) -> LaneProfile:
         tables: dict[str, Any] = {kind: {} if kind in _BY_KEY else None for kind in PARTS}

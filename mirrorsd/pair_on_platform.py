@@ -91,7 +91,7 @@ def plan_pair(
             these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
             it public measurements of another pair are assumed.
-        lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or what is nearest of what was calibrated; a
+        lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or the nearest that were calibrated; a
             record has its own.
         weights: of the target, else those of a calibration, `int4` where devices share one memory and `bf16` where they
             do not; and of the draft, else those of the target; `Storage` says how caches are

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import milliseconds
 from sim.world import simulate
 
