@@ -31,6 +31,7 @@ from hwprofiles.models.layer_kinds import (
     Size,
     SlidingAttention,
 )
+from hwprofiles.models.model_names import named_shape
 from hwprofiles.weights.formats import stored_weights
 
 _FOLDER = Path(__file__).parent / "models"
@@ -248,7 +249,7 @@ def shipped_models() -> tuple[str, ...]:
 
 
 def model_shape(name: str | Path) -> ModelShape:
-    """The shape of a model: a shipped id, a shape's YAML, a Hugging Face `config.json`, or a folder that holds one.
+    """The shape of a model: a shipped one by any name of it, a YAML, a `config.json`, or a folder that holds one.
 
     Raises:
         ModelError: there is none of that name; lists those there are. Or the config is of a kind that has other parts.
@@ -259,11 +260,10 @@ def model_shape(name: str | Path) -> ModelShape:
         return load_yaml(_FOLDER / f"{str(name).lower()}.yaml", ModelShape)
     if path.is_dir():
         path /= "config.json"
+    if not path.is_file() and (known := named_shape(str(name), shipped_models())) is not None:
+        return load_yaml(_FOLDER / f"{known}.yaml", ModelShape)
     if not path.is_file():
-        msg = (
-            f"{unknown('model shape', str(name), shipped_models())}. "
-            "Or name a Hugging Face config.json, or a folder that holds one"
-        )
+        msg = f"{unknown('model shape', str(name), shipped_models())} (A config.json, or its folder, will do.)"
         raise ModelError(msg)
     if path.suffix == ".json":
         return shape_from_hf(load_yaml(path, dict[str, Any]), source=str(path))

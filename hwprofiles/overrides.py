@@ -1,8 +1,9 @@
 """What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another one whose sources say so.
 
 A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. A value
-is a number, a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no
-numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
+is a number, with or without a unit (`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes
+the number away; of fields that are no numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would
+read.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from decoding.errors import ConfigError, listed, mistake, shown
+from decoding.errors import ConfigError, listed, mistake
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
+from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
-from hwprofiles.quantity import CALIBRATION, quantity_fields
+from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
@@ -84,9 +86,9 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
         source = f"what if: {text} of {old['value']:g} ({old['source']})"
         return origin | {"value": old["value"] * factor, "span": span, "source": source}
     try:
-        number = float(text)
+        number = number_in(text, key.rpartition(".")[2])
     except ValueError as error:
-        raise ConfigError(f"{key!r}: a number, a change such as +10%, or none, found {shown(value)}") from error
+        raise ConfigError(f"{key!r}: {error}; a change such as +10%, or none, will do too") from error
     was = "nothing is known" if old is None else f"it is {old['value']:g} ({old['source']})"
     return origin | {"value": number, "source": f"what if: {text} where {was}"}
 
@@ -97,27 +99,32 @@ def _plain(key: str, value: str | float) -> Any:
 
 
 def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
-    """The platform with more devices, each `SHEET` or `SHEET@LINK` of those that ship, or the path of one's own sheet.
+    """The platform with more devices, each `SHEET` or `SHEET@LINK` by any name, or the path of one's own sheet.
 
     A link joins a new device to those that such a link joins already, and else to the host: to all of its CPU that is
-    a device here. Without a link it is PCI Express 4.0, or nothing is copied (`unified-memory`) where the sheet is of a
-    device that shares the memory of its chip; then it is in the host's memory.
+    a device here. Without a link it is that of its sheet, else PCI Express 4.0, or nothing is copied
+    (`unified-memory`) where the sheet is of a device that shares the memory of its chip; then it is in the host's.
 
     Raises:
         ProfileError: no sheet or link is called so; lists those there are.
         ConfigError: a file is wrong, or the device cannot stand there.
     """
     for addition in additions:
-        platform = _with_device(platform, *map(str.strip, addition.partition("@")[::2]))
+        name, link = map(str.strip, addition.partition("@")[::2])
+        if name.endswith((".yaml", ".yml")):
+            platform = _with_device(platform, Path(name).stem, load_yaml(name, DeviceSheet), link)
+            continue
+        named = device_named(name)
+        for _ in range(named.num_devices):
+            platform = _with_device(platform, named.sheet, device_sheet(named.sheet), link)
     return platform
 
 
-def _with_device(platform: Platform, name: str, link: str) -> Platform:
-    sheet = load_yaml(name, DeviceSheet) if name.endswith((".yaml", ".yml")) else device_sheet(name)
-    stem, taken = Path(name).stem, (*platform.devices, *platform.groups, *platform.memory_pools)
+def _with_device(platform: Platform, stem: str, sheet: DeviceSheet, link: str) -> Platform:
+    taken = (*platform.devices, *platform.groups, *platform.memory_pools)
     names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
     own = next(name for name in names if name not in taken)
-    link = link or ("unified-memory" if sheet.memory_pool else "pcie-4-x16")
+    link = link or ("unified-memory" if sheet.memory_pool else sheet.host_link or "pcie-4-x16")
     link_sheet(link)
     data = platform.model_dump(exclude_none=True)
     data["devices"][own] = sheet.model_dump(exclude_none=True)

@@ -241,7 +241,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if (device := find_device(name)) is not None:
         return _machine(device)
     names = (*shipped_names("platform"), *shipped_names("device"))
-    raise ProfileError(f"{unknown('platform', name, names)}, or give a file's path")
+    raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
 
 
 def _machine(device: NamedDevice) -> Platform:
@@ -310,4 +310,4 @@ def find_entry(name_or_path: str) -> Entry:
         kind = kind_of(load_yaml(path, dict[str, Any]))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))
     names = [name for kind in MODELS for name in shipped_names(kind)]
-    raise ProfileError(f"{unknown('platform, device or link', name_or_path, names)}; nor is there such a file")
+    raise ProfileError(f"{unknown('platform, device or link', name_or_path, names)} (Nor is there such a file.)")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
+from decoding.errors import shown
 from decoding.validation import Pair
 from decoding.yaml_file import StrictModel
 
@@ -18,6 +20,62 @@ CALIBRATION: Final = "this calibration"
 """Who measured what comes from a profile of `mirrorsd calibrate`."""
 UNSOURCED: Final = "given without a source"
 """The source of a bare number that stands in a platform where a quantity could."""
+
+_PREFIXES: Final = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "µ": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+}
+_BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_LARGE: Final = {one: factor for one, factor in _PREFIXES.items() if factor >= 1}
+_UNITS: Final[Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]]] = {
+    "bytes_per_s": (_LARGE | _BINARY, ("B/s", "Bps")),
+    "transfers_per_s": (_LARGE, ("T/s",)),
+    "bytes": (_LARGE | _BINARY, ("B",)),
+    "flops": (_LARGE, ("FLOP/s", "FLOPS", "OP/s", "OPS")),
+    "ops": (_LARGE, ("FLOP/s", "FLOPS", "OP/s", "OPS")),
+    "s": ({one: factor for one, factor in _PREFIXES.items() if factor <= 1}, ("s",)),
+    "w": (_PREFIXES, ("W",)),
+    "": ({"": 0.01}, ("%",)),
+}
+"""Prefixes and units in which people give a number, by how the names of its fields end."""
+_EXAMPLES: Final = {"bytes_per_s": "80 GB/s", "bytes": "24 GB", "flops": "125 TFLOP/s", "ops": "50 TOPS", "s": "3 us"}
+_NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
+
+
+def number_in(text: str, field: str | None = None) -> float:
+    """Return the number that a text gives in the SI unit of a field, or of any: `80 GB/s`, `80e9`, `3 us`.
+
+    Raises:
+        ValueError: it is no number, or has a unit of something else; says what would be one.
+    """
+    ending = (
+        "" if field is None else next(one for one in _UNITS if field == one or field.endswith(f"_{one}") or not one)
+    )
+    found = _NUMBER.fullmatch(text.strip())
+    endings = list(_UNITS) if field is None else [ending]
+    factors = {} if found is None else {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
+    if found is None or (found[2] and found[2] not in factors):
+        example = _EXAMPLES.get(ending, "0.5")
+        raise ValueError(f"a number such as {example} or 8e9, found {shown(text)}")
+    return float(found[1]) * (factors[found[2]] if found[2] else 1.0)
+
+
+def _spellings(ending: str) -> dict[str, float]:
+    """Units with all of their prefixes; bits (Gb/s) are none of them, but all of one case are read as the usual one."""
+    prefixes, units = _UNITS[ending]
+    exact = {prefix + unit: factor for prefix, factor in prefixes.items() for unit in units}
+    lower = {
+        spelt.lower(): factor for spelt, factor in exact.items() if ending in ("bytes", "bytes_per_s", "flops", "ops")
+    }
+    return lower | exact
 
 
 class Quantity(StrictModel):
@@ -38,6 +96,16 @@ class Quantity(StrictModel):
     source: Annotated[str, Field(min_length=1)]
     by: Annotated[str, Field(min_length=1)] | None = None
     as_of: Annotated[date, Field(strict=False)] | None = None
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _in_words(cls, value: Any) -> Any:
+        return number_in(value) if isinstance(value, str) else value
+
+    @field_validator("span", mode="before")
+    @classmethod
+    def _ends_in_words(cls, span: Any) -> Any:
+        return [number_in(end) if isinstance(end, str) else end for end in span] if isinstance(span, list) else span
 
     @model_validator(mode="after")
     def _within_span(self) -> Self:
@@ -82,14 +150,22 @@ def quantities_of(model: BaseModel) -> dict[str, Quantity]:
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """Return the data of a model, with the bare numbers among its quantities as guessed ones that give no source."""
+    """Return the data of a model, with the bare numbers among its quantities as guessed ones that give no source.
+
+    Raises:
+        ValueError: a text among them is no number.
+    """
     fields = quantity_fields(model)
-    return {
-        field: {"value": value, "status": "guessed", "source": UNSOURCED}
-        if field in fields and isinstance(value, int | float) and not isinstance(value, bool)
-        else value
-        for field, value in data.items()
-    }
+    return {field: _sourced(field, value) if field in fields else value for field, value in data.items()}
+
+
+def _sourced(field: str, value: Any) -> Any:
+    try:
+        number = number_in(value, field) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
+    is_bare = isinstance(number, int | float) and not isinstance(number, bool)
+    return {"value": number, "status": "guessed", "source": UNSOURCED} if is_bare else number
 
 
 def _may_be_quantity(annotation: Any) -> bool:

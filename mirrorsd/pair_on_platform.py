@@ -12,7 +12,7 @@ from decoding.errors import ConfigError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
-from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
@@ -153,11 +153,8 @@ def runnable_drafter(draft: str | Path) -> str | None:
 
 
 def _shape(name: str | Path) -> ModelShape:
-    """A model's shape by what plans and runs call it: drafters that ship, and instructed models, too."""
-    if str(name) in shipped_names():
-        return model_shape(SHIPPED_FOLDER / name)
-    plain = _VARIANT.sub("", str(name).lower())
-    return model_shape(plain if plain in shipped_models() else name)
+    """A model's shape by what plans and runs call it: drafters that ship, too."""
+    return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
 
 
 def _calibrated(

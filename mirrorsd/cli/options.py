@@ -173,13 +173,13 @@ AcceptanceOption = Annotated[
 ShapeOption = Annotated[
     str,
     typer.Option(
-        help="Target model: a shipped shape, or a Hugging Face config.json or its folder.",
+        help="Target model: a shape that ships, by name or hub id (Qwen/Qwen3-8B), or a config.json or its folder.",
         autocompletion=shape_names,
     ),
 ]
 DraftShapeOption = Annotated[
     str,
-    typer.Option(help="Draft model: a shipped shape or config.json.", autocompletion=shape_names),
+    typer.Option(help="Draft model, as the target.", autocompletion=shape_names),
 ]
 WeightsOption = Annotated[
     str,

@@ -34,7 +34,7 @@ def test_fields_tell_the_kind() -> None:
 
 
 def test_what_is_neither_is_answered_with_all_names(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="called 'h300'; did you mean .*h200.*; nor is there such a file"):
+    with pytest.raises(ProfileError, match="called 'h300'; did you mean .*h200.*Nor is there such a file"):
         find_entry("h300")
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         find_entry(str(tmp_path / "absent.yaml"))

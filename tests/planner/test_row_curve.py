@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
-from hwprofiles.model_shape import model_shape
+from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.sheets import device_sheet, shipped_names
 from planner.row_curve import row_curve
 from planner.row_curve_picture import curve_svg
@@ -82,3 +82,16 @@ def test_the_picture_shows_every_row_within_its_frame(rows):
     assert all(0 < x < width and 0 < y < height for x, y in dots)
     words = {text.text for text in picture.iter(f"{space}text")}
     assert {str(one) for one in rows} <= words
+
+
+@pytest.mark.parametrize("device", ["rtx3090", "m5-max-gpu", "ryzen-desktop"])
+def test_every_shape_is_priced_on_every_kind_of_device_and_more_rows_and_context_never_cost_less(device):
+    sheet = device_sheet(device).model_copy(update={"memory_bytes": None})
+    for name in shipped_models():
+        model = StoredModel(shape=model_shape(name), weights="q4_k_m")
+        near, far = (row_curve(model, device, sheet, (1, 4, 16), context) for context in (0, 500))
+        times = [one.time_s for one in near.rows]
+        assert 0 < times[0] <= times[1] <= times[2] < 60, name
+        assert all(after.time_s >= before.time_s for before, after in zip(near.rows, far.rows, strict=True)), name
+        floor_s = model.shape.num_layers * model.shape.layer_weight_bytes("q4_k_m") / sheet.memory_bytes_per_s.value
+        assert times[0] >= floor_s, name

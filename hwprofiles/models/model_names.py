@@ -1,0 +1,64 @@
+"""Which shape that ships a model's name means: `Qwen/Qwen3-8B`, `Llama-3.1-8B-Instruct-Q4_K_M.gguf`, `gpt-oss 120B`.
+
+Owners, makers' prefixes, and what makes a model an instructed or a quantised one do not change its shape. Models that
+have the shape of another are `ALIASES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+ALIASES: Final[Mapping[str, str]] = {
+    "llama-3.3-70b": "llama-3.1-70b",
+    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
+    "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
+    "deepseek-r1-distill-qwen-1.5b": "qwen2.5-1.5b",
+    "deepseek-r1-distill-qwen-7b": "qwen2.5-7b",
+    "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",
+    "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-v3.1": "deepseek-v3",
+    "qwq-32b": "qwen2.5-32b",
+    "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
+    "qwen2.5-coder-1.5b": "qwen2.5-1.5b",
+    "qwen2.5-coder-3b": "qwen2.5-3b",
+    "qwen2.5-coder-7b": "qwen2.5-7b",
+    "qwen2.5-coder-14b": "qwen2.5-14b",
+    "qwen2.5-coder-32b": "qwen2.5-32b",
+    "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-coder-next": "qwen3-next-80b-a3b",
+    "qwen3-coder-next-80b-a3b": "qwen3-next-80b-a3b",
+    "glm-4.5-air-106b-a12b": "glm-4.5-air",
+    "mistral-small": "mistral-small-24b",
+    "mistral-small-3.1-24b": "mistral-small-24b",
+    "mistral-small-3.2-24b": "mistral-small-24b",
+    "devstral-small": "mistral-small-24b",
+    "mistral-nemo": "mistral-nemo-12b",
+}
+"""Other models by the shapes that they have too."""
+_NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
+_MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft)-")
+_BEHIND: Final = re.compile(
+    r"-(instruct|base|chat|it|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
+    r"nvfp4|mxfp4|[348]bit|v0\.\d|v\d|\d{4}|ud|i?q\d|[km01]|x?x?[sml])$"
+)
+"""What may stand at the end of a name without making it another shape."""
+
+
+def named_shape(name: str, shipped: Iterable[str]) -> str | None:
+    """Return which of the shapes that ship a name means; None if none of them does."""
+    known = {_key(one): one for one in shipped} | {_key(alias): one for alias, one in ALIASES.items()}
+    text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
+    text = _MAKERS.sub("", re.sub(r"[ _]+", "-", text))
+    while (found := known.get(_key(text))) is None:
+        shorter = _BEHIND.sub("", text)
+        if shorter == text:
+            return None
+        text = shorter
+    return found
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

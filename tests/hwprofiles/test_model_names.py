@@ -1,0 +1,56 @@
+"""A model is found by the names that hubs, files and people give it, and none is taken for another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ModelError
+from hwprofiles.model_shape import model_shape, shipped_models
+from hwprofiles.models.model_names import ALIASES, named_shape
+
+SHIPPED = shipped_models()
+NAMES = {
+    "Qwen/Qwen3-8B": "qwen3-8b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf": "llama-3.1-8b",
+    "unsloth/Qwen3.8-27B-GGUF": "qwen3.8-27b",
+    "Qwen3.8-27B-UD-Q4_K_XL.gguf": "qwen3.8-27b",
+    "mlx-community/Qwen3-30B-A3B-4bit": "qwen3-30b-a3b",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8": "qwen3-30b-a3b",
+    "mistralai/Mistral-7B-Instruct-v0.3": "mistral-7b",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "gemma4 26B.A4B (MoE)": "gemma-4-26b-a4b",
+    "Llama-3.3-70B-Instruct": "llama-3.1-70b",
+    "Qwen3-Coder-Next 80B-A3B (MoE)": "qwen3-next-80b-a3b",
+}
+
+
+@pytest.mark.parametrize(("name", "shape"), NAMES.items())
+def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
+    assert model_shape(name) == model_shape(shape)
+
+
+@given(
+    st.sampled_from([*SHIPPED, *ALIASES]),
+    st.sampled_from(["", "owner/"]),
+    st.sampled_from(["", "-Instruct", "-it-GGUF", "-UD-Q4_K_XL.gguf", "-FP8", "-Instruct-2507-4bit"]),
+)
+def test_what_is_around_a_name_does_not_matter(name, owner, ending):
+    assert named_shape(f"{owner}{name.upper()}{ending}", SHIPPED) == ALIASES.get(name, name)
+
+
+def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
+    assert not set(ALIASES) & set(SHIPPED)
+    assert set(ALIASES.values()) <= set(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama 8B", "Qwen3.x-27B", "gemma-4-e4b", "qwen3", "deepseek-v2", "", "/", "-", "gpt-5"]
+)
+def test_what_ships_under_no_such_name_is_none(name):
+    assert named_shape(name, SHIPPED) is None
+
+
+def test_an_unknown_name_is_told_what_is_close():
+    with pytest.raises(ModelError, match=r"'Qwen/Qwen3-9B'; did you mean .*qwen3.*config\.json"):
+        model_shape("Qwen/Qwen3-9B")

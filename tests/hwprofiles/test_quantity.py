@@ -1,0 +1,85 @@
+"""Numbers as people write them come to the same as in SI units, and a unit of something else is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from decoding.yaml_file import parse_yaml
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import Platform, load_platform
+from hwprofiles.quantity import Quantity, number_in
+from hwprofiles.sheets import DeviceSheet
+
+WRITTEN = [
+    ("memory_bytes_per_s", "80 GB/s", 8e10),
+    ("memory_bytes_per_s", "80gb/s", 8e10),
+    ("memory_bytes_per_s", "80e9", 8e10),
+    ("bytes_per_s", "1.8 TB/s", 1.8e12),
+    ("memory_bytes", "24 GB", 2.4e10),
+    ("memory_bytes", "16 GiB", 2**34),
+    ("bf16_flops", "1.25e14", 1.25e14),
+    ("bf16_flops", "125 TFLOPS", 1.25e14),
+    ("int8_ops", "48 TOPS", 4.8e13),
+    ("dispatch_s", "3 us", 3e-6),
+    ("dispatch_s", "0.5ms", 5e-4),
+    ("latency_s", "2", 2.0),
+    ("power_w", "350 W", 350.0),
+    ("memory_efficiency", "80 %", 0.8),
+    ("transfers_per_s", "8.533 GT/s", 8.533e9),
+]
+WRONG = [
+    ("memory_bytes_per_s", "24 GB"),
+    ("memory_bytes", "80 GB/s"),
+    ("memory_bytes_per_s", "80 Gb/s"),
+    ("dispatch_s", "3 W"),
+    ("dispatch_s", "3 Ms"),
+    ("memory_efficiency", "3 GB"),
+    ("bf16_flops", "many"),
+    ("bf16_flops", ""),
+    ("bf16_flops", "nan"),
+    ("latency_s", "1 2"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "value"), WRITTEN)
+def test_a_number_is_read_in_the_unit_it_is_written_in(field, text, value):
+    assert number_in(text, field) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("field", "text"), WRONG)
+def test_a_unit_of_something_else_is_refused(field, text):
+    with pytest.raises(ValueError, match="a number such as"):
+        number_in(text, field)
+
+
+@given(st.floats(1e-12, 1e20), st.sampled_from(sorted({field for field, _, _ in WRITTEN})))
+def test_a_bare_number_is_itself(value, field):
+    assert number_in(repr(value), field) == value
+
+
+def test_a_platform_takes_numbers_with_units():
+    text = """
+    name: mine
+    devices:
+      gpu: {name: mine, kind: gpu, memory_bytes_per_s: 80 GB/s, bf16_flops: 1.25e14, memory_bytes: 24 GB}
+    """
+    gpu = parse_yaml(text, Platform, source="mine.yaml").device("gpu")
+    assert [gpu.memory_bytes_per_s.value, gpu.bf16_flops.value, gpu.memory_bytes.value] == [8e10, 1.25e14, 2.4e10]
+    changed = with_overrides(load_platform("m4-max"), {"npu.dispatch_s": "3 us", "memory.bytes_per_s": "80 GB/s"})
+    assert changed.device("npu").dispatch_s.value == pytest.approx(3e-6)
+    assert changed.memory_pools["memory"].bytes_per_s.value == 8e10
+
+
+def test_a_sheet_does_and_its_spans_too():
+    rate = "{value: 80 GB/s, span: [70 GB/s, 90e9], status: measured, source: me}"
+    text = f"name: mine\nkind: gpu\nmemory_bytes_per_s: {rate}"
+    found = parse_yaml(text, DeviceSheet, source="mine.yaml").memory_bytes_per_s
+    assert (found.lowest, found.value, found.highest) == (7e10, 8e10, 9e10)
+    with pytest.raises(ValueError, match="a number such as"):
+        Quantity(value="many", status="guessed", source="x")
+
+
+def test_a_platform_says_which_number_is_none():
+    with pytest.raises(ConfigError, match=r"mine\.yaml:2.*power_w: a number such as .*found '3 GB'"):
+        parse_yaml("name: mine\ndevices: {a: {name: b, kind: gpu, power_w: 3 GB}}", Platform, source="mine.yaml")
