@@ -101,6 +101,23 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
+def si(value: float, unit: str) -> str:
+    """Write a number with its unit and a prefix of thousands: `80 GB/s`, `3 µs`."""
+    for power, prefix in (
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+        (1.0, ""),
+        (1e-3, "m"),
+        (1e-6, "µ"),
+        (1e-9, "n"),
+    ):
+        if abs(value) >= power:
+            return f"{value / power:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
 def listing(items: list[str]) -> str:
     """Return `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -18,6 +18,13 @@ from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.page_pictures import (
+    costs_over_rows,
+    first_rounds,
+    machine_of,
+    speedups_over_acceptance,
+    trade_offs,
+)
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import between, factor, milliseconds, schedule_name
@@ -58,11 +65,16 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
     """Return the page as text; of batches too, where that was asked."""
     filters = {one.__name__: one for one in (between, factor, milliseconds)}
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
+    names = schedule_names_of(leaders)
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
         verdict=advice(plan),
-        rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
-        slowest_s=max(one.tpot_s_high for one in leaders),
+        rows=list(zip(names, leaders, strict=True)),
+        machine=machine_of(plan),
+        costs_over_rows=costs_over_rows(plan, leaders),
+        speedups=speedups_over_acceptance(plan, leaders, names) if plan.drafting else None,
+        trade_offs=list(trade_offs(leaders, names)),
+        first_rounds=first_rounds(plan),
         arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
         batches=batches,

@@ -1,0 +1,106 @@
+"""A plot of numbers over numbers: lines with markers, bands around them, or points with names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from markupsafe import Markup
+
+from planner.page_template import page_template
+
+Point = tuple[float, float]
+_WIDTH: Final = 560
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 544, 16, 252
+_NUM_TICKS: Final = 5
+_LONG_NAME: Final = 34
+"""Letters from which on names in the legend take a line each."""
+_NICE: Final = (1, 2, 2.5, 5, 10)
+COLOURS: Final = ("--first", "--second", "--third", "--fourth")
+"""Names in the style sheet of the page; a line after the last one takes the first one's again, dashed."""
+
+
+class Series(NamedTuple):
+    """One line.
+
+    Attributes:
+        name: in the legend.
+        points: (x, y), in the order in which they are joined.
+        band: (x, low, high) of an interval around it.
+        joined: whether a line joins the points.
+        labels: a text beside each point; empty for none.
+    """
+
+    name: str
+    points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()
+    joined: bool = True
+    labels: Sequence[str] = ()
+
+
+def xy_plot(
+    series: Sequence[Series],
+    *,
+    x_title: str,
+    y_title: str,
+    alt: str,
+    x_ticks: Iterable[float] = (),
+    level: float | None = None,
+) -> Markup:
+    """Return the plot, with y from zero.
+
+    `level` draws a dashed line across, and `x_ticks` stand in place of ticks at round numbers.
+    """
+    xs = [x for one in series for x, _ in one.points]
+    ys = [y for one in series for _, y in one.points] + [high for one in series for _, _, high in one.band]
+    if level is not None:
+        ys.append(level)
+    x_low, x_high = min(xs), max(xs)
+    span, most = (x_high - x_low) or 1.0, 1.06 * max(ys)
+
+    def at(x: float, y: float) -> Point:
+        return round(_LEFT + (x - x_low) / span * (_RIGHT - _LEFT), 1), round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
+
+    drawn = [
+        {
+            "name": one.name,
+            "colour": COLOURS[index % len(COLOURS)],
+            "is_dashed": index >= len(COLOURS),
+            "joined": one.joined,
+            "points": [at(*point) for point in one.points],
+            "labels": [*one.labels, *[""] * (len(one.points) - len(one.labels))],
+            "band": [at(x, low) for x, low, _ in one.band] + [at(x, high) for x, _, high in reversed(one.band)],
+        }
+        for index, one in enumerate(series)
+    ]
+    columns = 1 if max(len(one.name) for one in series) > _LONG_NAME else 2
+    ticks = list(x_ticks) or round_ticks(x_low, x_high)
+    svg = page_template(Path(__file__).with_name("xy_plot.svg"), {}).render(
+        width=_WIDTH,
+        height=_BOTTOM + 48 + (20 * ceil(len(series) / columns) if len(series) > 1 else 0),
+        columns=columns,
+        left=_LEFT,
+        right=_RIGHT,
+        bottom=_BOTTOM,
+        x_ticks=[(at(tick, 0)[0], f"{tick:g}") for tick in ticks],
+        y_ticks=[(at(x_low, tick)[1], f"{tick:g}") for tick in round_ticks(0.0, most)],
+        level=None if level is None else at(x_low, level)[1],
+        series=drawn,
+        x_title=x_title,
+        y_title=y_title,
+        alt=alt,
+    )
+    return Markup(svg)  # noqa: S704  the template escapes what it shows
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return about five round numbers within two bounds."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / _NUM_TICKS
+    power = 10.0 ** floor(log10(rough))
+    step = next(factor * power for factor in _NICE if factor * power >= rough * (1 - 1e-9))
+    first = -floor(-low / step + 1e-9)
+    return [round(count * step, 12) for count in range(first, floor(high / step + 1e-9) + 1)]

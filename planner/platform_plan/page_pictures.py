@@ -1,0 +1,120 @@
+"""What the page of a plan shows as pictures, worked out of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from markupsafe import Markup
+
+from costs.crossings import Messages
+from costs.prices import Prices
+from costs.round_plan import LAYER, LM_HEAD
+from planner.pictures.machine_picture import machine_picture
+from planner.pictures.rounds_picture import NUM_ROUNDS, rounds_picture
+from planner.pictures.xy_plot import Series, xy_plot
+from planner.platform_plan.acceptance_needed import RATES
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.search.comparison import comparer
+from planner.wording import milliseconds
+from sim.world import simulate
+
+_ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
+_MOST_LINES: Final = 4
+_MOST_POINTS: Final = 8
+
+
+def machine_of(plan: PlatformPlan) -> Markup:
+    """Return the platform with what the recommended placement puts where, and what crosses in a round of it."""
+    platform, best = plan.question.platform, plan.recommended
+    holds: dict[str, str] = {}
+    for lane, model in ((best.pair.target, plan.question.target), (best.pair.draft, plan.question.draft)):
+        if model is plan.question.draft and not best.schedule.num_speculative_tokens:
+            continue
+        members = platform.members(lane)
+        share = f", a share of {len(members)}" if len(members) > 1 else ""
+        for member in members:
+            holds[member] = " and ".join(filter(None, (holds.get(member), f"{model}{share}")))
+    crossing: dict[frozenset[str], float] = {}
+    if best.schedule.draft_lane not in (None, best.schedule.target_lane):
+        messages = Messages.of(best.schedule, plan.profile)
+        num_bytes = messages.verdict_bytes[-1] + messages.exit_bytes + messages.window_bytes[-1]
+        start, end = (platform.members(lane)[0] for lane in (best.pair.target, best.pair.draft))
+        for one, other in pairwise(platform.path(start, end, num_bytes)):
+            crossing[frozenset((one, other))] = num_bytes
+    return machine_picture(platform, holds, crossing)
+
+
+def costs_over_rows(plan: PlatformPlan, leaders: Sequence[PlannedSchedule]) -> Markup:
+    """Return what a pass of the target costs by its rows on the lanes of the leading placements."""
+    prices, context = Prices(plan.profile, plan.costs), float(plan.question.record.contexts.start)
+    calls = {LAYER: plan.profile.num_layers, LM_HEAD: 1}
+    lanes = list(dict.fromkeys(one.schedule.target_lane for one in leaders))[:_MOST_LINES]
+    seconds = {lane: [prices.calls_s(lane, calls, rows, context) for rows in _ROWS] for lane in lanes}
+    series = [
+        Series(
+            f"{lane}: one takes {milliseconds(of[0])}", [(rows, at / of[0]) for rows, at in zip(_ROWS, of, strict=True)]
+        )
+        for lane, of in seconds.items()
+    ]
+    return xy_plot(
+        series,
+        x_title="tokens verified at once",
+        y_title="times one token",
+        alt="A pass of the target over one of a single token, by the tokens that it verifies",
+        x_ticks=_ROWS,
+    )
+
+
+def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Markup:
+    """Return the speed-up of the leading ways to decode at acceptances from rare to sure; plain decoding is 1."""
+    drafting = [pair for pair in zip(leaders, names, strict=True) if pair[0].schedule.num_speculative_tokens]
+    series: list[Series] = []
+    points: dict[str, list[tuple[float, float]]] = {name: [] for _, name in drafting[:_MOST_LINES]}
+    for rate in RATES:
+        compare = comparer(plan.profile, plan.question.record_at(rate), plan.costs)
+        for one, name in drafting[:_MOST_LINES]:
+            points[name].append((100 * rate, compare(one.schedule, plan.plain.schedule).value))
+    series = [Series(name, line) for name, line in points.items()]
+    return xy_plot(
+        series,
+        x_title="drafted tokens accepted, %",
+        y_title="times plain decoding",
+        alt="Speed-up over plain decoding by acceptance",
+        level=1.0,
+    )
+
+
+def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iterator[tuple[str, Markup]]:
+    """Yield a plot of time and energy, and one of time and money, where sheets say enough."""
+    for title, unit, field in (
+        ("Energy", "J per token", "energy_j_per_token"),
+        ("Money", "$ per million tokens", "usd_per_million_tokens"),
+    ):
+        amounts = [(name, one.tpot_s, getattr(one, field)) for name, one in zip(names, leaders, strict=True)]
+        known = sorted((one for one in amounts if one[2] is not None), key=lambda one: one[1])[:_MOST_POINTS]
+        if len(known) > 1:
+            labels = [name if index == 0 or name.startswith("plain") else "" for index, (name, *_) in enumerate(known)]
+            points = [(1e3 * tpot_s, amount) for _, tpot_s, amount in known]
+            plot = xy_plot(
+                [Series("", points, joined=False, labels=labels)],
+                x_title="ms per token",
+                y_title=unit,
+                alt=f"{title} and time of the best of every method and place",
+            )
+            yield title, plot
+
+
+def first_rounds(plan: PlatformPlan) -> Markup:
+    """Return the first rounds of what is recommended, played event by event."""
+    schedule = plan.recommended.schedule
+    traces = simulate(
+        schedule,
+        plan.profile,
+        plan.question.record,
+        max_new_tokens=2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1),
+        costs=plan.costs,
+    )
+    return rounds_picture(traces[0], schedule)
