@@ -3,6 +3,9 @@
 An engine is one lane on which target and draft work in turn. A pass is timed whole, so that all layers are one. What
 llama.cpp's loop does beyond is charged as its source has it (`draft-simple` in common/speculative.cpp): after a
 verification of several rows the draft reads all of them, so that its next step reads one.
+
+Rows of several sequences stand for those of a window: what they read besides, a cache each, is small while contexts are
+short, and all of them have logits, as rows of a window have and those of a prompt (llama-bench) have not.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from hwprofiles.profile import Profile
 from planner.imported.bench_curve import BenchCurve
 
 LANE: Final = "engine"
+_NOTE: Final = "Imported from an engine's own benchmark; what its loop takes beyond passes is not in it."
+_FEW_LOGITS: Final = "Rows of a prompt: of llama-bench only the last one has logits, of a verification all have."
 _READS_AGAIN: Final = ("llama.cpp",)
 """Engines whose draft reads every verified row once more."""
 Grid = dict[int, dict[int, float]]
@@ -25,18 +30,17 @@ Grid = dict[int, dict[int, float]]
 
 
 def engine_profile(curves: Sequence[BenchCurve]) -> Profile:
-    """Return the profile of curves of one sequence of one or two models, the slower one being the target.
+    """Return the profile of the curves of one or two models, the slower one being the target.
 
     Raises:
-        ProfileError: there are more models, engines or settings, or a model has no pass over one row.
+        ProfileError: there are more models, or settings, or a model has no pass over one row.
     """
     models = defaultdict[str, list[BenchCurve]](list)
     for curve in curves:
-        if curve.of.how == "one sequence":
-            models[curve.of.model].append(curve)
+        models[curve.of.model].append(curve)
     if not 1 <= len(models) <= 2:
         found = ", ".join(models) or "none"
-        raise ProfileError(f"a profile is of a target, or of a target and its draft; curves of one sequence: {found}")
+        raise ProfileError(f"a profile is of a target, or of a target and its draft; there are curves of {found}")
     grids = {model: _grid(model, own) for model, own in models.items()}
     target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
     draft = others[0] if others else None
@@ -50,7 +54,7 @@ def engine_profile(curves: Sequence[BenchCurve]) -> Profile:
         num_layers=1,
         lanes=(_lane(of.device, of.engine, grids[target], None if draft is None else grids[draft], _sources(curves)),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
-        notes=("Imported from an engine's own benchmark; what its loop takes beyond passes is not in it.",),
+        notes=(_NOTE, *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else [])),
     )
 
 

@@ -42,12 +42,12 @@ def read_llama_bench(page: Page) -> Iterator[Sample]:
 
 
 def read_batched_bench(page: Page) -> Iterator[Sample]:
-    """Yield the steps of several sequences after their prompts."""
+    """Yield the steps of several sequences after their prompts; the model is called as the file, which names none."""
     for row in page.rows:
         names = ("pl", "tg", "pp", "t_tg") if "t_tg" in row.fields else ("B", "TG", "PP", "T_TG s")
         rows, num_new, context = row.count(names[0]), row.count(names[1], least=1), row.count(names[2])
         if 1 <= rows <= MOST_ROWS:
-            of = CurveOf(_ENGINE, "the model", "the device", "several sequences", context, _settings(row))
+            of = CurveOf(_ENGINE, page.path.stem, "the device", "several sequences", context, _settings(row))
             yield Sample(of, rows, BenchTime.of(row.time_s(names[3]) / num_new), is_plain=rows == 1)
 
 

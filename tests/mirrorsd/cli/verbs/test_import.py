@@ -84,7 +84,7 @@ def test_curves_are_written_as_they_are_told_to_scripts(engine, tmp_path):
     [
         (["llama-server-metrics.txt"], "--out", "no times in these files"),
         (["llama-bench.jsonl"], "--out-acceptance", "nothing of drafted tokens"),
-        (["vllm-serve-1.json"], "--out-profile", "curves of one sequence: none"),
+        (["vllm-metrics.txt"], "--out-profile", "there are curves of none"),
     ],
 )
 def test_what_is_not_there_is_not_written(tmp_path, pages, option, told):
