@@ -30,11 +30,6 @@ def test_the_long_set_reaches_over_every_edge_of_a_buffer(embedded_model_folder)
     assert 300 <= lengths[0] < 512 < lengths[2] < 1024 < lengths[-1] <= 1500
 
 
-def test_shipped_summaries_rest_on_passages_of_80_to_150_words() -> None:
-    passages = [p.text.split("\n\n", 1)[1] for p in bundled_prompts() if p.category == "summarization"]
-    assert all(80 <= len(passage.split()) <= 150 for passage in passages)
-
-
 def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path: Path) -> None:
     path = write(
         tmp_path,

@@ -171,12 +171,6 @@ def test_nothing_starts_before_the_flow_is_driven(method: str) -> None:
     assert lanes.log == []
 
 
-def test_a_schedule_knows_the_facts_of_its_method() -> None:
-    for name, traits in METHODS.items():
-        assert traits.name == name
-        assert Schedule.model_construct(method=name).traits is traits
-
-
 def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
     fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
     with pytest.raises(ValidationError, match="there is no method 'toy'"):

@@ -320,18 +320,6 @@ def test_a_header_is_given_up_at_its_first_mistake(tmp_path: Path) -> None:
     assert caught.value.__cause__.error_count() < 10
 
 
-def test_a_header_that_is_no_longer_one_is_not_parsed(tmp_path: Path) -> None:
-    path = rewritten(tmp_path / "record.npz", header={"prompts": [{}] * 1_500_000})
-    with pytest.raises(RecordError, match=r"its header has [0-9,]+ bytes; at most 4,194,304 are read"):
-        AcceptanceRecord.load(path)
-
-
-def test_arrays_that_are_packed_too_well_stay_packed(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "record.npz", header=np.zeros(2 << 20, np.uint8))
-    with pytest.raises(RecordError, match="at most 1,048,576 are read"):
-        AcceptanceRecord.load(tmp_path / "record.npz")
-
-
 def test_drafts_of_another_length_than_all_others_are_refused(tmp_path: Path) -> None:
     wide = np.pad(record(prompt()).prompts[0].rollouts, ((0, 0), (0, 1)))
     with pytest.raises(RecordError, match="rollouts has 3 drafted tokens for max_window 2"):

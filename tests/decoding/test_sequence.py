@@ -35,12 +35,6 @@ def test_nothing_is_committed_beyond_the_limit() -> None:
     assert not one.unfinished
 
 
-def test_a_limit_that_is_reached_exactly_ends_the_sequence() -> None:
-    one = sequence(2)
-    assert one.commit(Window((1,)), Verdict(1, 2)) == (1, 2)
-    assert not one.unfinished
-
-
 @pytest.mark.parametrize(
     ("tokens", "verdict", "committed"),
     [((1, EOS, 3), Verdict(3, 4), (1, EOS)), ((1, 2, 3), Verdict(1, EOS), (1, EOS)), ((9, 2), Verdict(2, 9), (9,))],

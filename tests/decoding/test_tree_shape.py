@@ -9,19 +9,9 @@ from decoding.tree_shape import cut, level_rows, parents_of
 PATHS = ((0,), (0, 0), (1,), (0, 1), (0, 0, 0), (1, 0))
 
 
-def test_a_tree_of_any_size_is_a_beginning_of_the_order() -> None:
-    assert cut(PATHS, 3, 3) == ((0,), (0, 0), (1,))
-    assert cut(PATHS, 99, 3) == PATHS
-
-
 def test_what_is_too_deep_makes_room_for_others() -> None:
     assert cut(PATHS, 5, 2) == ((0,), (0, 0), (1,), (0, 1), (1, 0))
     assert cut(PATHS, 2, 1) == ((0,), (1,))
-
-
-def test_parents() -> None:
-    assert parents_of(PATHS) == (-1, 0, -1, 0, 1, 2)
-    assert parents_of(()) == ()
 
 
 @pytest.mark.parametrize("paths", [((),), ((0,), (0,)), ((1, 0), (1,))])

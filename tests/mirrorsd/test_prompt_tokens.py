@@ -12,12 +12,6 @@ from mirrorsd.prompt_tokens import encode, num_tokens
 PROMPTS = [Prompt(prompt_id=text, category="", turns=(text,)) for text in ("w1 w2 w3", "w4", "")]
 
 
-def test_a_tokenizer_counts(tiny_folders) -> None:
-    assert num_tokens(PROMPTS[:2], tiny_folders.target) == tuple(
-        len(prompt.ids) for prompt in encode(PROMPTS[:2], tiny_folders.target)
-    )
-
-
 def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     pair = find_pair("shape:smollm2-135m", drafter="none", heads=())

@@ -6,7 +6,6 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 from planner.chrome_trace import chrome_trace, save_chrome_trace
 
@@ -80,11 +79,6 @@ def test_a_lane_that_both_models_share_says_so():
     assert [event["args"]["name"] for event in made if event["name"] == "process_name"] == ["simulated"]
 
 
-def test_worlds_are_processes(events):
-    names = [event["args"]["name"] for event in of(events, "M") if event["name"] == "process_name"]
-    assert names == ["mirror (simulated)", "run (measured)"]
-
-
 def test_rounds_say_what_came_of_them(events):
     rounds = [event["name"] for event in of(events, "X") if event["cat"] == "round" and event["pid"] == 1]
     assert rounds == ["round 0: 1 of 2 accepted, hit", "round 1: 2 of 2 accepted"]
@@ -120,12 +114,6 @@ def test_file_holds_the_same_and_can_be_compressed(tmp_path, name):
     text = gzip.decompress(content) if name.endswith(".gz") else content
     assert json.loads(text) == chrome_trace({"mirror": two_rounds()})
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(TraceError, match="taken"):
-        save_chrome_trace({"mirror": two_rounds()}, tmp_path / "taken" / "trace.json")
 
 
 def test_every_simulated_window_gets_its_arrow(data):

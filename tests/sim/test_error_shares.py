@@ -15,7 +15,6 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Contention, Profile
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
 from sim.evaluator import predict
 from tests.sim.worlds.machines import lane, machine
@@ -136,13 +135,6 @@ def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need() -> None:
     found = predict(speculative(draft_streams=1), wrong(machine(), draft_streams=table), guessing)
     assert found.errors["draft_step on draft"].relative_error == 0.3
     assert predict(speculative(), wrong(machine(), draft_streams=table), guessing).relative_error == 0
-
-
-def test_streams_have_a_table_of_their_own() -> None:
-    found = predict(
-        tree(TREES[-1], 7), machine(lane("target", streams=4)), DrawnAcceptance(0, hit_rate=0, num_tokens=5)
-    )
-    assert found.errors["streams of streams on target"].share == 4 / 15
 
 
 @pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])

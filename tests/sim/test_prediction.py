@@ -94,10 +94,6 @@ def test_a_lower_bound_is_never_below_zero() -> None:
     assert (found.tpot_s_low, found.tpot_s_high) == (0, 4 * found.tpot_s)
 
 
-def test_a_prediction_names_its_sources() -> None:
-    assert predict(AUTOREGRESSIVE, machine(), TEXTS).source == "replay of 1 recorded prompts; by hand"
-
-
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative(3), mirror("exit")])
 def test_a_record_whose_texts_are_cut_is_predicted_as_one_that_is_cut_when_it_is_played(schedule: Schedule) -> None:
     cut = replace(TEXTS, prompts=tuple(prompt.cut(4) for prompt in TEXTS.prompts))

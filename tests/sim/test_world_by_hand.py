@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from decoding.record import AcceptanceRecord, RecordedTree
-from hwprofiles.profile import Contention
 from sim.world import simulate
-from tests.sim.playing import HIT_MISS_END, by_rows, drafting, play, rounds, spans
+from tests.sim.playing import by_rows, drafting, play, rounds, spans
 from tests.sim.worlds.machines import lane, machine, with_overheads
 from tests.sim.worlds.records import PATHS, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
@@ -173,8 +172,3 @@ def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_t
 def test_each_prompt_has_a_trace_from_time_zero() -> None:
     traces = simulate(AUTOREGRESSIVE, machine(), record(prompt("00"), prompt("000", prompt_length=7)))
     assert [rounds(trace) for trace in traces] == [[(0, 11), (11, 22)], [(0, 11), (11, 22), (22, 33)]]
-
-
-def test_a_run_is_the_same_every_time() -> None:
-    profile = machine(contention=(Contention(lanes=("target", "draft"), slowdown=(1.3, 1.7), source="by hand"),))
-    assert play(mirror("hybrid"), profile, HIT_MISS_END) == play(mirror("hybrid"), profile, HIT_MISS_END)

@@ -8,7 +8,6 @@ from calibrate.fitting.fit import (
     TargetTimes,
     fit_target,
     grow,
-    make_table,
 )
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
@@ -121,12 +120,6 @@ def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
     assert 1.0 < one_row[1] < 1.15
 
 
-def test_a_longer_context_never_takes_less() -> None:
-    assert grow(seconds_of({(1, 10): 1.0, (1, 50): 0.9}), ((1,),), (10, 50), QUIET) == [[1.0, 1.0]]
-    falling = {(1, 10): 1.0, (1, 50): 1.4, (5, 10): 2.0, (5, 50): 2.0}
-    assert all(line[1] >= line[0] for line in grow(seconds_of(falling), ((1, 5),), (10, 50), QUIET))
-
-
 @example({(1, 10): 0.00390625}, 0.00390625, 0.00390625)  # a pass that is all head
 @given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS, st.floats(0, 0.3))
 def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise) -> None:
@@ -148,9 +141,3 @@ def test_a_fall_that_visits_agree_on_stands_and_is_the_layers() -> None:
     assert LAYERS * tables.layer.at(4, 10) + tables.lm_head.at(4, 10) == pytest.approx(times.verify[4, 10].value)
     assert LAYERS * tables.layer.at(9, 10) + tables.lm_head.at(9, 10) == pytest.approx(times.verify[9, 10].value)
     assert tables.lm_head.at(9, 10) >= tables.lm_head.at(4, 10)
-
-
-def test_a_table_holds_what_it_is_given() -> None:
-    table = make_table([1, 3], [10, 20], [[1.0, 2.0], [3.0, 5.0]], relative_error=0.1, source="a test")
-    assert (table.at(1, 20), table.at(3, 10), table.at(2, 15)) == (2.0, 3.0, 2.75)
-    assert (table.relative_error, table.source) == (0.1, "a test")

@@ -1,6 +1,5 @@
 """One level for all lanes, unless a lane's interval leaves it out."""
 
-import random
 from math import exp, inf, log
 
 import pytest
@@ -57,17 +56,6 @@ def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_r
     assert not levels["a"].is_own
 
 
-def test_a_lane_whose_interval_leaves_that_out_has_its_own() -> None:
-    levels = shared_levels(
-        {"a": ratios(0.9, 1.0, 1.1), "b": ratios(0.9, 1.0, 1.1), "c": ratios(1.39, 1.40, 1.41)}, OPEN
-    )
-    assert levels["c"].factor == pytest.approx(1.4)
-    assert levels["c"].is_own
-    assert 0 < levels["c"].half_width < 0.05
-    assert levels["a"] == levels["b"] != levels["c"]
-    assert not levels["a"].is_own
-
-
 def test_two_runs_are_too_few_for_a_level_of_ones_own() -> None:
     levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(1.4, 1.4)}, OPEN)
     assert levels["a"] == levels["b"]
@@ -78,15 +66,6 @@ def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in
     assert levels["b"] == levels["a"]
     assert levels["b"].factor == pytest.approx(1.2)
     assert {level.factor for level in shared_levels({"a": [], "b": []}, Prior(0.1)).values()} == {1.0}
-
-
-def test_lanes_alike_seldom_have_levels_of_their_own() -> None:
-    draw = random.Random(2)
-    own = 0
-    for _ in range(300):
-        by_lane = {lane: ratios(*(draw.gauss(1.1, 0.08) for _ in range(8))) for lane in "abc"}
-        own += sum(level.is_own for level in shared_levels(by_lane, OPEN).values())
-    assert own / 900 < 0.1
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=2, max_size=8), st.integers(1, 3))

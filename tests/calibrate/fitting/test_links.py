@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, link_of, message_width
+from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, link_of
 from hwprofiles.profile import BYTES_PER_CANDIDATE
 
 PAIR = ("a", "b")
@@ -31,7 +31,3 @@ def test_noise_makes_neither_a_negative_latency_nor_an_endless_bandwidth(hop_s: 
     link = link_of(PAIR, hop_s, 0, "a test")
     assert link.latency_s >= 0
     assert 0 < link.bytes_per_s < 1e16
-
-
-def test_a_message_is_at_least_wide_enough_to_measure_a_bandwidth() -> None:
-    assert (message_width(0), message_width(1023), message_width(5000)) == (1024, 1024, 5000)

@@ -25,12 +25,6 @@ def test_the_variance_is_that_of_estimates_whatever_their_doubts_claim(num: int,
     assert Noise.of(estimates).variance == pytest.approx(0.05**2 / num, rel=0.1)
 
 
-def test_of_what_was_timed_once_doubts_are_all_that_is_known() -> None:
-    once = [estimate([Ratio(1.0, 0.1)]), estimate([Ratio(9.0, 0.2)])]
-    assert Noise.of(once).variance == pytest.approx((0.1**2 + 0.2**2) / 2)
-    assert Noise.of([]).variance == 0.0
-
-
 def test_a_table_is_as_uncertain_as_the_line_that_its_points_share() -> None:
     """A line has two numbers: of many points, each brings less than its own noise to the whole table."""
     noise = Noise(variance=0.1**2)
@@ -84,10 +78,6 @@ def test_times_without_noise_are_believed(seconds: dict[int, float]) -> None:
     assert Noise(variance=0.0).smoothed(seconds) == seconds
 
 
-def test_two_times_are_their_own_line() -> None:
-    assert Noise(variance=0.1).smoothed({1: 3.0, 8: 2.0}) == {1: 3.0, 8: 2.0}
-
-
 def test_scatter_that_noise_explains_is_mostly_gone() -> None:
     draw = random.Random(0)
     noise = Noise(variance=0.05**2)
@@ -104,10 +94,3 @@ def test_a_step_that_noise_cannot_explain_is_kept() -> None:
     """As where a kernel takes another path from eight rows on."""
     taken = {rows: seconds * (1.5 if rows > 8 else 1.0) for rows, seconds in LINE.items()}
     assert Noise(variance=0.005**2).smoothed(taken) == pytest.approx(taken, rel=0.01)
-
-
-@given(st.dictionaries(st.sampled_from(ROWS), SECONDS, min_size=3), st.floats(0.5, 3))
-def test_smoothing_has_no_unit(seconds: dict[int, float], factor: float) -> None:
-    noise = Noise(variance=0.1**2)
-    scaled = noise.smoothed({rows: one * factor for rows, one in seconds.items()})
-    assert scaled == pytest.approx({rows: one * factor for rows, one in noise.smoothed(seconds).items()})

@@ -41,16 +41,7 @@ def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(se
     assert twice.doubt <= once.doubt
 
 
-def test_a_ratio_over_another_expectation_is_as_doubtful() -> None:
-    assert Ratio(3.0, 0.1).over(1.5) == Ratio(2.0, 0.1)
-
-
 # Their mean
-
-
-def test_the_mean_is_a_mean_and_no_median() -> None:
-    """What is judged is total time: a time that comes up now and then counts as often as it comes up."""
-    assert estimate([Ratio(one, 0.1) for one in (1.0, 1.0, 1.0, 1.4)]).value == pytest.approx(1.1)
 
 
 def test_ratios_weigh_as_much_as_they_are_certain() -> None:
@@ -89,12 +80,6 @@ def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num
 
 def test_the_interval_of_a_single_ratio_is_its_doubt() -> None:
     assert estimate([Ratio(7.0, 0.1)]).log_half_width == pytest.approx(NORMAL_90 * 0.1)
-
-
-@given(RATIOS.filter(lambda ratios: len(ratios) > 1))
-def test_equal_ratios_are_certain(ratios) -> None:
-    found = estimate([Ratio(2.0, ratio.doubt) for ratio in ratios])
-    assert (found.value, found.log_half_width) == pytest.approx((2.0, 0.0))
 
 
 # Noise of several

@@ -9,11 +9,8 @@ from calibrate.profiling.anchors import Anchors, AnchorSample, SharedAnchor
 from calibrate.profiling.lane_pairs import contention_of, measure_pairs
 from calibrate.profiling.lane_parts import PAUSE_S
 from calibrate.profiling.samples import Samples, Together
-from decoding.errors import LaneDiedError
 from hwprofiles.profile import Contention
-from runtime.wire.operations import Measure
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
-from tests.calibrate.profiling.fake_machine.lanes import Done, FakeLane
 from tests.calibrate.profiling.fake_machine.laws import Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
@@ -157,25 +154,3 @@ def test_the_drafts_slowdown_is_relative_to_its_level_in_runs() -> None:
     alone = contention_of(PAIRS[0], samples, Level(), "a test").slowdown
     assert contention_of(PAIRS[0], samples, Level(1.1), "a test").slowdown == pytest.approx((alone[0], alone[1] / 1.1))
     assert contention_of(PAIRS[0], samples, Level(1.3, 0.1), "a test").slowdown == pytest.approx((alone[0], 1.0))
-
-
-def test_the_error_is_that_of_the_less_certain_side() -> None:
-    steady, noisy = [1.2, 1.2, 1.2], [1.1, 1.2, 1.3]
-    errors = {
-        contention_of(PAIRS[0], samples_of(*sides), Level(), "a test").relative_error
-        for sides in ((steady, noisy), (noisy, steady), (noisy, noisy))
-    }
-    assert max(errors) == pytest.approx(min(errors))
-    steady_error = contention_of(PAIRS[0], samples_of(steady, steady), Level(), "a test").relative_error
-    assert max(errors) > 2 * steady_error
-
-
-def test_a_lane_that_is_lost_ends_the_measuring() -> None:
-    class Lost(FakeLane):
-        def request(self, operation: Measure) -> Done:
-            raise LaneDiedError("lane 'cpu1' is lost")
-
-    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    lanes = {"cpu0": engine.load_draft("cpu0"), "cpu1": Lost("cpu1", Laws(), engine)}
-    with pytest.raises(LaneDiedError, match="lane 'cpu1' is lost"):
-        list(measure_pairs(lanes, PAIRS, Anchors(lanes, context=20), context=20, max_rows=9))

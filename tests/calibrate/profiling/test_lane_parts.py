@@ -171,11 +171,6 @@ def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one()
     assert found(plain, estimates_of(plain, Laws())).draft_prefill is None
 
 
-def test_anchors_lie_halfway_between_the_contexts() -> None:
-    assert PARTS.anchor_context == 120
-    assert replace(PARTS, effort=full_effort(4, CONTEXTS)).anchor_context == 120
-
-
 def test_tables_tell_how_certain_they_are_and_their_source() -> None:
     lane = found(PARTS, estimates_of(PARTS, Laws(), 0.9, 1.1))
     assert (lane.name, lane.cores, lane.num_threads, lane.dispatch_s) == ("a", (3,), 1, 2e-4)

@@ -83,13 +83,6 @@ def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, 
     assert packed.features_bytes_per_row == 2 * packed.feature_width
 
 
-def test_features_are_as_wide_as_the_hidden_states_they_are_made_of(target, folders, sizes) -> None:
-    assert sizes.feature_width == 2 * target.config.hidden_size
-    assert sizes.features_bytes_per_row == 4 * sizes.feature_width
-    without = replace(sizes, draft=None)
-    assert without.feature_width == without.features_bytes_per_row == 0
-
-
 def test_a_folder_of_something_else_is_named(target, folders, tmp_path) -> None:
     draft, exits = folders
     with pytest.raises(ModelFormatError, match=r"exits/config\.json: not the configuration of"):

@@ -4,7 +4,6 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
-from itertools import pairwise
 from math import inf
 
 import pytest
@@ -20,13 +19,11 @@ from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Profile
-from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
+from tests.calibrate.profiling.calibration.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.heads import HeadEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
-
-ANCHOR_CONTEXT = sum(CONTEXTS) // 2
 
 
 def head_engine(**weather: float) -> HeadEngine:
@@ -169,23 +166,6 @@ def test_until_time_is_up() -> None:
     assert at_s < 61.7  # the last runs, once begun, are ended, with their anchors
 
 
-def test_nothing_is_decoded_again_once_the_checks_are_right(measuring: Measuring) -> None:
-    """A disturbance that is over: a few more runs, and the mean is within what is believed."""
-    runs = measuring.samples.runs
-    place = next(place for place, run in enumerate(runs) if run.is_check)
-    schedule = runs[place].schedule
-    disturbed = [one for one in range(len(runs)) if runs[one].schedule == schedule]
-    for one in disturbed:
-        spans = [span._replace(end_s=span.end_s + 0.3 * (span.end_s - span.start_s)) for span in runs[one].trace.spans]
-        runs[one] = replace(runs[one], trace=replace(runs[one].trace, spans=spans))
-    before = len(runs)
-    measuring.decode_again(partial(fitted_profile, ASKED))
-    added = [run.schedule for run in runs[before:] if run.is_check]
-    assert set(added) == {schedule}
-    # runs that take 1.3 times as long are found 23 % too fast; as many more that do not halve that
-    assert 0 < len(added) < len(disturbed)
-
-
 def test_what_stays_far_off_does_not_take_the_time_of_other_checks(measuring: Measuring) -> None:
     runs = measuring.samples.runs
     checks = list(dict.fromkeys(run.schedule for run in runs if run.is_check))
@@ -261,13 +241,6 @@ def test_progress_only_rises_from_zero_to_one(time_s: float | None, surprise: fl
     calibrate(engine, task(time_s=time_s), lambda _step, share: shares.append(share), clock=engine.clock)
     assert shares == sorted(shares)
     assert (shares[0], shares[-2], shares[-1]) == (0.0, 0.95, 1.0)
-
-
-def test_progress_with_heads_passes_through_all_stages_evenly() -> None:
-    engine, shares = head_engine(), []
-    calibrate(engine, task(heads=HEADS, quick=False), lambda _step, share: shares.append(share), clock=engine.clock)
-    assert shares == sorted(shares)
-    assert max(after - before for before, after in pairwise(shares[:-1])) < 0.05
 
 
 def test_progress_is_never_behind_the_time() -> None:

@@ -66,11 +66,6 @@ def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_i
     assert found.steps == (pytest.approx(step_s),) * (8 + 1)
 
 
-def test_nobody_else_has_any() -> None:
-    head = SPLIT.model_copy(update={"method": "medusa", "tree_size": 2, "drafter": "a head"})
-    assert [taken(schedule, rests=4, round_s=0.2)[0].steps for schedule in (PLAIN, head)] == [(), ()]
-
-
 def test_short_rounds_do_not_rest_every_time() -> None:
     found, _, _ = taken(PLAIN, rests=100, round_s=0.01)
     assert 2 + 5 <= len(found.alone["cpu0"]) <= 2 + 9, "a second, and an anchor every 0.12 s"

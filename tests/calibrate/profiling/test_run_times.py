@@ -19,7 +19,6 @@ from tests.calibrate.profiling.fake_machine.known_runs import (
     CONTEXTS,
     MIRROR,
     PLAIN,
-    SCHEDULES,
     SPECULATIVE,
     WITH_FEATURES,
     anchors_of,
@@ -132,12 +131,6 @@ def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_o
     for lane, work in (("cpu0", Work.SUFFIX), ("cpu1", Work.BRANCH_STEP)):
         assert value_of(level(run, lane, (work,), profile)) == pytest.approx(1.0)
         assert value_of(level(run, lane, (work,), free)) > 1.01
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tables_that_state_the_laws_leave_no_error(schedule: Schedule) -> None:
-    run, profile = run_of(schedule, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
-    assert value_of(compare_run(run, profile)) == pytest.approx(1.0)
 
 
 @given(target=st.floats(0.8, 1.25), step=st.floats(0.8, 1.25))

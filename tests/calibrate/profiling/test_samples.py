@@ -124,13 +124,3 @@ def test_ratios_are_those_of_all_visits_of_a_cell() -> None:
         CELL: [1.0, 3.0],
         other: [2.0],
     }
-
-
-def test_runs_are_those_of_a_drafter_that_set_levels_or_check_them(made: Calibration) -> None:
-    samples = made.samples
-    found = [(drafter, check) for drafter in (None, "eagle", "medusa", "streams") for check in (False, True)]
-    by_kind = [list(samples.runs_of(drafter, is_check=check)) for drafter, check in found]
-    assert all(by_kind)
-    assert sum(map(len, by_kind)) == len(samples.runs)
-    for (drafter, is_check), runs in zip(found, by_kind, strict=True):
-        assert {(run.schedule.drafter, run.is_check) for run in runs} == {(drafter, is_check)}

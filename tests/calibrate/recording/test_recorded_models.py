@@ -58,17 +58,6 @@ def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders) -> No
     assert len(names) == 2
 
 
-def test_a_draft_shares_its_targets_embedding(folders) -> None:
-    models = load_models(*folders, dtype="float32")
-    own, shared = models.draft.decoder.embedding.weight, models.target.embedding.weight
-    assert own.data_ptr() == shared.data_ptr()
-
-
-def test_exits_may_be_left_out(folders) -> None:
-    target, drafter, _ = folders
-    assert load_models(target, drafter, None, dtype="float32").exits is None
-
-
 def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_graphs(folders, monkeypatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)

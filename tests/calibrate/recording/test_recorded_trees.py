@@ -158,11 +158,6 @@ def test_states_of_the_last_layer_are_those_before_the_norm() -> None:
     assert best[len(PROMPTS[0].ids) - 1 :].tolist() == text.tokens
 
 
-def test_a_record_without_heads_holds_no_trees(tmp_path) -> None:
-    made = record_acceptance(models(), PROMPTS[:1], SETTINGS, tmp_path / "r.npz")
-    assert (made.trees, made.prompts[0].tree_ranks) == ((), ())
-
-
 def test_the_fingerprint_follows_heads_and_shapes(pair) -> None:
     base = fingerprint(pair, PROMPTS, SETTINGS)
     retrained = pair.heads[0]._replace(digest="of other weights")

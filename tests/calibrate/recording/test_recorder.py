@@ -115,15 +115,6 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRec
         assert len(recorded.text) == SETTINGS.max_new_tokens or recorded.text[-1] == EOS
 
 
-def test_a_text_ends_with_eos() -> None:
-    target = tiny_target()
-    whole = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
-    stop = whole[4]
-    assert stop not in whole[:4]
-    target.config = replace(target.config, eos_token_ids=(stop,))
-    assert target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
-
-
 def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
     target, prompt = tiny_target(), PROMPTS[1].ids
     text = target_text(EagerBackend(target), prompt, max_new_tokens=12, layers=(3, 1))
@@ -223,14 +214,6 @@ def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
         for name in ("text", "rollouts", "feature_rollouts", "alternatives"):
             assert np.array_equal(getattr(ours, name), getattr(theirs, name))
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_draft_without_features_has_no_rollouts_with_them(tmp_path: Path) -> None:
-    pair = models(features=False, adapters=False)
-    prompt = record_acceptance(pair, PROMPTS[:1], SETTINGS, tmp_path / "r.npz").prompts[0]
-    assert prompt.feature_rollouts.shape == (0, 4)
-    with pytest.raises(RecordError, match="takes none"):
-        prompt.drafts(with_features=True)
 
 
 def test_a_recorder_assembles_the_prompts_it_is_given(record: AcceptanceRecord) -> None:

@@ -226,12 +226,3 @@ def test_rules_that_write_other_texts_are_refused(folders) -> None:
 def test_several_greedy_texts_are_refused(wrong) -> None:
     with pytest.raises(MirrorsdError, match=r"greedy ones are one each|temperature is -1: it must be 0, or"):
         RecordSettings(exit_layers=(2,), **{"temperature": 1.0} | wrong)
-
-
-def test_greedy_records_hold_nothing_new(folders, tmp_path) -> None:
-    record = recorded(folders, folders.drafter, PROMPTS[:1], temperature=0.0)
-    record.save(tmp_path / "greedy.npz")
-    with np.load(tmp_path / "greedy.npz") as arrays:
-        header = arrays["header"].tobytes().decode()
-        assert not any("acceptance" in name or "refused" in name for name in arrays.files)
-    assert "temperature" not in header

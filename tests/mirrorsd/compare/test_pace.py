@@ -68,17 +68,6 @@ def test_anchors_of_a_runs_own_lanes_count_alike_and_without_any_the_pace_is_tha
     assert paced() == 1.0
 
 
-def test_an_anchor_in_which_the_machine_stood_still_counts_as_little_more_than_the_others():
-    assert paced(target=[1, 1, 1, 1, 40], draft=[1]) == pytest.approx(paced(target=[1, 1, 1, 1, 2], draft=[1]))
-    slow_for_a_while = [1, 1, 1, 1.9, 1.9]
-    assert paced(target=slow_for_a_while, draft=slow_for_a_while) == pytest.approx(1.36)
-
-
-def test_a_pooled_schedule_has_the_pace_of_its_lane():
-    pooled = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=2)
-    assert paced(pooled, predict(pooled, PROFILE, RECORD), both=[1.4]) == pytest.approx(1.4)
-
-
 def mirrored(slowdown=None):
     """Predicted on a machine whose lanes cost each other nothing, but their anchors `slowdown`."""
     entry = Contention(lanes=("target", "draft"), slowdown=(1, 1), anchor_slowdown=slowdown, source="a test")

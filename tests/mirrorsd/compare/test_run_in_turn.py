@@ -128,11 +128,6 @@ def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():
     assert ("anchor", "draft") in machine.done[warmed:repetition], "the speed is taken right before the repetition"
 
 
-def test_a_run_that_loses_its_draft_twice_counts_with_what_happened():
-    (one,) = run(Machine(lost_in=[(SPLIT, PROMPTS[0].ids)] * 4), [SPLIT], PROMPTS[:1]).runs[0]
-    assert [event.text for event in one.events] == ["it hung", "it hung"]
-
-
 def test_after_every_prompt_some_schedules_may_be_left_out_and_none_ends_the_runs():
     asked = []
 

@@ -35,16 +35,6 @@ def test_a_stage_that_takes_longer_than_expected_is_not_left_with_less_than_noth
     assert reports[-1].left_s == 30
 
 
-def test_better_estimates_replace_those_of_later_stages(job):
-    clock, reports, stages = job
-    stages.begin("measure")
-    stages.expect("run", 200.0)
-    clock.now_s += 10
-    stages.begin("run")
-    assert (reports[-1].number, reports[-1].num_stages, reports[-1].left_s) == (2, 2, 200)
-    assert stages.elapsed_s == 10
-
-
 def test_what_is_left_is_never_more_than_the_time_that_was_given():
     clock, reports = Clock(), []
     stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)

@@ -111,23 +111,6 @@ def landscape_of_wide_trees():
     return landscape(search(space, machine(), acceptance_record(trees=TREES)))
 
 
-def test_levels_of_a_tree_are_its_positions(tree_data):
-    [tree] = [result for result in longest_windows(tree_data.results) if result.candidate.schedule.is_tree]
-    depth = tree.candidate.schedule.num_speculative_tokens
-    assert depth < tree.candidate.schedule.tree_size
-    line = acceptance([tree]).data[0]
-    assert line["x"] == list(range(1, depth + 1))
-    assert line["y"] == sorted(line["y"], reverse=True)
-    assert line["y"][-1] > 0
-
-
-def test_streams_have_a_colour_of_their_own_in_the_timeline(tree_data):
-    streaming = next(one for one in tree_data.results if one.candidate.schedule.method == "speculative_streaming")
-    figure = timeline(streaming, "t", common_end_s([streaming]))
-    assert {bar["marker"]["color"] for bar in figure.data if bar["type"] == "bar"} == {"var(--stream)"}
-    assert figure.layout["yaxis"]["ticktext"] == [f"target<br>on {streaming.candidate.schedule.target_lane}"] * 2
-
-
 def test_exit_layers_need_two_exits(data):
     figure = exit_layers(data.plan.search)
     assert figure.data[0]["y"] == ["layer 15", "layer 20"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.record import AcceptanceRecord
-from planner.what_if.mixed_record import mixed_ranks, token_acceptance, whose_tokens, with_acceptance
+from planner.what_if.mixed_record import mixed_ranks, token_acceptance, with_acceptance
 from tests.planner.synthetic import CHAINS, TREES, acceptance_record
 
 
@@ -106,10 +106,6 @@ RANKS = np.array([[2, 5, 9], [3, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]]
 DRAWS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
-def test_nothing_changes_without_a_change():
-    np.testing.assert_array_equal(mixed_ranks(RANKS, 0.0, DRAWS), RANKS)
-
-
 def test_a_forgotten_token_is_in_no_tree():
     """The second token is forgotten, the first too."""
     expected = [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]]
@@ -152,11 +148,3 @@ def test_places_rise_along_every_path(tree_record):
                 known = [rank for rank in row if rank >= 0]
                 assert known == sorted(set(known))
                 assert row[: len(known)] == known
-
-
-def test_whose_acceptance_it_is_has_a_name():
-    assert whose_tokens(acceptance_record(num_prompts=1)) == "the draft model's tokens"
-    assert (
-        whose_tokens(replace(acceptance_record(num_prompts=1, trees=TREES), drafter=None))
-        == "the tokens of medusa-heads"
-    )

@@ -40,11 +40,6 @@ def test_a_cut_is_at_least_one_token_and_none_is_no_cut() -> None:
             acceptance.contexts(cut)
 
 
-def test_seeds_differ() -> None:
-    draws = [accepted(DrawnAcceptance(0.7, hit_rate=0.5, num_tokens=50, seed=seed), 4) for seed in (0, 0, 1)]
-    assert draws[0] == draws[1] != draws[2]
-
-
 def test_a_higher_rate_accepts_at_least_as_much_in_every_round() -> None:
     low, high = (accepted(DrawnAcceptance(rate, hit_rate=0, num_tokens=200), 5)[0] for rate in (0.4, 0.6))
     assert all(less <= more for less, more in zip(low, high, strict=True))

@@ -58,14 +58,6 @@ def test_everything_and_nothing_accepted_are_exact() -> None:
         assert predict(speculative(3), machine(), acceptance).num_rounds == num_rounds
 
 
-def test_tasks_weigh_the_same_tokens() -> None:
-    acceptance = ByTask({"maths": 0.9, "writing": (0.5, 0.3)}, texts=LONG)
-    assert {prompt.category for prompt in acceptance.record.prompts} == {"maths", "writing"}
-    expected = 2 / (1 / (1 + 0.9 + 0.81) + 1 / (1 + 0.5 + 0.15))
-    assert acceptance.mean_acceptance_length(2) == pytest.approx(expected, rel=1e-12)
-    assert predict(speculative(2), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
-
-
 @pytest.mark.parametrize(("source", "found"), [("exit", "exit_coverage"), ("draft", "alternative_rates")])
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_branches_are_hit_as_often_as_assumed(source: str, found: str, top_k: int) -> None:

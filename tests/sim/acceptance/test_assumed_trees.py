@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from decoding.tree_shape import parents_of
-from sim.acceptance.assumed import ByTask
 from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
-from sim.acceptance.rates import Texts
 
 LEVELS = np.array([[0.5, 0.3, 0.1], [0.6, 0.2, 0.1], [0.9, 0.05, 0.05]])
 
@@ -42,8 +40,3 @@ def test_a_text_is_followed_from_every_position_as_far_as_the_tree_goes() -> Non
 def test_the_rank_of_a_token_may_differ_by_the_level_it_would_stand_on() -> None:
     found = ranks_along(((0,), (0, 1)), np.array([[0, 0], [0, 1], [5, 5]]))
     assert found.tolist() == [[0, 1], [0, -1], [-1, -1]]
-
-
-def test_tasks_have_draws_of_their_own() -> None:
-    first, second = ByTask({"a": 0.5, "b": 0.5}, texts=Texts(num_texts=1)).record.prompts
-    assert (first.rollouts != second.rollouts).any()

@@ -65,12 +65,3 @@ def test_streams_are_at_the_level_of_the_target_in_runs() -> None:
     engine = HeadEngine({name: Laws(speed=speed, target_in_run=1.04) for name, speed in SPEEDS.items()})
     profile = calibrate(engine, task(heads={"streams": "speculative_streaming"}))
     assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * STREAMS_S, **TOLERANCE)
-
-
-def test_what_passes_take_more_for_a_heads_states_is_known_by_its_name_and_no_level_of_the_target() -> None:
-    laws = {name: Laws(speed=speed, target_in_run=1.04, features_s=4e-3) for name, speed in SPEEDS.items()}
-    profile = calibrate(HeadEngine(laws), task(heads=HEADS))
-    for lane in profile.lanes:
-        assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws[lane.name].layer_s(3, 100), **TOLERANCE)
-        assert {key for key in lane.overheads if "features" in key} == {"features:eagle", "features:medusa"}
-        assert lane.overhead("features", "eagle").seconds == pytest.approx(4e-3 / laws[lane.name].speed, rel=0.05)

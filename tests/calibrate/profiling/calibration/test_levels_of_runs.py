@@ -39,47 +39,11 @@ def test_first_steps_of_rollouts_have_an_overhead_of_their_own() -> None:
     assert profile.relative_error == pytest.approx(0, abs=5e-3)
 
 
-def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number() -> None:
-    """Tables are at the level of rollouts for any number of rows. Both cores together have nobody to branch next to."""
-    engine = machine(step_in_run=1.2, branch_step_s=3e-3, step_contended=1.3)
-    profile = calibrate(engine, task(exit_features=(1, 3)))
-    for lane in profile.lanes:
-        laws = engine.laws[lane.name]
-        for rows in (4, 8, 32):
-            assert lane.draft_step.at(rows, 100) == pytest.approx(1.2 * laws.step_s(rows, 100), **TOLERANCE)
-            assert lane.draft_start.at(rows, 100) == pytest.approx(1.2 * laws.start_s(rows, 100), **TOLERANCE)
-        more_s = 0 if lane.name == "cpu0+1" else 3e-3 / laws.speed
-        assert lane.overhead("branch_step").seconds == pytest.approx(more_s, rel=1e-2)
-
-
-def test_what_passes_take_more_that_reply_states_is_no_matter_of_the_targets_level() -> None:
-    engine = machine(target_in_run=1.04, features_s=4e-3)
-    profile = calibrate(engine, task(exit_features=(1, 3)))
-    for lane in profile.lanes:
-        laws = engine.laws[lane.name]
-        assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
-        assert lane.overhead("features").seconds == pytest.approx(4e-3 / laws.speed, rel=0.05)
-
-
-def test_a_draft_without_features_has_no_price_for_them() -> None:
-    assert not any("features" in lane.overheads for lane in calibrate(machine(features_s=4e-3), task()).lanes)
-
-
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
     profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
     assert pairs_of(profile) == {
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
         ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
-    }
-
-
-def test_a_slowdown_is_relative_to_the_level_of_the_lane_that_drafts() -> None:
-    engine = machine(step_contended=1.8)
-    for name, level in (("cpu0", 1.2), ("cpu1", 1.5)):
-        engine.laws[name].step_in_run = level
-    assert pairs_of(calibrate(engine, task(quick=False))) == {
-        ("cpu0", "cpu1"): pytest.approx((1.0, 1.8 / 1.5)),
-        ("cpu1", "cpu0"): pytest.approx((1.0, 1.8 / 1.2)),
     }
 
 

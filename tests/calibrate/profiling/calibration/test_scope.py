@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
-from decoding.errors import ConfigError
 from hwprofiles.profile import load_profile, save_profile
 from runtime.wire.operations import RowInvariance
-from tests.calibrate.profiling.calibration.asked import CONTEXTS, calibrate, machine, target_config, task
+from tests.calibrate.profiling.calibration.asked import calibrate, machine, target_config, task
 from tests.calibrate.profiling.fake_machine.engine import LANES
 
 
@@ -85,13 +83,3 @@ def test_progress_only_rises_and_ends_at_one() -> None:
 )
 def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
     assert task(**changes).draft_steps == kinds
-
-
-def test_a_task_makes_the_effort_it_is_asked_for() -> None:
-    assert task(quick=True, max_window=3).effort == quick_effort(3, CONTEXTS)
-    assert task(quick=False, max_window=3).effort == full_effort(3, CONTEXTS)
-
-
-def test_contexts_that_are_no_range_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"contexts are 50\.\.50"):
-        calibrate(machine(), task(contexts=(50, 50)))

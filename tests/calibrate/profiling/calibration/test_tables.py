@@ -104,10 +104,3 @@ def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_feat
     assert predict(schedule, profile, record).tpot_s > 0  # 12 branches of 4 rows each
     with pytest.raises(OutOfRangeError, match="more than .* rows were not measured"):
         predict(schedule.model_copy(update={"exit_top_k": 3}), profile, record)
-
-
-def test_without_heads_nothing_wider_than_chains_is_measured() -> None:
-    profile = calibrate(machine(), task())
-    for lane in profile.lanes:
-        assert lane.layer.rows[-1] == 9
-        assert (lane.heads, lane.streams) == ({}, {})
