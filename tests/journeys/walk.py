@@ -144,6 +144,8 @@ class Walk:
             added.pop("--lanes", None)
         if path == ("demo",) and "--target" not in words and ("--device" in words or inputs(words)):
             added["--target"] = MINE  # that quick training was for, and quick on lanes of torch
+        elif path == ("demo",) and not {"--target", "--heads"} & set(words):
+            added["--heads"] = "prompt-lookup,smollm2-135m-eagle3"  # the quick calibration times all that ship
         words += tuple(word for option in added.items() for word in option)
         if path[:1] == ("train",):
             place = words.index("--recipe") + 1 if "--recipe" in words else 3
