@@ -20,9 +20,5 @@ def recomputed(folder: Path) -> dict[str, Any]:
     verdict = judged.answer
     answer = {"pays": None, "speedup": None, "winner": None}
     if verdict is not None:
-        answer = {
-            "pays": verdict.pays,
-            "speedup": speedup_entry(verdict.speedup),
-            "winner": verdict.recommended,
-        }
+        answer = {"pays": verdict.pays, "speedup": speedup_entry(verdict.speedup), "winner": verdict.recommended}
     return read_result(folder / "demo.json") | answer | {"schedules": schedule_entries(judged)}

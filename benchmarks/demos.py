@@ -26,16 +26,7 @@ from shutil import copyfile
 from statistics import median
 from typing import Any, Final
 
-from _common import (
-    EMBEDDED,
-    RESULTS,
-    arguments,
-    formats,
-    measured_pair,
-    out_of_date,
-    read_result,
-    write_result,
-)
+from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, out_of_date, read_result, write_result
 from _demo_anchors import machine
 from _recomputed import recomputed
 

@@ -21,15 +21,7 @@ import _common
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import ModelPair, find_pair
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.wire.operations import (
-    Dtype,
-    LoadDraft,
-    LoadTarget,
-    Ping,
-    PrepareDraft,
-    PrepareTarget,
-    SequenceStart,
-)
+from runtime.wire.operations import Dtype, LoadDraft, LoadTarget, Ping, PrepareDraft, PrepareTarget, SequenceStart
 
 PROMPT, NEW_TOKENS = 100, 64
 MB: Final = 1e6

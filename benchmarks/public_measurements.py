@@ -14,13 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from _public_measurements_file import (
-    EvidenceFile,
-    MeasuredContention,
-    MeasuredHandover,
-    MeasuredOverlap,
-    MeasuredSpeed,
-)
+from _public_measurements_file import EvidenceFile, MeasuredContention, MeasuredHandover, MeasuredOverlap, MeasuredSpeed
 
 from costs.contention import stretches
 from costs.cost_model import Part

@@ -42,15 +42,7 @@ from decoding.recorded.record_checks import (
 from decoding.schedule import Method, Schedule
 from decoding.validation import described
 
-__all__ = [
-    "FORMAT",
-    "AcceptanceRecord",
-    "Ids",
-    "PromptRecord",
-    "RecordedChain",
-    "RecordedTree",
-    "round_starts",
-]
+__all__ = ["FORMAT", "AcceptanceRecord", "Ids", "PromptRecord", "RecordedChain", "RecordedTree", "round_starts"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,11 +103,7 @@ def drawn(rates: str, *, num_tokens: int) -> DrawnAcceptance:
 
 
 def replayed_texts(
-    acceptance: Acceptance | AcceptanceRecord,
-    schedule: Schedule,
-    *,
-    vocab_size: int,
-    max_new_tokens: int | None = None,
+    acceptance: Acceptance | AcceptanceRecord, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
 ) -> list[ReplayedText]:
     """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
 

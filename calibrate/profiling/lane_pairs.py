@@ -59,10 +59,7 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
     """
     target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
     anchors, unrest = _anchor_slowdown(pair, samples)
-    slowdown = (
-        max(1.0, target.factor * anchors[0]),
-        max(1.0, draft.factor * anchors[1] / step_level.factor),
-    )
+    slowdown = (max(1.0, target.factor * anchors[0]), max(1.0, draft.factor * anchors[1] / step_level.factor))
     return Contention(
         lanes=pair,
         slowdown=slowdown,

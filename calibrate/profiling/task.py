@@ -95,11 +95,7 @@ class CalibrationTask:
         """The parts of everything else that drafts."""
         return tuple(
             HeadParts(
-                drafter=drafter,
-                method=method,
-                effort=self.effort,
-                most_rows=self.max_tree + 1,
-                source=self.source,
+                drafter=drafter, method=method, effort=self.effort, most_rows=self.max_tree + 1, source=self.source
             )
             for drafter, method in self.heads.items()
         )

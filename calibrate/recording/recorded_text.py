@@ -51,12 +51,7 @@ class WantedText(NamedTuple):
 
 @torch.inference_mode()
 def target_text(
-    target: Backend,
-    prompt: Sequence[int],
-    *,
-    max_new_tokens: int,
-    layers: Sequence[int],
-    sampling: Sampling = GREEDY,
+    target: Backend, prompt: Sequence[int], *, max_new_tokens: int, layers: Sequence[int], sampling: Sampling = GREEDY
 ) -> TargetText:
     """Decode plainly, keeping the states after `layers` (counted from 1; those of the last one before the norm).
 

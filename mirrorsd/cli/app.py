@@ -31,9 +31,7 @@ from mirrorsd.cli.verbs.models import models
 from mirrorsd.cli.verbs.profiles import profiles
 from mirrorsd.cli.verbs.train import train
 
-RUN: Final = frozenset(
-    {"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"},
-)
+RUN: Final = frozenset({"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"})
 """Top-level modules of the extra `run`: all that loads models and decodes; pyproject.toml lists their packages."""
 
 
@@ -114,8 +112,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool,
-        typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True, callback=_show_version),
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Does speculative decoding pay on your models, prompts and devices? Simulate, search, run, compare."""

@@ -188,12 +188,7 @@ def compare_all(
     """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
     margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
     return [
-        compare(
-            name,
-            _pairs(result, runs, profile, texts),
-            margins,
-            is_tree=result.candidate.schedule.is_tree,
-        )
+        compare(name, _pairs(result, runs, profile, texts), margins, is_tree=result.candidate.schedule.is_tree)
         for result, runs, name in zip(results, measured.runs, names, strict=True)
     ]
 

@@ -31,10 +31,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
-            "measured": {
-                **measured_numbers(result.measured),
-                "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor,
-            },
+            "measured": {**measured_numbers(result.measured), "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor},
             "ttft": ttft_entry(result),
             "tpot_error": comparison.tpot_error,
             "tpot_error_at_anchor": comparison.tpot_error_at_anchor,

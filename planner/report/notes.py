@@ -8,15 +8,7 @@ from typing import Any, Final
 
 from hwprofiles.profile import Contention, LaneProfile
 from planner.report.report_data import ReportData
-from planner.wording import (
-    counted,
-    error_percent,
-    factor,
-    listing,
-    milliseconds,
-    percent,
-    seconds,
-)
+from planner.wording import counted, error_percent, factor, listing, milliseconds, percent, seconds
 
 _ROW_INVARIANT: Final = {
     True: "tested: a result does not depend on the rows computed with it",

@@ -90,10 +90,7 @@ def keys(results: Sequence[ScheduleResult]) -> list[Key]:
     if used - {*TARGET_WORK, Work.TRANSFER}:
         found.append(Key(PAPER, "hatched: the target waits for it", "hatched"))
     if any(entry.hit is not None for result in results for entry in result.simulated[0].rounds):
-        found += [
-            Key("var(--hit)", "hit: the next window is ready", "dot"),
-            Key("var(--miss)", "miss", "cross"),
-        ]
+        found += [Key("var(--hit)", "hit: the next window is ready", "dot"), Key("var(--miss)", "miss", "cross")]
     return found
 
 

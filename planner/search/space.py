@@ -153,11 +153,7 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
         return
     num_nodes = pool_size(depth, top_k) if is_dynamic else len(cut(recorded.paths, MAX_TREE, depth))
     setting = partial(
-        Schedule,
-        method=recorded.method,
-        drafter=recorded.drafter,
-        num_speculative_tokens=depth,
-        tree_top_k=top_k,
+        Schedule, method=recorded.method, drafter=recorded.drafter, num_speculative_tokens=depth, tree_top_k=top_k
     )
     for size in dict.fromkeys(min(size, num_nodes) for size in space.tree_sizes):
         if size >= depth:
@@ -238,9 +234,7 @@ def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bo
         candidates = prompt.candidates(exit_layer)[places, :num_ranks]
         corrections = prompt.text[places]
         rejected = np.where(
-            accepted < window,
-            prompt.drafts(with_features=with_features)[starts, np.minimum(accepted, window - 1)],
-            -1,
+            accepted < window, prompt.drafts(with_features=with_features)[starts, np.minimum(accepted, window - 1)], -1
         )
         is_correction = candidates == corrections[:, None]
         is_rejected = candidates == rejected[:, None]

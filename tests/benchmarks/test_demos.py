@@ -95,12 +95,7 @@ def test_an_error_that_schedules_on_the_same_lanes_share_is_none_of_their_ratio(
 
 @pytest.mark.parametrize(
     ("lanes", "are_compared"),
-    [
-        (("cpu0", "cpu1"), True),
-        (("cpu1", "cpu0"), False),
-        (("cpu0", "cpu0"), False),
-        (("cpu0", None), False),
-    ],
+    [(("cpu0", "cpu1"), True), (("cpu1", "cpu0"), False), (("cpu0", "cpu0"), False), (("cpu0", None), False)],
 )
 def test_ratios_are_of_schedules_with_the_same_target_and_draft_lanes(script, lanes, are_compared) -> None:
     assert bool(list(script.ratio_errors([entry(1.0, 1.0), entry(1.0, 1.0, lanes=lanes)]))) == are_compared

@@ -49,8 +49,7 @@ def pair(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("share", "chosen"),
-    [(3.01, LANES), (2.99, HALVES), (2.01, HALVES), (1.99, WHOLE), (1.01, WHOLE)],
+    ("share", "chosen"), [(3.01, LANES), (2.99, HALVES), (2.01, HALVES), (1.99, WHOLE), (1.01, WHOLE)]
 )
 def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_numbers(
     lanes, pair, monkeypatch, share, chosen

@@ -136,8 +136,7 @@ def test_uneven_budgets_end_with_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_pooled", "uses_exit"),
-    [(PLAIN, False, False), (SPECULATIVE, True, False), (MIRROR, False, True)],
+    ("fields", "is_pooled", "uses_exit"), [(PLAIN, False, False), (SPECULATIVE, True, False), (MIRROR, False, True)]
 )
 def test_what_follows_from_a_schedule(fields: dict[str, Any], is_pooled: bool, uses_exit: bool) -> None:
     schedule = Schedule(**fields)

@@ -93,12 +93,7 @@ class Walk:
         before = time.time()
         command = [sys.executable, "-c", DEMO] if words[1] == "demo" else [MIRRORSD]
         ran = subprocess.run(
-            [*command, *words[1:]],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
         assert ran.returncode == 0, f"{shlex.join(words)}: exit status {ran.returncode}\n{ran.stdout}{ran.stderr}"
         where = f"printed by {shlex.join(words)}"

@@ -169,8 +169,7 @@ def _read_shape(folder: Path) -> Iterable[float]:
 PLAN_FILES: Final[dict[str, Kind]] = {
     "schedule": Kind(make=_make_schedule, read=lambda at: _of([load_schedule(at / "schedule.yaml")], *_machine())),
     "profile": Kind(
-        make=_make_profile,
-        read=lambda at: _of((PLAIN, MIRROR), load_profile(at / "profile.yaml"), _machine()[1]),
+        make=_make_profile, read=lambda at: _of((PLAIN, MIRROR), load_profile(at / "profile.yaml"), _machine()[1])
     ),
     "platform": Kind(
         make=_made_of(shipped_file("platform", "h100x2"), "sheet.yaml"),

@@ -59,13 +59,7 @@ def test_slices_of_a_track_never_overlap(events):
 
 def test_overlapping_transfers_get_a_track_each(events):
     names = {event["args"]["name"] for event in of(events, "M") if event["name"] == "thread_name"}
-    assert names == {
-        "rounds",
-        "cpu0 · target",
-        "cpu1 · draft",
-        "cpu0->cpu1 · messages",
-        "cpu0->cpu1 · messages (2)",
-    }
+    assert names == {"rounds", "cpu0 · target", "cpu1 · draft", "cpu0->cpu1 · messages", "cpu0->cpu1 · messages (2)"}
 
 
 def test_a_lane_that_both_models_share_says_so():

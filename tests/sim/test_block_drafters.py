@@ -23,11 +23,7 @@ VERIFY_S = 11.0
 
 def block(num_tokens: int, *, draft_lane: str = "target") -> Schedule:
     return Schedule(
-        method="block",
-        target_lane="target",
-        draft_lane=draft_lane,
-        num_speculative_tokens=num_tokens,
-        drafter="head",
+        method="block", target_lane="target", draft_lane=draft_lane, num_speculative_tokens=num_tokens, drafter="head"
     )
 
 

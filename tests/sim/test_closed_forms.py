@@ -124,9 +124,7 @@ def test_two_lanes_on_a_saturated_memory_gain_nothing() -> None:
     }
     step = draft.draft_step.model_copy(update={"bytes_per_call": 2.0})
     profile = machine(
-        target.model_copy(update=saturating),
-        draft.model_copy(update={"draft_step": step}),
-        memory_pool_bytes_per_s=1.0,
+        target.model_copy(update=saturating), draft.model_copy(update={"draft_step": step}), memory_pool_bytes_per_s=1.0
     )
     acceptance = DrawnAcceptance(0.9, hit_rate=1, num_tokens=400)
     found = predict(mirror("draft", num_tokens=3), profile, acceptance)

@@ -180,13 +180,7 @@ def test_a_wider_or_nearer_link_never_slows_a_run(
 )
 @settings(deadline=None)
 def test_a_wider_or_nearer_link_costs_mirror_at_most_a_step_per_round(
-    schedule: Schedule,
-    step_s: float,
-    latency_s: float,
-    bytes_per_s: float,
-    factor: float,
-    rate: float,
-    hit_rate: float,
+    schedule: Schedule, step_s: float, latency_s: float, bytes_per_s: float, factor: float, rate: float, hit_rate: float
 ) -> None:
     """A message that comes sooner moves the boundaries after it: a verdict may just have missed one."""
     texts = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=30)

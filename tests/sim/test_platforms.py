@@ -96,12 +96,7 @@ def test_arrays_say_of_every_text_on_any_platform_what_events_say(
         exit_coverage={EXIT_LAYER: (hits,) * 4},
         stream_rates=(0.8, 0.8),
     )
-    demand = Demand(
-        target=TARGET,
-        draft=DRAFT,
-        lanes=list(dict.fromkeys((target, draft))),
-        exits=(EXIT_LAYER,),
-    )
+    demand = Demand(target=TARGET, draft=DRAFT, lanes=list(dict.fromkeys((target, draft))), exits=(EXIT_LAYER,))
     known = derived_profile(platform, demand)
     evaluator = Evaluator(known.profile, acceptance, costs=known.costs)
     assume(evaluator.missing(schedule) is None)

@@ -84,13 +84,7 @@ def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedu
 
 @pytest.mark.parametrize(
     ("schedule", "known"),
-    [
-        (PLAIN, 0.0),
-        (SPECULATIVE, 0.0),
-        (WITH_FEATURES, 0.75 * 0.6),
-        (MEDUSA, 0.75 * 0.7),
-        (MIRROR, 0.25 * 0.8),
-    ],
+    [(PLAIN, 0.0), (SPECULATIVE, 0.0), (WITH_FEATURES, 0.75 * 0.6), (MEDUSA, 0.75 * 0.7), (MIRROR, 0.25 * 0.8)],
 )
 def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known) -> None:
     shares = {"target a": 0.75, "draft b": 0.25}

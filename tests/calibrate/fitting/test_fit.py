@@ -4,11 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from calibrate.fitting.fit import (
-    TargetTimes,
-    fit_target,
-    grow,
-)
+from calibrate.fitting.fit import TargetTimes, fit_target, grow
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 

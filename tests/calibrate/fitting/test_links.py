@@ -11,11 +11,7 @@ PAIR = ("a", "b")
 PLAIN_BYTES = MESSAGE_ROWS * MESSAGE_CANDIDATES * BYTES_PER_CANDIDATE
 
 
-@given(
-    latency_s=st.floats(1e-5, 1e-2),
-    bytes_per_s=st.floats(1e7, 1e9),
-    feature_width=st.sampled_from([0, 700, 2048]),
-)
+@given(latency_s=st.floats(1e-5, 1e-2), bytes_per_s=st.floats(1e7, 1e9), feature_width=st.sampled_from([0, 700, 2048]))
 def test_a_link_that_keeps_to_a_law_is_found_again_over_both_of_its_hops(latency_s, bytes_per_s, feature_width) -> None:
     features_bytes = MESSAGE_ROWS * max(feature_width, 1024) * 2
     hop_s = [latency_s + num_bytes / bytes_per_s for num_bytes in (PLAIN_BYTES, PLAIN_BYTES + features_bytes)]

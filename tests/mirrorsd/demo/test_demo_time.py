@@ -25,13 +25,7 @@ NUM_TOKENS, NUM_PROMPTS = 32, 12
 PROFILE = machine()
 RECORD = acceptance_record(num_prompts=NUM_PROMPTS, num_tokens=NUM_TOKENS)
 PAIR = SimpleNamespace(
-    target="t",
-    target_folder=None,
-    drafter=None,
-    exits=None,
-    dtype="float32",
-    heads=(),
-    head_methods={},
+    target="t", target_folder=None, drafter=None, exits=None, dtype="float32", heads=(), head_methods={}
 )
 PROMPTS = tuple(Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS))
 SPACE = SearchSpace(methods=("autoregressive", "speculative", "mirror"), windows=(2, 4), uneven_roots=())

@@ -103,10 +103,7 @@ def test_by_hand() -> None:
     schedule = speculative(4, draft_streams=1)
     (trace,) = simulate(schedule, profile, streaming_record())
     drafted = [(span.rows, span.end_s - span.start_s) for span in trace.spans if span.work is Work.ROLLOUT_STEP]
-    assert drafted == [
-        *[(1, 4.0), (2, 7.0), (1, 4.0)],
-        *[(2, 4.0), (2, 7.0), (2, 7.0), (1, 4.0)],
-    ]
+    assert drafted == [*[(1, 4.0), (2, 7.0), (1, 4.0)], *[(2, 4.0), (2, 7.0), (2, 7.0), (1, 4.0)]]
     assert predict(schedule, profile, streaming_record()).decode_s == trace.decode_s
 
 

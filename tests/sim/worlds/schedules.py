@@ -31,11 +31,7 @@ def mirror(root_source: str, *, num_tokens: int = 2, **fields: Any) -> Schedule:
 def speculative(num_tokens: int = 2, *, draft_lane: str = "draft", **fields: Any) -> Schedule:
     """A synchronous schedule."""
     return Schedule(
-        method="speculative",
-        target_lane="target",
-        draft_lane=draft_lane,
-        num_speculative_tokens=num_tokens,
-        **fields,
+        method="speculative", target_lane="target", draft_lane=draft_lane, num_speculative_tokens=num_tokens, **fields
     )
 
 

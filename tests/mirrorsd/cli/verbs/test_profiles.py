@@ -46,11 +46,7 @@ def test_show_of_a_platform_tells_its_parts_once(mirrorsd):
 def test_show_as_json_holds_all_numbers(mirrorsd):
     result = json.loads(mirrorsd("profiles", "show", "lunar-lake", "--json").stdout)
     assert (result["kind"], result["name"]) == ("platform", "lunar-lake")
-    assert result["data"]["devices"]["npu"]["int8_ops"] == {
-        "value": 48e12,
-        "status": "datasheet",
-        "source": "Intel",
-    }
+    assert result["data"]["devices"]["npu"]["int8_ops"] == {"value": 48e12, "status": "datasheet", "source": "Intel"}
 
 
 def test_show_takes_a_file_and_names_what_there_is(mirrorsd, tmp_path):
