@@ -96,13 +96,9 @@ def compare(
     *,
     is_tree: bool = False,
 ) -> Comparison:
-    """Compare the worlds over the traces of one schedule.
+    """Compare the worlds over the traces of one schedule, one pair per prompt.
 
-    Args:
-        schedule: name of the schedule, for the report.
-        pairs: one per prompt.
-        margins: for each prompt's name the target's logit margin at every position of its text.
-        is_tree: whether the schedule drafts trees.
+    `margins` are by prompt the target's logit margin at every position of its text.
 
     Raises:
         TraceError: there is nothing to compare, or a trace is of the wrong world or has no time in it.
@@ -126,9 +122,8 @@ def compare(
 def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
     """Measured seconds of each prompt, had the machine kept the pace of its calibration.
 
-    A pace is measured around a run and not in it, so a single one is noisy, and dividing each time by its own pace
-    would give the noisiest prompts the most weight. So the sum is that of the measured times over the mean pace, with
-    prompts weighted by their simulated times.
+    A pace is measured around a run, so a single one is noisy: the sum is that of the measured times over the mean pace,
+    with prompts weighted by their simulated times.
     """
     alone = [pair.measured.decode_s / pair.pace for pair in pairs]
     expected_s = sum(pair.simulated.decode_s for pair in pairs)

@@ -156,10 +156,7 @@ class DurationTables:
         return np.array([self._step_s(plan, 1), *more])
 
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
-        """What an operation of the target and a step of the draft cost each other.
-
-        It is the same for all of two lanes, unless they share a memory.
-        """
+        """What an operation of the target and a draft step cost each other: alike, unless lanes share a memory."""
         rows, lanes = plan.step_rows[kind], (plan.target_lane, plan.draft_lane)
         if lanes not in self._shares_memory:
             self._shares_memory[lanes] = self.profile.pool_bytes_per_s(*lanes) is not None

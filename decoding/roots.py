@@ -21,13 +21,9 @@ def choose_roots(
     *,
     known: Collection[Root] = (),
 ) -> tuple[Root, ...]:
-    """The best candidates of every row, at most `roots_per_row[row]` each, in row order.
+    """The best candidates of every row (ids, best first), at most `roots_per_row[row]` each, in row order.
 
-    Args:
-        drafted: the tokens under verification.
-        candidates: best ids first for each row 0..len(drafted); missing rows get no root.
-        roots_per_row: budget for each row.
-        known: roots that other candidates have claimed already; they are skipped and use up no budget.
+    Roots that other candidates have claimed (`known`) use up no budget; missing rows get no root.
     """
     roots = []
     for row, (tokens, budget) in enumerate(zip(candidates, roots_per_row, strict=False)):
@@ -40,8 +36,6 @@ def choose_roots(
 def rank_without(place_R: NDArray[np.int64], drafted_R: NDArray[np.int64]) -> NDArray[np.int64]:
     """Ranks of tokens among the candidates of their rows, the drafted tokens left out, as `choose_roots` does.
 
-    Args:
-        place_R: of each token among the candidates of its row.
-        drafted_R: of the token that was drafted there; one beyond all candidates where it is none of them.
+    Both are places, [R]; a drafted token that is no candidate has one beyond all.
     """
     return place_R - (drafted_R < place_R)

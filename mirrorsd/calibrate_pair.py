@@ -38,13 +38,7 @@ def calibrate(
 ) -> Profile:
     """Measure this machine with these models and write the profile, and next to it all that was timed.
 
-    Args:
-        pair: the models; without a drafter no chain is measured, without heads no tree.
-        path: where the profile goes.
-        device: whose lanes to measure; None for the usual one.
-        lanes: others, see `mirrorsd.lane_choice`.
-        progress: called with what is under way and the share that is done.
-        settings: `contexts`, and what else is to differ from the defaults, see `CalibrationSettings`.
+    Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (usual) device.
 
     Raises:
         ConfigError: the contexts are no range, the file cannot be written, or the device is not there or does not

@@ -107,11 +107,7 @@ def replayed_texts(
 ) -> list[ReplayedText]:
     """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
 
-    Args:
-        acceptance: whose rounds; a record is replayed.
-        schedule: how; its lanes and drafter do not matter.
-        vocab_size: of the models that are to say it. Ids that it lacks, and those that nobody knows, become others.
-        max_new_tokens: cut of every text.
+    Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others.
 
     Raises:
         RecordError: the record does not cover the schedule.

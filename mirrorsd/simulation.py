@@ -44,14 +44,9 @@ def predict(
     max_new_tokens: int | None = None,
     replayed: bool = False,
 ) -> Prediction:
-    """Predict what a schedule does on a machine, as array operations over all rounds; see `sim.evaluator.predict`.
+    """Predict what a schedule does on a machine; see `sim.evaluator.predict`.
 
-    Args:
-        schedule: what to try.
-        profile: the machine. It must cover every context in which a round could start.
-        acceptance: what the models say; a record is replayed.
-        max_new_tokens: cut of every sequence.
-        replayed: whether the record may be of other models than the profile; `source` says so then.
+    `replayed` is whether the record may be of other models than the profile; `source` says so then.
 
     Raises:
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).

@@ -72,14 +72,9 @@ class TextEngine:
     def answer(
         self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
     ) -> Answer:
-        """Decode one prompt.
+        """Decode the first turn of a prompt; `on_text` is called with every piece of text as it is committed.
 
-        Args:
-            prompt: of several turns the first is used.
-            schedule: how.
-            decoding: how many tokens, at which temperature; the seed is mixed with the prompt's id, so that prompts
-                do not share their random draws.
-            on_text: called with every piece of text as it is committed.
+        The seed is mixed with the prompt's id, so that prompts do not share their random draws.
 
         Raises:
             ConfigError: the schedule or a setting does not fit the models or the lanes.

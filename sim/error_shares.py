@@ -70,13 +70,8 @@ def error_shares(
 ) -> dict[str, ErrorShare]:
     """The causes of a schedule's time.
 
-    Args:
-        profile: the machine.
-        durations: of the schedule.
-        target_s: time that waits for the target's parts, at the speed they have then.
-        draft_s: time that waits for whatever drafts.
-        both_s: time in which both compute: all of it is as wrong as their slowdown is.
-        total_s: all of the time; what is left of it is messages and dispatch.
+    `target_s` and `draft_s` wait for the target's parts, at their speed then, and for whatever drafts; in `both_s` both
+    compute, and are as wrong as their slowdown is. What is left of `total_s` is messages and dispatch.
     """
     plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.relative_error)}
     lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)

@@ -71,14 +71,9 @@ def evaluate(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> list[Prediction]:
-    """Predict what each schedule does on `profile`; all meet the same texts or the same draws.
+    """Predict what each schedule does on `profile`; all meet the same texts or the same draws, cut at `max_new_tokens`.
 
-    Args:
-        schedules: what to try.
-        profile: the machine. It must cover every context in which a round could start.
-        acceptance: what the models say; a record is replayed.
-        max_new_tokens: cut of every sequence.
-        costs: cost models in place of the profile's tables, by lane.
+    The profile must cover every context in which a round could start; `costs` replace its tables, by lane.
 
     Raises:
         ProfileError: the profile lacks what a schedule uses (`OutOfRangeError` where it was not measured so far).

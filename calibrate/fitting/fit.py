@@ -132,11 +132,7 @@ def make_table(
 
 
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:
-    """Limit the head to the whole operation, and its growth to the whole's growth.
-
-    Otherwise the layers, which are the difference, would take less time for more rows. Where the whole falls, its
-    layers do.
-    """
+    """Limit the head to the whole operation and to its growth, since layers, the difference, never shrink with rows."""
     first, *_ = whole_s
     found = {first: min(head_s[first], whole_s[first])}
     for before, count in pairwise(whole_s):
@@ -160,10 +156,7 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
-    """Fit (once, each) of `grow` to the seconds that contexts add, by (rows, added context).
-
-    Neither is negative: more keys are more work, and anything else is noise.
-    """
+    """Fit (once, each) of `grow`, neither below zero, to the seconds that contexts add, by (rows, added context)."""
     if not added:
         return 0.0, 0.0
     design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)

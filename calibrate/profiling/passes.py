@@ -103,15 +103,11 @@ class Measuring:
         self._time_target(stages[0])
 
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
-        """Decode the check that is furthest off once more, and what set its level, while time allows.
+        """Decode the check that is furthest off, and what set its level, while time allows; return the profile then.
 
-        What stays far off is let be after a few times, for the time that others need.
-
-        Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
-        mended by any level. So are all parts of target and draft where no profile comes out of the samples.
-
-        Returns:
-            The profile of all samples.
+        What stays far off is let be after a few times. Before that the target's passes of its widths are timed again,
+        since no level mends a table that is wrong at one of them; so are all parts of target and draft where no profile
+        comes out of the samples.
 
         Raises:
             LaneError: a lane was lost.

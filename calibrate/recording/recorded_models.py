@@ -74,16 +74,10 @@ def load_models(
     device: str = EAGER,
     num_threads: int | None = None,
 ) -> RecordedModels:
-    """Load a pair and the target's exits, if it has any.
+    """Load a pair, the target's exits, and heads, streams and prompt lookup.
 
-    Args:
-        target: who speaks.
-        drafter: the draft model, if there is one.
-        exits_folder: trained exit adapters.
-        heads: the target's heads and streams, and prompt lookup.
-        dtype: form of all weights.
-        device: what computes, as in a lane of it; heads are torch's everywhere.
-        num_threads: of the device in this process, from now on; None takes as many as torch has.
+    `device` computes as in a lane of it, but heads are torch's everywhere; `num_threads` are this process's from now
+    on, None as many as torch has.
 
     Raises:
         ConfigError: the device is not there, or does not compute with this form.

@@ -64,14 +64,9 @@ class RecordedHead(NamedTuple):
         states: Mapping[int, Tensor],
         target: Backend,
     ) -> list[Ids]:
-        """Places in the order of trees of the nodes that hold the text, [N, depth] each.
+        """Places in the order of some trees of the nodes that hold the text, [N, depth] each, behind `start` tokens.
 
-        Args:
-            trees: some of `trees`.
-            ids: prompt and text.
-            start: tokens of the prompt.
-            states: by layer, the target's hidden states at all positions but the last, [P + N - 1, D].
-            target: what says how its states are sent to a head.
+        `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
         """
         drafter = self.drafter
         if isinstance(drafter, StreamTree):

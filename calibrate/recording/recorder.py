@@ -1,14 +1,11 @@
 """Records what a model pair would do at every position of its own texts: the input of every replay.
 
-A record is made in this process, one prompt after the other, and can be interrupted: finished prompts are kept
-in a file beside the record and a rerun with the same models, prompts and settings goes on after them.
-
-Texts are greedy, or sampled at a temperature with the draws of their seeds, which are those of plain decoding.
+A record is made in this process, prompt by prompt; finished prompts are kept in a file beside it, and a rerun with the
+same models, prompts and settings goes on after them. Texts are greedy, or sampled with the draws of their seeds.
 
 A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
-rows are computed with it (`runtime.models.attention`, `runtime.models.row_invariance`). Trees are the exception
-(`runtime.models.masks.TreeRows`): where the target's two best logits nearly tie, a real run may take the other token
-and part from its replay there.
+rows are computed with it (`runtime.models.row_invariance`). Trees are the exception (`runtime.models.masks.TreeRows`):
+where the target's two best logits nearly tie, a real run may take the other token.
 """
 
 from __future__ import annotations

@@ -87,10 +87,7 @@ def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[fl
 
 
 def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tensor | None) -> Iterator[Tensor]:
-    """For windows from every position the rows that propose their first `width` tokens, as far as the text goes.
-
-    A window's own tokens have no features: the target has not seen them yet.
-    """
+    """For windows from every position the rows, without features, that propose their first `width` tokens."""
     ids, start = torch.tensor(list(text.ids)), text.start
     backend, num_layers = draft.backend or EagerBackend(draft.decoder), draft.decoder.config.num_layers
     cache, num_slots = backend.new_text(), len(ids) + width

@@ -193,12 +193,7 @@ class PromptRecord:
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
-        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N], up to the text's end.
-
-        Args:
-            tree: place among the record's trees.
-            size: the schedule's `tree_size`.
-        """
+        """How many tokens of a record's tree of so many nodes are accepted at each position, [N], up to the end."""
         ranks = self.tree_ranks[tree]
         lengths = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
         bounded: Ids = np.minimum(lengths, np.arange(len(ranks), 0, -1, dtype=np.int32))

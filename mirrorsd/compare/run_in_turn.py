@@ -35,19 +35,9 @@ def run_in_turn(
 ) -> Measured:
     """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
-    Schedules of the same lanes follow each other, so that the anchors after one serve for the next as well. The
-    order rotates from prompt to prompt. Before the first one each runs once unmeasured. A run that loses a lane is
-    made once more, and then counts.
-
-    Args:
-        engine: with the lanes of all schedules.
-        schedules: the first prompt is run by all of them.
-        prompts: in this order.
-        anchors: on the engine's lanes.
-        cuts: new tokens at which the text of each prompt is cut.
-        going_on: asked after every prompt which schedules run the next one as well; none ends the runs. None lets all
-            run all prompts.
-        progress: called with what is under way and the share that is done.
+    Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
+    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. Texts are cut at
+    `cuts`; `going_on` is asked after every prompt which schedules run the next one as well, and none ends the runs.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.

@@ -64,15 +64,10 @@ def validate(
     run_options: Sequence[str] = (),
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
-    """Run the schedules on every prompt of the record, and simulate the same.
+    """Run the schedules, by their files, on every prompt of the record, and simulate the same.
 
-    Args:
-        schedules: by their files.
-        evidence: what predictions are made from.
-        prompts: those that were recorded, and possibly more.
-        exits: name or folder of the exit adapters; None for those that ship.
-        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
-        progress: called with what is under way and the share that is done.
+    `prompts` are those that were recorded, and possibly more; `run_options` name the models for the command that comes
+    next.
 
     Raises:
         MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had. Of these

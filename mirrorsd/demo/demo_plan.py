@@ -58,16 +58,9 @@ def prompt_cost(
     """Return what recording a prompt, and running every schedule on it, will take.
 
     Recording decodes several texts side by side on the fastest lane, rolls the draft out twice from every position, and
-    grows a tree there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the
-    slowest lane: most schedules are faster, the worst slower. In it and after it anchors are taken.
-
-    Args:
-        profile: the machine.
-        prompt_length: tokens.
-        max_new_tokens: likewise.
-        max_window: most drafted tokens of a chain.
-        growing: heads that draft dynamic trees.
-        num_tree_steps: steps that all trees to be recorded of one of them take together.
+    grows a tree there, in `num_tree_steps` steps, with each of the heads `growing`. A run is taken to be as slow as
+    plain decoding on the slowest lane: most schedules are faster, the worst slower. In it and after it anchors are
+    taken.
     """
     fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
     step_s = _pass_s(profile, fast, _SIDE_BY_SIDE) / _SIDE_BY_SIDE
@@ -92,12 +85,7 @@ def recording_s(cost: PromptCost, left_s: float) -> float:
 def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:
     """Return at how many tokens recorded texts are cut, and what a prompt costs then.
 
-    That is `longest`, halved until enough prompts can be recorded.
-
-    Args:
-        cost_of: of a prompt with so many new tokens.
-        longest: tokens asked for.
-        left_s: for recording and running.
+    That is `longest`, halved until enough prompts can be recorded in the time that is left.
     """
     length, cost = longest, cost_of(longest)
     while length > _SHORTEST and ENOUGH_PROMPTS * cost.record_s > recording_s(cost, left_s):
@@ -126,13 +114,7 @@ def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int
 
 
 def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
-    """Return how many schedules can run so many prompts each, at least a few.
-
-    Args:
-        costs: seconds of a prompt under each schedule, the most telling first.
-        left_s: for all of it.
-        num_prompts: that all of them are to run.
-    """
+    """Return how many schedules, the most telling first, can run so many prompts each, at least a few."""
     least = min(_LEAST_SCHEDULES, len(costs))
 
     def needed_s(count: int) -> float:

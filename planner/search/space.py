@@ -205,10 +205,7 @@ def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -
 def _uneven_budgets(
     window: int, exit_layer: int | None, space: SearchSpace, fitted_to: AcceptanceRecord, *, with_features: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Roots per row that differ by row, fitted to the prompts that are not judged on.
-
-    A budget that comes out even is left to the uniform ones.
-    """
+    """Uneven roots per row, fitted to the prompts that are not judged on."""
     is_recorded = fitted_to.drafter is not None and (exit_layer is None or exit_layer in fitted_to.exit_layers)
     if window > fitted_to.max_window or not is_recorded or (with_features and not fitted_to.has_features):
         return  # the uniform budgets say so

@@ -34,17 +34,11 @@ class BreakEven:
 
 
 def crossing(ask: Ask, values: Sequence[float], here: int, challenger: Kind, way: Way) -> float | None:
-    """Return the value from which on `challenger` is the fastest, walking `way` from the value at place `here`.
+    """Return the value from which on `challenger` is the fastest, walking `way` from today's, `values[here]`.
 
-    In between the places the times are taken to be straight lines. Where the challenger is the fastest already, the
-    walk goes back to where it is not. None if there is no such value among `values`.
-
-    Args:
-        ask: asked only for the values that the walk meets.
-        values: ascending.
-        here: place of today's value.
-        challenger: a kind that `ask` answers for, next to others.
-        way: whether the value falls or rises.
+    In between the ascending values the times are taken to be straight lines; `ask` is asked only for those that the
+    walk meets. Where the challenger is the fastest already, the walk goes back to where it is not. None if there is no
+    such value.
     """
     leads_here = _lead(ask(values[here]), challenger) > 0
     step = (1 if way == "up" else -1) * (-1 if leads_here else 1)

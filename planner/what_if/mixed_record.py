@@ -110,12 +110,9 @@ def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -
 
 
 def mixed_ranks(ranks: Ids, share: float, draws: Floats) -> Ids:
-    """Return the places of the mixed draft's nodes, [N, depth].
+    """Return the places of the mixed draft's nodes, [N, depth], by those that follow the text from every position.
 
-    Args:
-        ranks: places of the nodes that follow the text from every position on, [N, depth].
-        share: of the tokens that are known to be forgotten (below zero), or of the unknown ones to be learned.
-        draws: one number in 0..1 for each token of the text: the lowest change first, [N].
+    `share` of the known tokens are forgotten (below zero), or of the unknown ones learned: the lowest of `draws` first.
     """
     num_tokens, depth = ranks.shape
     positions = np.arange(num_tokens)

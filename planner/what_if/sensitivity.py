@@ -202,10 +202,7 @@ def _break_evens(
 
 
 def _drawn_prompts(num_prompts: int) -> Floats:
-    """Return how often a prompt is in each draw, [draws, prompts]: once in the first, then as drawn with replacement.
-
-    Few prompts are not drawn from: one of them alone could be the whole draw.
-    """
+    """Return how often a prompt is in each draw, [draws, prompts]: once in the first, and of few prompts in all."""
     weights_DP = np.ones((NUM_DRAWS, num_prompts))
     if num_prompts >= FEWEST:
         random = np.random.default_rng(0)
@@ -227,10 +224,7 @@ def _drawn_times(
 
 
 def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> AcceptanceRecord:
-    """The record without the trees that none of the schedules drafts: to mix all of them would take most of the time.
-
-    The first stays: where there is no draft model, `token_acceptance` is about it.
-    """
+    """The record without trees that no schedule drafts, but for the first, which `token_acceptance` needs."""
     asked = [place for place, tree in enumerate(record.trees) if not place or any(map(tree.answers, schedules))]
     prompts = (
         replace(prompt, tree_ranks=tuple(prompt.tree_ranks[place] for place in asked)) for prompt in record.prompts

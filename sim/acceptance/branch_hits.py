@@ -87,10 +87,7 @@ class RootRanks:
         return mean(in_window), mean(after_it)
 
     def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
-        """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [K, T].
-
-        The drafted token and unused places, which are no roots, come before all.
-        """
+        """Ranks of the exit's candidates among the draft's, [K, T]; those that are no roots come before all."""
         key = schedule.exit_layer, schedule.verification
         if self._exit_ranks_of[0] != key:
             candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
@@ -138,11 +135,7 @@ class RootRanks:
         return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
-        """Places among the candidates of one source, [T].
-
-        Of the text's token at a position among the candidates for that position, and of the drafted token that the
-        target refuses in a round from there among the candidates for its place.
-        """
+        """Places among a source's candidates, [T], of the text's token and of the drafted token refused."""
         key = exit_layer, *self._key(schedule)
         if key not in self._places:
             joined = self._joined

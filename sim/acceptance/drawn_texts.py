@@ -1,12 +1,9 @@
 """Texts drawn from rates, as an acceptance record: what replays records answers for assumed acceptance too.
 
-Every token of a text has uniform draws of its own: one decides whether it is drafted right, one where the draft's
-other candidates have it, one where exits have it. A draw decides the same way for every schedule and every rate (common
-random numbers), so the token that a draft knows at a low rate it knows at a higher one, and where rates do not rise
-from place to place a higher one never takes more rounds. In any one sequence of rounds every draw is asked once, so
-that rounds are independent, as in the closed forms.
-
-The draws of a task are stratified: exactly a share r of all its tokens has a draw below r, to one token.
+Every token has uniform draws of its own: whether it is drafted right, and where the draft's other candidates and exits
+have it. A draw decides the same way for every schedule and rate (common random numbers), so a token known at a low rate
+is known at a higher one. In any one sequence of rounds every draw is asked once: rounds are independent, as in the
+closed forms. The draws of a task are stratified: a share r of all its tokens has a draw below r, to one token.
 
 Shapes: N tokens of a text, W drafted places, K candidates.
 """
@@ -147,10 +144,7 @@ def _prompt(
 
 
 def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Ids:
-    """Right guesses in a row after every drafted place, [N, W]: those of its own token; nothing for no rates.
-
-    After the text's end they are those of its beginning, whose rounds are others.
-    """
+    """Right guesses in a row after every drafted place, [N, W]; after the text's end those of its beginning."""
     if not rates:
         return np.zeros((0, 0), dtype=np.int32)
     hits = np.cumprod(streams < np.array(rates), axis=1).sum(axis=1).astype(np.int32)

@@ -189,9 +189,8 @@ class Replay:
         )
 
     def _branch_steps(self, schedule: Schedule) -> int | None:
-        """Steps of a round's slowest branch, taken to be those of the slowest window that was recorded.
-
-        What branches would need that nobody takes was not recorded; of many one is as slow as can be.
+        """Steps of a round's slowest branch: those of the slowest recorded window, since branches not taken are
+        unknown.
         """
         if not schedule.draft_streams or not schedule.traits.overlaps:
             return None

@@ -1,12 +1,9 @@
 """The array world: a method's own generator, played once for all rounds of a schedule.
 
-Every round begins with both lanes idle, so its duration depends on its position, on what its window holds and on what
-the round before left unread, and on nothing else. The generator is driven through two rounds: the first one represents
-all first rounds of prompts, the second all others. Waiting for a handle adds its time to every round it represents, and
-to what was waited for. So it is exact for every method whose rounds ask the same of the lanes, the first of a text
-excepted.
-
-Most of that depends on a round's context only: it is added up by context, and looked up once for all rounds.
+Every round begins with both lanes idle, so its duration depends on its position, its window and what the round before
+left unread. The generator is driven through two rounds: one represents all first rounds of prompts, the other all
+others. Waiting for a handle adds its time to every round it represents, so this is exact for every method whose rounds
+ask the same of the lanes, the first of a text excepted. Times are added up by context, and looked up for all rounds.
 
 Shape legend: R rounds of a walk, G of a group, C contexts.
 """

@@ -107,10 +107,7 @@ def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimelin
 
 
 def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | None:
-    """Run the branch operation, unhindered by any verdict; return when the exit message arrives, if there is one.
-
-    `message_s` lies between the end of the first segment and that arrival.
-    """
+    """Run the branch operation, unhindered by any verdict; return when the exit message arrives, if any."""
     num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
         lanes.run("last_drafted", 1)
