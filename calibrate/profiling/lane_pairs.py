@@ -70,8 +70,7 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
 
 
 def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float], float]:
-    """Mean time of anchors on both lanes, whichever has the target, over those alone; and the half-width of its error.
-    """
+    """Mean time of anchors on both lanes at once over those alone, and the half-width of its error."""
     shared = [one for one in samples.shared_anchors if set(one.lanes) == set(pair)]
     alone_s = {lane: [one.seconds for one in samples.anchors if one.lane == lane] for lane in pair}
     if not shared or not all(alone_s.values()):

@@ -189,9 +189,7 @@ class Replay:
         )
 
     def _branch_steps(self, schedule: Schedule) -> int | None:
-        """Steps of a round's slowest branch: those of the slowest recorded window, since branches not taken are
-        unknown.
-        """
+        """Steps of a round's slowest branch: those of the slowest recorded window, for lack of branches not taken."""
         if not schedule.draft_streams or not schedule.traits.overlaps:
             return None
         key = (schedule.num_speculative_tokens, schedule.draft_streams, schedule.exit_features)
