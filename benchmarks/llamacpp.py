@@ -172,9 +172,9 @@ class _Engine:
     def _imported(self) -> dict[str, Any]:
         """Return what `mirrorsd import` makes of the pages; it writes a profile and an acceptance next to them."""
         outputs = [
-            "--out-profile",
+            "--profile-out",
             str(self.work / "engine.yaml"),
-            "--out-acceptance",
+            "--acceptance-out",
             str(self.work / "accepted.yaml"),
         ]
         pages = [str(page) for page in self.pages.values()]

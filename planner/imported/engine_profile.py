@@ -1,6 +1,7 @@
 """A profile of an engine from the curves of its target and its draft: for `search` and `simulate`, as calibrated ones.
 
-An engine is one lane on which target and draft work in turn. A pass is timed whole, so that all layers are one. What
+An engine is one lane on which target and draft work in turn. A pass is timed whole: all layers are one,
+or equal where a shape says how many there are. What
 llama.cpp's loop does beyond is charged as its source has it (`draft-simple` in common/speculative.cpp): after a
 verification of several rows the draft reads all of them, so that its next step reads one.
 
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.latency_table import LatencyTable
+from hwprofiles.model_shape import ModelShape
 from hwprofiles.profile import Profile
-from planner.imported.bench_curve import BenchCurve
+from planner.imported.bench_curve import BenchCurve, CurveOf
 
 LANE: Final = "engine"
 _NOTE: Final = "Imported from an engine's own benchmark; what its loop takes beyond passes is not in it."
@@ -29,7 +31,15 @@ Grid = dict[int, dict[int, float]]
 """Seconds by rows and context."""
 
 
-def engine_profile(curves: Sequence[BenchCurve]) -> Profile:
+class Timed(NamedTuple):
+    """What `plan` calls the models that an engine timed, as far as that is said: shapes, and a form of weights."""
+
+    target: ModelShape | None = None
+    draft: ModelShape | None = None
+    weights: str | None = None
+
+
+def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Profile:  # noqa: B008 (it is immutable)
     """Return the profile of the curves of one or two models, the slower one being the target.
 
     Raises:
@@ -44,31 +54,32 @@ def engine_profile(curves: Sequence[BenchCurve]) -> Profile:
     grids = {model: _grid(model, own) for model, own in models.items()}
     target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
     draft = others[0] if others else None
-    of = models[target][0].of
+    of, num_layers = models[target][0].of, 1 if timed.target is None else timed.target.num_layers
+    lane = _lane(of, grids[target], None if draft is None else grids[draft], _sources(curves))
     times = [time for own in models.values() for curve in own for time in curve.times.values()]
     return Profile(
         host={"device": of.device, "engine": of.engine},
-        target=target,
-        drafter=draft,
-        dtype="as the engine stores it",
-        num_layers=1,
-        lanes=(_lane(of.device, of.engine, grids[target], None if draft is None else grids[draft], _sources(curves)),),
+        target=target if timed.target is None else timed.target.name,
+        drafter=draft if timed.draft is None or draft is None else timed.draft.name,
+        dtype=timed.weights or "bf16",
+        num_layers=num_layers,
+        lanes=(lane.scaled({"layer": 1 / num_layers}),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
         notes=(_NOTE, *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else [])),
     )
 
 
-def _lane(device: str, engine: str, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
+def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
     nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
     head, step = nothing, None
     if draft is not None:
         step = dict.fromkeys((1, 2), draft[1])
-        if engine in _READS_AGAIN:
+        if of.engine in _READS_AGAIN:
             shared = {rows: draft[rows] for rows in target if rows > 1 and rows in draft}
             head = {1: dict.fromkeys(draft[1], 0.0)} | shared
     return LaneProfile(
         name=LANE,
-        device=device,
+        device=of.device,
         dispatch_s=0.0,
         layer=_table(target, source),
         lm_head=_table(head, source),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.imported.bench_curve import BenchCurve
 
 EXAMPLE = (
-    "mirrorsd import target.jsonl draft.jsonl metrics.txt --out-profile engine.yaml --out-acceptance accepted.yaml"
+    "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"
 )
 
 
@@ -34,10 +34,17 @@ def import_(
     target: Annotated[
         str | None,
         options.optional(
-            "Whose layers a table times, where its path does not tell: a shipped shape or config.json.",
+            "Whose layers a table times, where its path does not tell, and whom a profile is of: a shipped shape or "
+            "config.json.",
             autocompletion=options.shape_names,
         ),
     ] = None,
+    draft: Annotated[
+        str | None, options.optional("The draft that a profile is of.", autocompletion=options.shape_names)
+    ] = None,
+    weights: Annotated[
+        str, typer.Option(help="How both of a profile are stored, as plan calls it.", metavar="FORMAT")
+    ] = "bf16",
     context: Annotated[int, typer.Option(min=0, help="Cached tokens at which tables of attention are read.")] = 512,
     window: Annotated[
         int | None, options.optional("Drafted tokens of a verification, where an engine counts none.", min=1, max=64)
@@ -45,10 +52,11 @@ def import_(
     batch_size: Annotated[int | None, options.optional("Requests at once of vLLM's bench latency.", min=1)] = None,
     new_tokens: Annotated[int | None, options.optional("New tokens of each of them.", min=1)] = None,
     out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
-    out_profile: Annotated[
-        Path | None, output("Write a profile of the engine here (a target's bench, and its draft's): for search.")
+    profile_out: Annotated[
+        Path | None,
+        output("Write a profile of the engine here, of a bench of the target and one of the draft."),
     ] = None,
-    out_acceptance: Annotated[
+    acceptance_out: Annotated[
         Path | None, output("Write what was accepted here: plan, search and simulate --acceptance take it.")
     ] = None,
     json: JsonOption = None,
@@ -59,13 +67,15 @@ def import_(
     sizes = {"rows": batch_size, "new_tokens": new_tokens}
     given = {name: size for name, size in sizes.items() if size is not None}
     found = import_files(files, Told(target=target, context=context, window=window, sizes=given))
-    for path, write in ((out, _write_curves), (out_profile, _write_profile)):
-        if path is not None:
-            write(found.curves, path)
-            say(f"Wrote {escaped(path)}")
-    if out_acceptance is not None:
-        _write_acceptance(found.acceptance, out_acceptance)
-        say(f"Wrote {escaped(out_acceptance)}")
+    if out is not None:
+        _write_curves(found.curves, out)
+        say(f"Wrote {escaped(out)}")
+    if profile_out is not None:
+        _write_profile(found.curves, (target, draft, weights), profile_out)
+        say(f"Wrote {escaped(profile_out)}")
+    if acceptance_out is not None:
+        _write_acceptance(found.acceptance, acceptance_out)
+        say(f"Wrote {escaped(acceptance_out)}")
     result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
     if not write_json(result, json):
         return
@@ -128,15 +138,18 @@ def _write_curves(curves: tuple[BenchCurve, ...], path: Path) -> None:
     from decoding.yaml_file import save_yaml
 
     if not curves:
-        raise ConfigError("--out: there are no times in these files; --out-acceptance writes what was accepted")
+        raise ConfigError("--out: there are no times in these files; --acceptance-out writes what was accepted")
     save_yaml({"curves": [one.entry for one in curves]}, path)
 
 
-def _write_profile(curves: tuple[BenchCurve, ...], path: Path) -> None:
+def _write_profile(curves: tuple[BenchCurve, ...], named: tuple[str | None, str | None, str], path: Path) -> None:
+    from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
-    from planner.imported.engine_profile import engine_profile
+    from hwprofiles.weights.formats import weights_named
+    from planner.imported.engine_profile import Timed, engine_profile
 
-    save_profile(engine_profile(curves), path)
+    target, draft = (None if name is None else model_shape(name) for name in named[:2])
+    save_profile(engine_profile(curves, Timed(target, draft, weights_named(named[2]))), path)
 
 
 def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
@@ -147,7 +160,7 @@ def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
     from decoding.yaml_file import write_atomically
 
     if not found:
-        raise ConfigError("--out-acceptance: nothing of drafted tokens in these files")
+        raise ConfigError("--acceptance-out: nothing of drafted tokens in these files")
     names = [
         one.source if len({other.source for other in found}) == len(found) else f"{index}"
         for index, one in enumerate(found)

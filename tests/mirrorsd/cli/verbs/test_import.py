@@ -49,7 +49,7 @@ def engine(tmp_path):
     """A profile and an acceptance of an engine, as files."""
     profile, accepted = tmp_path / "engine.yaml", tmp_path / "accepted.yaml"
     pages = [PAGES / name for name in ("llama-bench.jsonl", "draft-bench.jsonl", "llama-server-metrics.txt")]
-    run(*pages, "--out", tmp_path / "curves.yaml", "--out-profile", profile, "--out-acceptance", accepted)
+    run(*pages, "--out", tmp_path / "curves.yaml", "--profile-out", profile, "--acceptance-out", accepted)
     return profile, accepted
 
 
@@ -83,8 +83,8 @@ def test_curves_are_written_as_they_are_told_to_scripts(engine, tmp_path):
     ("pages", "option", "told"),
     [
         (["llama-server-metrics.txt"], "--out", "no times in these files"),
-        (["llama-bench.jsonl"], "--out-acceptance", "nothing of drafted tokens"),
-        (["vllm-metrics.txt"], "--out-profile", "there are curves of none"),
+        (["llama-bench.jsonl"], "--acceptance-out", "nothing of drafted tokens"),
+        (["vllm-metrics.txt"], "--profile-out", "there are curves of none"),
     ],
 )
 def test_what_is_not_there_is_not_written(tmp_path, pages, option, told):
@@ -95,9 +95,33 @@ def test_what_is_not_there_is_not_written(tmp_path, pages, option, told):
 
 def test_several_runs_are_tasks_of_one_acceptance(tmp_path):
     output = tmp_path / "accepted.yaml"
-    run(PAGES / "vllm-metrics.txt", PAGES / "speculation_profile.json", "--out-acceptance", output)
+    run(PAGES / "vllm-metrics.txt", PAGES / "speculation_profile.json", "--acceptance-out", output)
     found = parse_acceptance(str(output)).by_task
     assert {name: rates.rates for name, rates in found.items()} == {
         "vllm-metrics.txt": (0.8, 0.625, 0.4),
         "speculation_profile.json": (0.8, 0.75, 0.5),
     }
+
+
+def test_a_plan_takes_an_engine_for_the_machine_that_it_is(tmp_path):
+    """Of the models that it timed passes cost what it said, by layers or not."""
+    engine = tmp_path / "engine.yaml"
+    models = ["--target", "llama-3.1-8b", "--draft", "llama-3.2-1b"]
+    pages = [PAGES / "llama-bench.jsonl", PAGES / "draft-bench.jsonl"]
+    run(*pages, *models, "--weights", "q4_0", "--profile-out", engine)
+    asked = [
+        "plan",
+        *models,
+        "--profile",
+        engine,
+        "--acceptance",
+        "0.75,0.667",
+        "--context",
+        "64",
+        "--new-tokens",
+        "32",
+    ]
+    found = json.loads(CliRunner().invoke(app, [*map(str, asked), "--json"]).stdout)["ranking"]
+    by_window = {one["schedule"].get("num_speculative_tokens", 0): one["tpot_s"] for one in found}
+    assert by_window[0] == pytest.approx(8e-3, rel=0.01)
+    assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(2 * 1.6e-3 + 10e-3 + 2e-3, rel=0.03)
