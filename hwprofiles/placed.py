@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from decoding.errors import shown
+from decoding.errors import unknown
 from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel
 from hwprofiles import bounds
@@ -134,6 +134,5 @@ def _laid_over_sheet(data: Any, kind: Literal["device", "link"], model: type[Str
     if name is None:
         return own
     if not isinstance(name, str) or name not in names:
-        msg = f"no {kind} sheet is called {shown(name)}; there are {', '.join(names)}"
-        raise ValueError(msg)
+        raise ValueError(unknown(f"{kind} sheet", name, names))
     return _READERS[kind](name).model_dump(exclude_none=True) | own

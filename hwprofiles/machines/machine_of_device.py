@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from decoding.errors import ProfileError
 from hwprofiles.machines.device_names import NamedDevice
-from hwprofiles.sheets import DeviceSheet, device_sheet
+from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 
 _DEFAULT_HOST_LINK: Final = "pcie-4-x16"
 
@@ -25,10 +25,10 @@ def machine_of(device: NamedDevice) -> dict[str, Any]:
     own: dict[str, Any] = {"sheet": device.sheet}
     if device.memory_bytes is not None and sheet.memory_pool is None:
         own |= {"memory_bytes": _capacity(device.memory_bytes)}
-    if sheet.kind == "cpu":
+    if sheet.kind == "cpu" and sheet.memory_pool is None:
         return _of_sockets(device, sheet, own)
     if sheet.memory_pool is not None:
-        return _of_chip(device, sheet, own)
+        return _of_chip(device, sheet)
     return _with_cards(device, sheet, own)
 
 
@@ -51,29 +51,37 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
     }
 
 
-def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """The machine of a chip whose memory its CPU shares."""
+def _of_chip(device: NamedDevice, sheet: DeviceSheet) -> dict[str, Any]:
+    """The machine of a chip: all devices that have sheets and share its memory, and its CPU."""
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
         raise ProfileError(msg)
-    if sheet.memory_bytes_per_s is None:
-        raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s: give a platform's YAML")
+    _require_memory(sheet)
+    names = [one for one in shipped_names("device") if device_sheet(one).memory_pool == sheet.memory_pool]
+    devices: dict[str, dict[str, Any]] = {device_sheet(one).kind: {"sheet": one} for one in names}
+    devices |= {sheet.kind: {"sheet": device.sheet}}
+    devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
     memory = shared.get("memory_bytes") if device.memory_bytes is None else _capacity(device.memory_bytes)
-    pool = {"devices": [sheet.kind, "cpu"], "bytes_per_s": shared["memory_bytes_per_s"], "memory_bytes": memory}
+    pool = {"devices": [*devices], "bytes_per_s": shared["memory_bytes_per_s"], "memory_bytes": memory}
     return {
         "name": f"A machine with {_several(1, sheet.name)}",
         "host": "cpu",
-        "devices": {
-            sheet.kind: own,
-            "cpu": {"name": f"The CPU beside {sheet.name}", "kind": "cpu", "memory_pool": sheet.memory_pool},
-        },
+        "devices": devices,
         "memory_pools": {"memory": {field: value for field, value in pool.items() if value is not None}},
-        "links": [{"between": [sheet.kind, "cpu"], "sheet": "unified-memory"}],
+        "links": [{"between": list(pair), "sheet": "unified-memory"} for pair in combinations(devices, 2)],
     }
 
 
+def _require_memory(sheet: DeviceSheet) -> None:
+    if sheet.memory_bytes_per_s is None:
+        raise ProfileError(
+            f"the sheet of {sheet.name} gives no memory_bytes_per_s: give a platform's YAML, or calibrate"
+        )
+
+
 def _of_sockets(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
+    _require_memory(sheet)
     if device.num_devices > 1:
         raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
     return {"name": f"A machine with {_several(1, sheet.name)}", "host": "cpu", "devices": {"cpu": own}}

@@ -20,6 +20,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
     "deepseek-r1": "deepseek-v3",
     "deepseek-v3.1": "deepseek-v3",
+    "deepseek2-16b": "deepseek-v2-lite",
     "qwq-32b": "qwen2.5-32b",
     "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
     "qwen2.5-coder-1.5b": "qwen2.5-1.5b",

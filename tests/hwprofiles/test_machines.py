@@ -71,6 +71,7 @@ def test_two_cards_speak_over_the_cpu_and_two_of_a_server_by_themselves():
 
 def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     assert load_platform("lunar-lake-npu4") == load_platform("lunar-lake")
+    assert [*load_platform("Apple M2 Ultra").devices] == ["npu", "gpu", "cpu"]
     mac = load_platform("Apple M4 24 GB")
     assert mac.pool_of("gpu") == mac.pool_of("cpu")
     assert mac.pool_of("gpu")[1].memory_bytes.value == 24e9
@@ -83,7 +84,8 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
         ("rtx4095", "no platform is called 'rtx4095'; did you mean rtx4090"),
         ("2xm3-ultra", "are as many machines: describe their links"),
         ("2x epyc", "sockets"),
-        ("generic-cpu", "is in no memory pool|gives no"),
+        ("generic-cpu", "gives no memory_bytes_per_s: give a platform"),
+        ("server-cpu-core", "gives no memory_bytes_per_s: give a platform"),
     ],
 )
 def test_what_makes_no_machine_says_why(label, told):

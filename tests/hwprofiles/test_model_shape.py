@@ -70,6 +70,10 @@ PUBLISHED_PARAMETERS = {
     "kimi-k2": 1026e9,
     "kimi-k3": 2780e9,
     "step-3.5-flash": 196e9,
+    "glm-4.7-flash": 29.94e9,
+    "deepseek-v2-lite": 15.71e9,
+    "gemma-2b": 2.51e9,
+    "codellama-34b": 33.74e9,
     "deepseek-v4-flash": 284e9,
 }
 """Counts of the safetensors files or of GGUF ones, as model pages and llama.cpp show them, without heads that draft and

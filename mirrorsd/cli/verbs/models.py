@@ -20,7 +20,8 @@ models = typer.Typer(
 
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
-    """Show the embedded models, whether they are in the cache, and what ships for them."""
+    """Show the embedded models, whether they are in the cache, what ships for them, and all shapes."""
+    from hwprofiles.model_shape import shipped_models
     from runtime.drafters.shipped import shipped_for
     from runtime.models.model_folder import known_models
 
@@ -34,11 +35,13 @@ def list_models(json: JsonOption = None) -> None:
         }
         for m in known_models()
     ]
-    if write_json({"models": rows}, json):
+    shapes = list(shipped_models())
+    if write_json({"models": rows, "shapes": shapes}, json):
         for row in rows:
             size = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
             show(f"{row['name']}  {size}  {escaped(row['folder'])}")
             show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
+        show(f"shapes to plan with: {', '.join(shapes)}")
 
 
 @models.command(epilog="Example: [bold]mirrorsd models memory --schedule best.yaml[/]")
