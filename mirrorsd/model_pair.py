@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -66,6 +66,11 @@ class ModelPair:
 
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
+
+    def only_for(self, schedule: Schedule) -> ModelPair:
+        """The target and what drafts in a schedule."""
+        heads = tuple(head for head in self.heads if head.name == schedule.drafter)
+        return replace(self, heads=heads, drafter=None if heads else self.drafter)
 
     def with_drafter(self, schedule: Schedule) -> Schedule:
         """The schedule with the name of that one of these models that drafts by its method.

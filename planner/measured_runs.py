@@ -83,7 +83,8 @@ class Runs:
         """
         if self._costs is None:
             return self.as_run(one, other)
-        return ratio_by_rounds(recorded or known_pairs(one, other), self._costs.difference(one.name, other.name))
+        recorded = recorded or known_pairs(one.recorded, other.recorded)
+        return ratio_by_rounds(recorded, self._costs.difference(one.name, other.name))
 
     @cached_property
     def _costs(self) -> CommonFit | None:
@@ -137,8 +138,8 @@ class Runs:
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
 
-def known_pairs(one: MeasuredSchedule, other: MeasuredSchedule) -> Pairs:
+def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) -> Pairs:
     """Return the simulated times of two schedules on all prompts that are recorded for both."""
-    names = [name for name in one.recorded if name in other.recorded]
-    ours, theirs = ([side.recorded[name].seconds for name in names] for side in (one, other))
-    return Pairs(ours, theirs, [one.recorded[name].kind for name in names])
+    names = [name for name in one if name in other]
+    ours, theirs = ([side[name].seconds for name in names] for side in (one, other))
+    return Pairs(ours, theirs, [one[name].kind for name in names])

@@ -1,9 +1,10 @@
 """Texts of several prompts, written side by side: a step over some rows takes hardly longer than over one.
 
 Prompts are read one after the other; then every text is a branch of its own (`runtime.backends.sequences.Branches`),
-with its own place. A row has the same bits whatever rows are computed with it, so every text is that of
-`recorded_text.target_text` to the last bit. Where a back end's rows are not alike, which the first step of every group
-shows, each text is written alone. Shapes: legend of `runtime.models.decoder`, plus R texts.
+with its own place, which the next text of the group takes when one has ended. A row has the same bits whatever rows
+are computed with it, so every text is that of `recorded_text.target_text` to the last bit. Where a back end's rows are
+not alike, which the first step of every group shows, each text is written alone. Shapes: legend of
+`runtime.models.decoder`, plus R texts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import torch
 
 from calibrate.recording.recorded_text import LayerReader, Seen, TargetText, WantedText, Writing, target_text
 from runtime.backends.backend import Backend
-from runtime.backends.sequences import Branches
+from runtime.backends.sequences import Branches, Text
 
-_MOST_TEXTS: Final = 8
-"""In a group; beyond it each row costs nearly what it costs alone."""
+_MOST_ROWS: Final = 8
+"""Of a step; beyond it each row costs nearly what it costs alone."""
+_MOST_TEXTS: Final = 16
+"""In a group: a step has rows for others while the longest text goes on."""
 _MOST_BYTES: Final = 1_000_000_000
 """Of keys, values, states and probabilities of a group."""
 _BUFFERS: Final = 3
@@ -59,7 +62,8 @@ class TextWriter:
         distributions = sum(
             4 * config.vocab_size * self._max_new_tokens for text in group if not text.sampling.is_greedy
         )
-        return int(len(group) * num_positions * (keys + states) * size) + distributions
+        rows = min(len(group), _MOST_ROWS)
+        return int(num_positions * (rows * keys + len(group) * states) * size) + distributions
 
     def _alone(self, text: WantedText) -> TargetText:
         return target_text(
@@ -74,8 +78,13 @@ class TextWriter:
         """Texts of a group; none of one text, or where rows are not alike."""
         if len(group) == 1 or not self.rows_are_alike:
             return []
-        texts = [Writing(self._target, text, self._max_new_tokens) for text in group]
-        branches, alone = self._read_prompts(texts)
+        writings = [Writing(self._target, text, self._max_new_tokens) for text in group]
+        texts, waiting = writings[:_MOST_ROWS], writings[_MOST_ROWS:]
+        own, branches = self._places(writings)
+        alone = []
+        for number, text in enumerate(texts):
+            self._begin(text, number, own, branches)
+            alone.append(self._reader.read_next(text, own))
         first = self._step(texts, branches)
         self.rows_are_alike = all(own.equals(other) for own, other in zip(first, alone, strict=True))
         if not self.rows_are_alike:
@@ -86,21 +95,24 @@ class TextWriter:
             for text, seen in zip(texts, self._step(texts, branches), strict=True):
                 if text.unfinished:
                     text.go_on(seen)
-        return [text.result(self._target) for text in texts]
+            for number, text in enumerate(texts):
+                if waiting and not text.unfinished:
+                    texts[number] = waiting.pop(0)
+                    self._begin(texts[number], number, own, branches)
+        return [text.result(self._target) for text in writings]
 
-    def _read_prompts(self, texts: Sequence[Writing]) -> tuple[Branches, list[Seen]]:
-        """A branch for every text, up to its prompt's last token; and what is seen of that token alone."""
-        longest = max(len(text.prompt) for text in texts)
-        own = self._target.new_text()
-        self._reader.prepare(num_prompt=longest, max_new_tokens=self._max_new_tokens, num_texts=len(texts))
-        branches = self._target.new_branches(len(texts))
+    def _places(self, texts: Sequence[Writing]) -> tuple[Text, Branches]:
+        """Where prompts are read, and branches for as many texts as a step has rows."""
+        longest, rows = max(len(text.prompt) for text in texts), min(len(texts), _MOST_ROWS)
+        self._reader.prepare(num_prompt=longest, max_new_tokens=self._max_new_tokens, num_texts=rows)
+        branches = self._target.new_branches(rows)
         branches.start(longest + self._max_new_tokens - 1)
-        alone = []
-        for number, text in enumerate(texts):
-            self._reader.read_prompt(text, own, self._max_new_tokens)
-            branches.take(number, own.cursor, own)
-            alone.append(self._reader.read_next(text, own))
-        return branches, alone
+        return self._target.new_text(), branches
+
+    def _begin(self, text: Writing, number: int, own: Text, branches: Branches) -> None:
+        """Read a prompt into a branch, up to its last token."""
+        self._reader.read_prompt(text, own, self._max_new_tokens)
+        branches.take(number, own.cursor, own)
 
     def _step(self, texts: Sequence[Writing], branches: Branches) -> list[Seen]:
         """Feed the next token of every text; the last one again where it is finished."""

@@ -10,13 +10,14 @@ from typing import Final, Protocol
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
-from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs
+from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs, known_pairs
 from planner.measured_verdict import judge_measured
-from planner.paired_ratio import Pairs, Ratio
+from planner.paired_ratio import Ratio
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate
 from planner.verdict import Claim, SpeculationVerdict
@@ -53,6 +54,7 @@ class JudgedRuns:
         ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
             ran; None if no plain one was run.
         verdict: whether speculation pays, and which schedule is recommended.
+        num_recorded: prompts of which rounds are known, of whichever schedule most.
     """
 
     measured: Measured = field(repr=False)
@@ -60,6 +62,7 @@ class JudgedRuns:
     comparisons: tuple[Comparison, ...] = field(repr=False)
     ratios: tuple[Ratio | None, ...]
     verdict: SpeculationVerdict
+    num_recorded: int
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,17 +75,44 @@ class JudgedRuns:
         return self.verdict if self.verdict.speedup is not None else None
 
 
-def judge_runs(candidates: Sequence[Candidate], measured: Measured, basis: Basis) -> JudgedRuns:
+class KnownRounds:
+    """Simulated times of all recorded prompts."""
+
+    def __init__(
+        self, profile: Profile, records: Sequence[AcceptanceRecord], *, max_new_tokens: int | None = None
+    ) -> None:
+        """Take records of different prompts, which need not hold what every schedule drafts; `max_new_tokens` cuts."""
+        self._each = [(Evaluator(profile, one, max_new_tokens=max_new_tokens), one.prompts) for one in records]
+
+    def of(self, schedule: Schedule) -> dict[str, KnownTime]:
+        """Return a schedule's times, by prompt."""
+        return {
+            prompt.name: KnownTime(time_s, prompt.category)
+            for evaluator, prompts in self._each
+            if evaluator.missing(schedule) is None
+            for prompt, time_s in zip(prompts, evaluator.predict(schedule).prompt_decode_s, strict=True)
+        }
+
+
+def judge_runs(
+    candidates: Sequence[Candidate], measured: Measured, basis: Basis, more: AcceptanceRecord | None = None
+) -> JudgedRuns:
     """Compare runs with what is predicted of the same texts, and judge them.
 
-    `candidates` hold what is predicted of every prompt of the basis' record, of which runs need to be of the first.
+    Args:
+        candidates: with what is predicted of every prompt of the basis' record.
+        measured: runs of the first of these prompts.
+        basis: what predictions are made from.
+        more: a record of further prompts, which may know of a few schedules alone.
     """
+    records = [basis.record, *([] if more is None else [more])]
+    known = KnownRounds(basis.profile, records)
     results = put_together(candidates, measured, basis.profile, basis.record)
     names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
     comparisons = compare_all(results, names, measured, basis.profile, basis.record)
     as_run, at_anchors = (
         [
-            measured_schedule(name, recorded, result.candidate, times_s, result.measured, basis.record)
+            measured_schedule(name, recorded, result.candidate, times_s, result.measured, known)
             for name, recorded, result, times_s in zip(names, candidates, results, all_times_s, strict=True)
         ]
         for all_times_s in (
@@ -98,7 +128,8 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, basis: Basis
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
         comparisons=tuple(comparisons),
         ratios=ratios,
-        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, basis)),
+        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, basis.profile, records)),
+        num_recorded=max(len(one.recorded) for one in as_run),
     )
 
 
@@ -137,7 +168,7 @@ def measured_schedule(
     simulated: Candidate,
     times_s: Sequence[float],
     traces: Sequence[Trace],
-    record: AcceptanceRecord,
+    known: KnownRounds,
 ) -> MeasuredSchedule:
     """Return a schedule as it is judged.
 
@@ -147,34 +178,31 @@ def measured_schedule(
         simulated: with what is predicted of the texts that were run.
         times_s: of those, measured.
         traces: of those.
-        record: whose first prompts they are.
+        known: of recorded prompts, whose first they are.
     """
-    simulated_s, prompts = simulated.prediction.prompt_decode_s, [prompt.name for prompt in record.prompts]
-    each = zip(prompts, times_s, simulated_s, traces, strict=False)
+    recorded_s = known.of(recorded.schedule)
+    each = zip(recorded_s, times_s, simulated.prediction.prompt_decode_s, traces, strict=False)
     return MeasuredSchedule(
         name=name,
         schedule=recorded.schedule,
         predicted_s=recorded.tpot_s,
         prompts={prompt: PromptTime(time_s, num_tokens([trace]), known_s) for prompt, time_s, known_s, trace in each},
-        recorded={
-            prompt.name: KnownTime(time_s, prompt.category)
-            for prompt, time_s in zip(record.prompts, recorded.prediction.prompt_decode_s, strict=True)
-        },
+        recorded=recorded_s,
     )
 
 
-def by_length(claim: Claim | None, runs: Runs, basis: Basis) -> dict[int, Ratio]:
-    """Return the ratio of a claim for answers of several lengths, the last of which is that of the record."""
+def by_length(
+    claim: Claim | None, runs: Runs, profile: Profile, records: Sequence[AcceptanceRecord]
+) -> dict[int, Ratio]:
+    """Return the ratio of a claim for answers of several lengths, the last of which is that of the records."""
     if claim is None:
         return {}
-    named, longest = {one.name: one for one in runs.finished}, basis.record.max_new_tokens
+    named, longest = {one.name: one for one in runs.finished}, records[0].max_new_tokens
     one, other = named[claim.one], named[claim.other]
     found = {}
     for length in [*takewhile(lambda length: length < longest, _LENGTHS), longest]:
-        evaluator = Evaluator(basis.profile, basis.record, max_new_tokens=length)
-        ours, theirs = (evaluator.predict(each.schedule).prompt_decode_s for each in (one, other))
-        recorded = Pairs(ours, theirs, [prompt.category for prompt in basis.record.prompts])
-        found[length] = runs.ratio(one, other, recorded=recorded)
+        known = KnownRounds(profile, records, max_new_tokens=length)
+        found[length] = runs.ratio(one, other, recorded=known_pairs(known.of(one.schedule), known.of(other.schedule)))
     return found
 
 

@@ -64,7 +64,7 @@ def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use 
         "platform": platform_entry(plan.profile.host, pair),
         "calibration_s": plan.profile.calibration_s,
         "num_prompts": judged.measured.num_prompts,
-        "num_recorded_prompts": len(plan.record.prompts),
+        "num_recorded_prompts": judged.num_recorded,
         "max_new_tokens": plan.record.max_new_tokens,
         "busy": None if used is None else used.share,
         "pays": verdict.pays,

@@ -49,7 +49,7 @@ class Outcome:
     """Schedules that were run in both worlds, and the plan that they came from.
 
     Attributes:
-        files: where profile and record are, by these names.
+        files: where profile and record are, by these names, and as "more" a record of further prompts, if there is one.
         facts: further entries of the JSON object.
         warning: what to know before the answer; None if nothing.
         sample: a prompt and what the target answered; None to show none.
@@ -75,6 +75,7 @@ class _Files(BaseModel):
     record: str
     traces: str
     runs: str
+    more: str | None = None
 
 
 class _Sample(BaseModel):
@@ -185,9 +186,9 @@ def read_report_data(path: Path) -> ReportData:
         MirrorsdError: a file that it names is missing or damaged.
     """
     saved = _read(path)
-    profile, record, measured = _evidence(saved, path)
+    profile, record, more, measured = _evidence(saved, path)
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    judged = _judge(saved, plan, profile, measured)
+    judged = _judge(saved, plan, profile, more, measured)
     return ReportData(
         title=saved.title,
         created=saved.created,
@@ -208,8 +209,8 @@ def read_judged(path: Path) -> JudgedRuns:
         MirrorsdError: what `read_report_data` does.
     """
     saved = _read(path)
-    profile, record, measured = _evidence(saved, path)
-    return _judge(saved, _Basis(as_recorded(profile, record), record), profile, measured)
+    profile, record, more, measured = _evidence(saved, path)
+    return _judge(saved, _Basis(as_recorded(profile, record), record), profile, more, measured)
 
 
 class _Basis(NamedTuple):
@@ -225,9 +226,10 @@ def _read(path: Path) -> _Saved:
         raise ConfigError(msg) from error
 
 
-def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Measured]:
+def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, AcceptanceRecord | None, Measured]:
     """Return what the files of an object hold, which have to be those that it was made with."""
-    files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
+    named = saved.files.model_dump(exclude_none=True)
+    files = {key: path.parent / saved.folder / name for key, name in named.items()}
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
     traces = load_traces(files["traces"])
     counts = [len(row) for row in traces]
@@ -239,13 +241,15 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Mea
         if key in saved.sha256 and saved.sha256[key] != _digest(file):
             msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
             raise ConfigError(msg)
-    return profile, record, measured
+    return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured
 
 
-def _judge(saved: _Saved, basis: Basis, profile: Profile, measured: Measured) -> JudgedRuns:
+def _judge(
+    saved: _Saved, basis: Basis, profile: Profile, more: AcceptanceRecord | None, measured: Measured
+) -> JudgedRuns:
     schedules = [entry.schedule for entry in saved.schedules]
     candidates = {one.schedule: one for one in rank(schedules, profile, basis.record).candidates}
-    return judge_runs([candidates[schedule] for schedule in schedules], measured, basis)
+    return judge_runs([candidates[schedule] for schedule in schedules], measured, basis, more)
 
 
 def _digest(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from calibrate.prompts import Prompt, draw_prompts
 from decoding.methods import METHODS
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import save_schedule
 from hwprofiles.other_use import OtherUse
@@ -25,9 +26,11 @@ from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
     ENOUGH_PROMPTS,
+    FIRST_PROMPTS,
     SHORT_CUT,
     WANTED_PROMPTS,
     PromptCost,
+    more_s,
     most_telling,
     prompt_cost,
     recording_s,
@@ -42,6 +45,7 @@ from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import new_engine
+from planner.kinds import kind_of
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
@@ -52,12 +56,13 @@ from runtime.models.tokenizer import Tokenizer
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording what would be accepted"
 SEARCH: Final = "Searching in simulation"
+MORE: Final = "Recording more prompts"
 RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
 _CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
-_RECORD_SHARE: Final = 0.15
+_RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 _LOADING_S: Final = 10.0
 
 RESULT: Final = "demo.json"
@@ -69,7 +74,7 @@ _FIRST_LOOK_S: Final = 1.0
 def expected_stages(time_s: float) -> dict[str, float]:
     """Return seconds of every stage of a demo that has `time_s`; replaced by better estimates on the way."""
     calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
-    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S}
+    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S, MORE: _MORE_SHARE * time_s}
     left_s = max(0.0, time_s - sum(known.values()) - _REPORT_S)
     return known | {RUN: left_s, REPORT: _REPORT_S}
 
@@ -93,7 +98,7 @@ class DemoSettings:
     out: Path
     seed: int = 0
     time_s: float = 390.0
-    max_prompts: int = 60
+    max_prompts: int = 160
     max_new_tokens: int = 256
     max_window: int = 8
     device: str | None = None
@@ -139,8 +144,9 @@ class Demo:
             accepted = self._record(profile)
             plan = self._search(profile, accepted)
             candidates = self._choose(plan)
+            more = self._record_more(plan, candidates)
             measured = self._run_for_real(engine, plan, candidates)
-        return self._report(plan, candidates, measured)
+        return self._report(plan, candidates, measured, more)
 
     def _calibrate(self, engine: Engine) -> Profile:
         from calibrate.profiling.calibration import calibrate
@@ -171,25 +177,51 @@ class Demo:
             texts = f"Texts were cut at {length} new tokens, not {settings.max_new_tokens}"
             self._notes += (f"{texts}: there was no time to record {ENOUGH_PROMPTS} prompts of that length.",)
         own_s = recording_s(cost, left_s)
-        count = max(1, min(len(self._prompts), int(own_s / cost.record_s)))
+        count = max(1, min(len(self._prompts), FIRST_PROMPTS, int(own_s / cost.record_s)))
+        first = self._prompts[: min(2 * count, FIRST_PROMPTS)]  # texts of all of them are written at once
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
         stages.expect(RUN, max(0.0, left_s - count * cost.record_s))
-        end_s = stages.elapsed_s + _LOADING_S + own_s
+        reach = self._reach(length, stages.elapsed_s + _LOADING_S + own_s)
+        return self._recorded(settings.pair, first, "record.npz", reach, stages.begin(RECORD))
+
+    def _record_more(self, plan: Plan, candidates: Sequence[Candidate]) -> AcceptanceRecord | None:
+        """Record of further prompts what the drafting schedule needs that is predicted fastest; None without time."""
+        drafting = min((one for one in candidates if kind_of(one.schedule) != "plain"), key=lambda one: one.tpot_s)
+        known, stages = plan.record, self._stages
+        left_s = self._settings.time_s - stages.elapsed_s - _LOADING_S - _REPORT_S
+        cost = self._cost(plan.profile, known.max_new_tokens)
+        own_s = more_s(self._short_runs_s(plan, candidates), cost.run_s, left_s)
+        others = self._prompts[len(known.prompts) :]
+        if len(known.prompts) < FIRST_PROMPTS or not others:
+            return None
+        stages.expect(MORE, _LOADING_S + own_s)
+        stages.expect(RUN, left_s - own_s)
+        layer, reach = drafting.schedule.exit_layer, self._reach(known.max_new_tokens, stages.elapsed_s + own_s)
+        reach = replace(reach, exit_layers=() if layer is None else (layer,))
+        pair = self._settings.pair.only_for(drafting.schedule)
+        return self._recorded(pair, others, "more.npz", reach, stages.begin(MORE))
+
+    def _reach(self, max_new_tokens: int, end_s: float) -> Reach:
+        return Reach(
+            max_new_tokens=max_new_tokens,
+            max_window=self._settings.max_window,
+            trees=_RECORDED_TREES,
+            enough=lambda next_s: self._stages.elapsed_s + next_s > end_s,
+        )
+
+    def _recorded(
+        self, pair: ModelPair, prompts: Sequence[Prompt], name: str, reach: Reach, progress: ReportProgress
+    ) -> AcceptanceRecord:
         accepted = record(
-            settings.pair,
-            self._prompts,
-            self._path("record.npz"),
-            reach=Reach(
-                max_new_tokens=length,
-                max_window=settings.max_window,
-                trees=_RECORDED_TREES,
-                enough=lambda next_s: stages.elapsed_s + next_s > end_s,
-            ),
+            pair,
+            prompts,
+            self._path(name),
+            reach=reach,
             device=self._lanes[0].device.name,
             num_threads=max(lane.num_threads for lane in self._lanes),
-            progress=stages.begin(RECORD),
+            progress=progress,
         )
-        self.saved.append(f"The acceptance record is in {self._path('record.npz')}.")
+        self.saved.append(f"The acceptance record of {len(accepted.prompts)} prompts is in {self._path(name)}.")
         return accepted
 
     def _cost(self, profile: Profile, max_new_tokens: int) -> PromptCost:
@@ -214,16 +246,20 @@ class Demo:
         """Schedules that leave time for enough prompts."""
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_telling(picked, plan.search.winner)
-        prompts = plan.record.prompts[:WANTED_PROMPTS]
-        costs = [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
+        costs, num_prompts = self._short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
-        count = what_fits(costs, left_s, len(prompts))
+        count = what_fits(costs, left_s, num_prompts)
         stages.expect(RUN, left_s)
         if count < len(candidates):
             run = f"Only {count} of {len(candidates)} schedules were run"
-            self._notes += (f"{run}: there was no time for all of them on {counted(len(prompts), 'prompt')}.",)
+            self._notes += (f"{run}: there was no time for all of them on {counted(num_prompts, 'prompt')}.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
         return [one for one in picked if one.schedule in chosen]
+
+    def _short_runs_s(self, plan: Plan, candidates: Sequence[Candidate]) -> list[float]:
+        """Return seconds of a short run of each."""
+        prompts = plan.record.prompts[:WANTED_PROMPTS]
+        return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
 
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
         """Run all on short texts, and on whole texts what has not lost by then."""
@@ -241,11 +277,13 @@ class Demo:
             progress=stages.begin(RUN),
         )
 
-    def _report(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> dict[str, Any]:
+    def _report(
+        self, plan: Plan, candidates: Sequence[Candidate], measured: Measured, more: AcceptanceRecord | None
+    ) -> dict[str, Any]:
         self._stages.begin(REPORT)
         used = self._others.so_far()
         pair = self._settings.pair
-        judged = judge_runs(candidates, measured, plan)
+        judged = judge_runs(candidates, measured, plan, more)
         self._save_schedules(judged)
         named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {
@@ -255,11 +293,12 @@ class Demo:
             "winner": judged.verdict.recommended,
             "predicted_winner": named.get(plan.search.winner.schedule),
         }
+        files = {"profile": self._path("profile.yaml"), "record": self._path("record.npz")}
         outcome = Outcome(
             title="mirrorsd demo",
             plan=plan,
             judged=judged,
-            files={"profile": self._path("profile.yaml"), "record": self._path("record.npz")},
+            files=files if more is None else files | {"more": self._path("more.npz")},
             facts=facts,
             dtype=pair.dtype,
             notes=self._notes,

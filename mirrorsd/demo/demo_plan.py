@@ -13,17 +13,24 @@ from planner.search.search import Candidate
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
+FAIR_PROMPTS: Final = 2
+"""Run by all schedules; then what has lost is left out. How noisy runs are is known from those of all together."""
 WANTED_PROMPTS: Final = 4
-"""Run by all schedules. They tell what a round costs; how many rounds a text takes is known of all that are recorded.
-With fewer, intervals say little: rather fewer schedules are run."""
+"""They tell what a round costs; how many rounds a text takes is known of all that are recorded. With fewer, intervals
+say little: rather fewer schedules are run."""
 SHORT_CUT: Final = 64
 """Tokens of these runs: as many rounds as a round's cost needs to be known by. Whoever stays runs whole texts."""
+FIRST_PROMPTS: Final = 16
+"""Recorded with all that drafts, which is enough to pick schedules by. Of more prompts that alone is recorded which the
+answer is about: of a text for prompt lookup nothing but the text."""
 _RECORDING_SHARE: Final = 0.4
 """Least share of the time that is left: rounds that are known of many prompts tell more than runs of a few."""
+_MORE_SHARE: Final = 0.25
+"""Likewise, of what is left then."""
 ENOUGH_PROMPTS, _SHORTEST = 12, 32
 """Rather shorter texts are recorded than fewer prompts, but for texts so short."""
-_LONG_RUNS: Final = 6
-"""Runs of whole texts that recording leaves time for: two prompts, by the three schedules that usually stay."""
+_LONG_RUNS: Final = 3
+"""Runs of whole texts that recording leaves time for: a prompt, by the three schedules that usually stay."""
 _LEAST_SCHEDULES: Final = 4
 _AROUND_STEPS: Final = 4
 """Plain steps of the anchors that follow a run, and begin the next: two on each of two lanes."""
@@ -80,6 +87,21 @@ def recording_s(cost: PromptCost, left_s: float) -> float:
     """Return the part of the time that is left in which prompts are recorded: what runs do not need."""
     runs_s = WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
     return max(_RECORDING_SHARE * left_s, left_s - runs_s)
+
+
+def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
+    """Return the part of the time that is left in which more prompts are recorded: what runs do not need.
+
+    Half of the schedules have usually lost after the first prompts.
+
+    Args:
+        costs: seconds of a short prompt under each schedule.
+        long_run_s: of a whole text.
+        left_s: for recording and running.
+    """
+    num_prompts = (FAIR_PROMPTS + WANTED_PROMPTS) / 2
+    runs_s = len(costs) * _WARM_UP_S + num_prompts * sum(costs) + _LONG_RUNS * long_run_s
+    return max(_MORE_SHARE * left_s, left_s - runs_s)
 
 
 def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import as_run, measured_schedule
+from mirrorsd.compare.measured_answer import KnownRounds, as_run, measured_schedule
 from mirrorsd.compare.runs import Measured
-from mirrorsd.demo.demo_plan import WANTED_PROMPTS, run_s
+from mirrorsd.demo.demo_plan import FAIR_PROMPTS, run_s
 from planner.measured_runs import MeasuredSchedule, Runs
 from planner.plan import Plan
 from planner.search.search import Candidate
@@ -35,6 +35,7 @@ class Race:
             clock: seconds.
         """
         self._candidates, self._plan, self._cuts = candidates, plan, cuts
+        self._known = KnownRounds(plan.profile, [plan.record])
         self._end_s, self._clock, self._start_s = end_s, clock, clock()
 
     def going_on(self, measured: Measured) -> list[Schedule]:
@@ -59,14 +60,14 @@ class Race:
 
         The two schedules that the answer is about stay: the plain and the drafting one predicted fastest.
         """
-        if measured.num_prompts < WANTED_PROMPTS:
+        if measured.num_prompts < FAIR_PROMPTS:
             return set()
         profile, record = self._plan.profile, self._plan.record
         simulated = as_run(self._candidates, measured, profile, record)
         each = enumerate(zip(self._candidates, simulated, measured.traces, strict=True))
         runs = Runs.of(
             [
-                measured_schedule(str(place), one, own, [trace.decode_s for trace in traces], traces, record)
+                measured_schedule(str(place), one, own, [trace.decode_s for trace in traces], traces, self._known)
                 for place, (one, own, traces) in each
             ]
         )

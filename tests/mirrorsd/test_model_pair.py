@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,10 @@ def test_a_schedule_names_what_drafts_or_somebody_else_does(tiny_folders, head_f
     draft = str(tiny_folders.drafter)
     pair, schedule = find_scheduled_pair(schedule_of("mirror", draft), target)
     assert (pair.drafter.name, schedule.drafter, pair.heads) == (draft, draft, ())
+    assert pair.only_for(schedule) == pair
+    both, lookup = find_scheduled_pair(schedule_of("prompt_lookup", "prompt-lookup"), target)
+    only = replace(both, drafter=pair.drafter, heads=(pair.drafter, *both.heads)).only_for(lookup)
+    assert (only.drafter, [head.name for head in only.heads]) == (None, ["prompt-lookup"])
 
 
 @pytest.mark.parametrize(

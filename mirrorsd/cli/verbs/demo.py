@@ -48,7 +48,7 @@ def demo(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the draw of prompts; each demo draws others without it.")
     ] = None,
-    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record.")] = 60,
+    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record.")] = 160,
     max_new_tokens: Annotated[
         int, typer.Option(min=2, help="Length of answers to judge for, in new tokens; shorter ones are told as well.")
     ] = 256,

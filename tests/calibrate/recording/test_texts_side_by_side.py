@@ -83,6 +83,18 @@ def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling) -> None:
         assert_same(alone(backend, text, (1, 3), 12), found)
 
 
+def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch) -> None:
+    monkeypatch.setattr(texts_side_by_side, "_MOST_ROWS", 2)
+    backend = EagerBackend(tiny_target())
+    texts = wanted(61, (9, 5, 30, 70, 1), GREEDY)
+    ends = {alone(backend, text, (), 4).tokens[2] for text in texts[:2]}
+    backend.config = replace(backend.config, eos_token_ids=tuple(ends))
+    found = side_by_side(backend, texts, (1, 3), 12)
+    assert len({len(text.tokens) for text in found}) > 1
+    for text, own in zip(texts, found, strict=True):
+        assert_same(alone(backend, text, (1, 3), 12), own)
+
+
 def test_where_rows_are_not_alike_each_text_is_written_alone() -> None:
     target = tiny_target()
     normalise = target.normalise
@@ -98,7 +110,7 @@ def test_groups_fit_in_memory(monkeypatch) -> None:
         TextWriter(EagerBackend(tiny_target()), max_new_tokens=12, layers=(1,)),
         wanted(61, [9] * 20, GREEDY),
     )
-    assert [len(group) for group in writer.groups(texts)] == [8, 8, 5]
+    assert [len(group) for group in writer.groups(texts)] == [16, 5]
     monkeypatch.setattr(texts_side_by_side, "_MOST_BYTES", 3.5 * writer.num_bytes(texts[:1]))
     longer = [*texts[:4], *wanted(61, [60], GREEDY)[:1], texts[4]]
     assert [len(group) for group in writer.groups(longer)] == [3, 1, 1, 1]

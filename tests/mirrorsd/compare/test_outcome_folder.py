@@ -185,10 +185,17 @@ def test_runs_of_cut_texts_and_unequal_prompts_are_judged_anew_without_a_search(
     cut = replace(plan.record, prompts=tuple(prompt.cut(10) for prompt in plan.record.prompts))
     all_runs = made_up_runs([one.schedule for one in candidates], plan.profile, cut).runs
     measured = Measured(runs=(*all_runs[:3], *(row[:1] for row in all_runs[3:])), cuts=(10, 10))
-    made = judge_runs(candidates, measured, plan)
-    entries = write_outcome(replace(outcome, judged=made), Path("out"), "result.json")
+    more = acceptance_record(num_prompts=5, num_tokens=40)
+    more = replace(more, prompts=tuple(replace(one, name=f"more {one.name}") for one in more.prompts))
+    more.save(Path("out/more.npz"))
+    made = judge_runs(candidates, measured, plan, more)
+    files = outcome.files | {"more": Path("out/more.npz")}
+    entries = write_outcome(replace(outcome, judged=made, files=files), Path("out"), "result.json")
     monkeypatch.setattr("mirrorsd.compare.outcome_folder.make_plan", None)
     again = read_judged(Path("out/result.json"))
     assert again.comparisons == made.comparisons
     assert [one.num_prompts for one in again.comparisons] == [one["num_prompts"] for one in entries["schedules"]]
+    assert again.num_recorded == made.num_recorded == 2 + 5
+    assert again.verdict.speedup == made.verdict.speedup != judge_runs(candidates, measured, plan).verdict.speedup
+    assert again.verdict.by_length[40].num_pairs == 7
     assert again.verdict.pays == made.verdict.pays

@@ -5,6 +5,7 @@ from mirrorsd.demo.demo_plan import (
     NUM_SCHEDULES,
     NUM_TREES,
     PromptCost,
+    more_s,
     most_telling,
     prompt_cost,
     recording_s,
@@ -16,9 +17,9 @@ from planner.search.search import rank
 from tests.planner.synthetic import acceptance_record, machine
 
 
-@pytest.mark.parametrize(("left_s", "expected"), [(100, 62), (44, 17.6), (50, 20), (0, 0), (64, 26)])
+@pytest.mark.parametrize(("left_s", "expected"), [(100, 65), (44, 17.6), (50, 20), (0, 0), (64, 29)])
 def test_recording_gets_what_runs_do_not_need_and_two_fifths_at_least(left_s, expected):
-    """Runs need 4 prompts of all 8 schedules, a second each, and 6 of whole texts."""
+    """Runs need 4 prompts of all 8 schedules, a second each, and 3 of whole texts."""
     cost = PromptCost(record_s=2, short_run_s=1, run_s=1, num_schedules=8)
     assert recording_s(cost, left_s) == pytest.approx(expected)
 
@@ -71,6 +72,13 @@ DRAFTING = {
     count: Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=count)
     for count in (2, 5, 8)
 }
+
+
+def test_half_of_the_schedules_are_taken_to_lose_early():
+    """Ten of a second: warmed up, two prompts of all and two of half of them; and three whole texts."""
+    runs_s = 10 + 2 * 10 + 2 * 5 + 3 * 2
+    assert more_s([1.0] * 10, 2.0, 100.0) == 100 - runs_s
+    assert more_s([1.0] * 10, 2.0, 50.0) == 50 / 4, "a quarter at least"
 
 
 def test_what_decides_the_answer_comes_first():
