@@ -102,10 +102,10 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves)
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
-    one_s = _pass_s(cost, 1, context)
+    one_s = pass_s(cost, 1, context)
     found = []
     for count in rows:
-        time_s, few_rows = _pass_s(cost, count, context), _few_rows_error(cost, count, context)
+        time_s, few_rows = pass_s(cost, count, context), few_rows_error(cost, count, context)
         low, high = _ends(time_s, hypot(common, few_rows))
         ratio_low, ratio_high = _ends(time_s / one_s, few_rows)
         found.append(
@@ -135,7 +135,7 @@ def _ends(value: float, error: float) -> tuple[float, float]:
     return value * exp(-error), value * exp(error)
 
 
-def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:
+def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
     """Return the seconds of all layers and the output head, dispatch included."""
     contexts = np.array([float(context)])
     layer_s, head_s = (float(cost.seconds(part, rows, contexts)[0]) for part in (_LAYER, _HEAD))
@@ -143,9 +143,9 @@ def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:
     return cost.target.shape.num_layers * layer_s + head_s + cost.device.graph_s
 
 
-def _few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
+def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
     """Return what a pass may be off by for its rows, relative: their growth, and how slowly the device computes."""
     device = cost.device
     slower = replace(device, flops=device.flops / (1 + device.computing_error))
-    computing = _pass_s(replace(cost, device=slower), rows, context) / _pass_s(cost, rows, context) - 1
+    computing = pass_s(replace(cost, device=slower), rows, context) / pass_s(cost, rows, context) - 1
     return hypot(device.growth_error(rows), computing)

@@ -1,0 +1,76 @@
+"""The machine of a case: the sheet that its label means, how many of them, and how they hold a model together."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from decoding.errors import ProfileError
+from hwprofiles.curves.names import device_key, family_of
+from hwprofiles.machines.device_names import find_device
+from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
+from sim.derived.assumption import Assumption
+
+_COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
+_TOGETHER: Final = re.compile(r"tensor|\btp ?\d|row split", re.IGNORECASE)
+_SMALLER: Final = re.compile(r"laptop|mobile|max-?q|\d{2,3} ?w\b", re.IGNORECASE)
+PCIE_STEP: Final = Assumption.of(
+    "links.collective_latency_s",
+    1e-5,
+    "guessed",
+    "one step of a small all-reduce through PCIe: NVLink's takes 5 us by NCCL",
+    span=(4e-6, 3e-5),
+)
+
+
+class CaseMachine(NamedTuple):
+    """What ran a case.
+
+    Attributes:
+        sheet: of each device, with the engine on it and called as the case calls it.
+        num_devices: how many there are.
+        num_together: those that share every layer; 1 where one has all, or each some of the layers.
+        step_s: a step of an all-reduce among them, and its relative error.
+        is_stand_in: whether the sheet is of another device of its architecture, so that only ratios can be told.
+        is_throttled: whether the label says that it is a slower form of the device of its sheet.
+    """
+
+    sheet: DeviceSheet
+    num_devices: int
+    num_together: int
+    step_s: tuple[float, float]
+    is_stand_in: bool
+    is_throttled: bool
+
+
+def case_machine(label: str, engine: str) -> CaseMachine:
+    """Return the machine that a label means.
+
+    Raises:
+        ProfileError: no device that ships is called so, and none is of its architecture.
+    """
+    named, key = find_device(label), device_key(label)
+    count = int(found[1]) if (found := _COUNT.match(label)) else named.num_devices if named else 1
+    own = named.sheet if named else next((name for name in _gpus() if device_key(device_sheet(name).name) == key), None)
+    kin = next((name for name in _gpus() if family_of(key) == family_of(device_key(device_sheet(name).name))), None)
+    if own is None and (family_of(key) is None or kin is None):
+        raise ProfileError(f"no device that ships is called {label!r}, and none is known to be of its architecture")
+    sheet = device_sheet(own or kin or "")
+    name = sheet.name if own else label
+    sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind == "gpu" else {"name": name})
+    is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
+    together = count if count > 1 and (_TOGETHER.search(label) or is_vllm) else 1
+    link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
+    step = PCIE_STEP if link is None else Assumption.of_quantity("links.collective_latency_s", link)
+    return CaseMachine(
+        sheet=sheet,
+        num_devices=count,
+        num_together=together,
+        step_s=(step.value, step.relative_error),
+        is_stand_in=own is None,
+        is_throttled=bool(_SMALLER.search(label)),
+    )
+
+
+def _gpus() -> list[str]:
+    return [name for name in shipped_names("device") if device_sheet(name).kind == "gpu"]

@@ -1,0 +1,180 @@
+"""Speeds of a public measurement, predicted from what ships: passes over windows by the device's own price of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, hypot
+from typing import Final
+
+from decoding.errors import ProfileError
+from hwprofiles.curves.names import engine_of
+from hwprofiles.engines import priced
+from hwprofiles.model_shape import model_shape
+from hwprofiles.weights.formats import weights_named
+from planner.retrodict.case_machine import CaseMachine, case_machine
+from planner.retrodict.cases import Case, Measured
+from planner.retrodict.drafters import Accepted, Draft, accepted, draft_of
+from planner.row_curve import few_rows_error, pass_s
+from sim.derived.assumption import Assumption
+from sim.derived.device_speed import device_speed
+from sim.derived.roofline import ROOFLINE_ERROR, RooflineCost, StoredModel
+
+HOST_S: Final[Mapping[str, Assumption]] = {
+    engine: Assumption.of("host.step_s", value, "guessed", source, span=(value / 3, value * 2))
+    for engine, value, source in (
+        ("llama.cpp", 5e-4, "a graph is built, logits of a large vocabulary cross to the host and are sampled there"),
+        ("mlx", 5e-4, "as llama.cpp's"),
+        ("vllm", 3e-4, "graphs are replayed and tokens sampled on the device; the scheduler runs between"),
+    )
+}
+"""What the host takes for each pass of a drafter, beside the device."""
+RATIO_ERROR: Final = 0.08
+"""Half-width of what is left of a ratio where all its numbers are right: our judgement. Public speeds are of other
+texts, builds and settings than public curves."""
+UNKNOWN_WINDOW_ERROR: Final = 0.15
+"""Of a round whose number of drafted tokens is not told, or follows what is accepted: our judgement."""
+DRAFTING_ERROR: Final = 0.3
+"""Of a drafter's bytes and kernels: its shape is taken to be that of its kind."""
+THROTTLED_ERROR: Final = 0.3
+"""Of a device that the label calls a slower form of its sheet's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedSpeed:
+    """Tokens per second, or times plain decoding, which lie between `low` and `high` with 90 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, error: float) -> PredictedSpeed:
+        """One that may be off by a factor either way."""
+        return cls(value, value * exp(-error), value * exp(error))
+
+
+@dataclass(frozen=True)
+class PredictedCase:
+    """What predicts the speeds of a case; `of` raises what is wrong with it."""
+
+    case: Case
+    machine: CaseMachine
+    target: StoredModel
+    cost: RooflineCost
+
+    @classmethod
+    def of(cls, case: Case) -> PredictedCase:
+        """Return what predicts a case.
+
+        Raises:
+            ModelError, ConfigError, ProfileError: its models, weights or device are not known.
+        """
+        machine = case_machine(case.device, case.engine)
+        sheet, weights = machine.sheet, weights_named(case.target.weights or "bf16")
+        target = StoredModel(shape=model_shape(case.target.shape), weights=weights)
+        if sheet.memory_bytes_per_s is None:
+            raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
+        by_curves = priced(sheet, target.shape, weights)
+        speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves)
+        return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=machine.num_together))
+
+    @cached_property
+    def draft(self) -> Draft:
+        """Its drafter; errors as in `draft_of`."""
+        return draft_of(self.case.drafter, self.target)
+
+    @property
+    def fits(self) -> bool:
+        """Whether its devices hold the target."""
+        sheet, count = self.machine.sheet, max(1, self.machine.num_devices)
+        needed = self.target.shape.weight_bytes(self.target.weights)
+        return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value
+
+    def plain_s(self, context: int) -> float:
+        """Return seconds of a token without speculation."""
+        return self._pass_s(1, context) + self._host.value
+
+    def plain(self, context: int) -> PredictedSpeed:
+        """Return tokens per second without speculation."""
+        return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error)
+
+    def ratio(self, one: Measured) -> PredictedSpeed:
+        """Return what speculation is predicted to bring where its plain speed and, maybe, acceptance are told."""
+        assert one.plain is not None, "asked with a plain speed"
+        brought = self._brought(one, one.share)
+        round_s, error = self._round(one, 1 / one.plain)
+        return PredictedSpeed.of(brought.tokens / round_s / one.plain, hypot(error, brought.error, RATIO_ERROR))
+
+    def absolute(self, one: Measured) -> PredictedSpeed:
+        """Return tokens per second where nothing but device, engine and models are told."""
+        brought = self._brought(one, None)
+        round_s, error = self._round(one, self.plain_s(one.context))
+        return PredictedSpeed.of(
+            brought.tokens / round_s, hypot(error, brought.error, RATIO_ERROR, self._absolute_error)
+        )
+
+    def naive_ratio(self, one: Measured, share: float | None) -> float:
+        """Return Leviathan's ratio: what a round brings, over its passes by their bytes, a verification being one."""
+        step = self.draft.step_bytes / self._target_bytes
+        return self._brought(one, share).tokens / (1 + step * self.draft.num_steps(one.drafted))
+
+    @property
+    def naive_plain(self) -> float:
+        """Tokens per second if weights were all and were read at the data sheet's bandwidth."""
+        bandwidth = self.machine.sheet.memory_bytes_per_s
+        assert bandwidth is not None, "a case has one"
+        return self.machine.num_together * bandwidth.value / self._target_bytes
+
+    @property
+    def _target_bytes(self) -> float:
+        shape, weights = self.target.shape, self.target.weights
+        return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
+
+    def _brought(self, one: Measured, share: float | None) -> Accepted:
+        found = accepted(self.draft, one.drafted, share)
+        return found if one.is_drafted_known else Accepted(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
+
+    def _round(self, one: Measured, plain_s: float) -> tuple[float, float]:
+        """Return the seconds of a round where plain decoding takes so many, and their relative error."""
+        rows, steps = one.drafted + 1, self.draft.num_steps(one.drafted)
+        alone_s = self._pass_s(1, one.context)
+        pace = plain_s / self.plain_s(one.context)
+        verifying_s = plain_s * self._pass_s(rows, one.context) / alone_s
+        drafting_s, host_s = pace * steps * self._step_s(), steps * self._host.value
+        errors = (
+            verifying_s * few_rows_error(self.cost, rows, one.context),
+            drafting_s * DRAFTING_ERROR,
+            host_s * self._host.relative_error,
+        )
+        if self.case.drafter.parallel:
+            round_s = max(verifying_s, drafting_s + host_s)
+            return round_s, hypot(*errors) / round_s
+        round_s = verifying_s + drafting_s + host_s
+        return round_s, hypot(*errors) / round_s
+
+    def _pass_s(self, rows: int, context: int) -> float:
+        return pass_s(self.cost, rows, context) + self.target.shape.num_layers * self._reduces_s
+
+    def _step_s(self) -> float:
+        device, draft = self.cost.device, self.draft
+        reading_s = draft.step_bytes / device.bytes_per_s / self.machine.num_together
+        return reading_s + draft.kernels * device.kernel_s + draft.num_layers * self._reduces_s + device.graph_s
+
+    @property
+    def _reduces_s(self) -> float:
+        """Seconds of the two all-reduces of a layer."""
+        return 4 * (self.machine.num_together - 1) * self.machine.step_s[0]
+
+    @property
+    def _host(self) -> Assumption:
+        engine = (engine_of(self.case.engine) or "llama.cpp").removeprefix("ik_")
+        return HOST_S.get(engine, HOST_S["llama.cpp"])
+
+    @property
+    def _absolute_error(self) -> float:
+        """What a time on this device may be off by, rows apart, relative."""
+        reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
+        throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
+        return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled)

@@ -1,0 +1,215 @@
+"""Public measurements of speculation next to what ships predicts of them, and two predictors that anybody has.
+
+Two questions: `ratio` (plain speed, and acceptance where it is told, are given: what does drafting bring?) and
+`absolute` (nothing but device, engine and models is given). `plain` is the speed without speculation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final, Literal, get_args
+
+from decoding.errors import MirrorsdError
+from planner.retrodict.cases import USUAL_CONTEXT, Case, Measured, as_text
+from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
+
+Question = Literal["ratio", "absolute", "plain"]
+QUESTIONS: Final[tuple[Question, ...]] = get_args(Question)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retrodicted:
+    """One speed: published and predicted, as tokens per second or as times plain decoding.
+
+    Attributes:
+        case, question: which.
+        drafted: as its source names it: a number of tokens, a context, or `auto`; 0 of plain decoding.
+        context: cached tokens.
+        published: what was measured.
+        predicted: what ships predicts.
+        one, naive: what two predictors say: that speculation brings nothing, and bandwidth with Leviathan's formula.
+    """
+
+    case: Case
+    question: Question
+    drafted: str
+    context: int
+    published: float
+    predicted: PredictedSpeed
+    one: float
+    naive: float
+
+    @property
+    def error(self) -> float:
+        """What the prediction is off by, relative."""
+        return self.predicted.value / self.published - 1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its interval holds what was measured."""
+        return self.predicted.low <= self.published <= self.predicted.high
+
+    def as_entry(self) -> dict[str, Any]:
+        """Return it as a result has it."""
+        found = self.predicted
+        return as_text(self.case) | {
+            "question": self.question,
+            "drafted": int(self.drafted) if self.drafted.isdigit() else self.drafted,
+            "context": self.context,
+            "published": self.published,
+            "predicted": found.value,
+            "low": found.low,
+            "high": found.high,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A question that nothing predicts, and why."""
+
+    case: Case
+    question: Question
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrodiction:
+    """All of a file."""
+
+    found: tuple[Retrodicted, ...]
+    skipped: tuple[Skipped, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Return errors and coverage by question, those of the other predictors, and what was skipped."""
+        told: dict[str, Any] = {question: self._judged(question) for question in QUESTIONS}
+        told["baselines"] = {
+            name: {question: self._error_of(question, predictor) for question in ("ratio", "absolute")}
+            for name, predictor in (("always_1x", _ONE), ("bandwidth_and_leviathan", _NAIVE))
+        }
+        told["skipped"] = {
+            "count": len(self.skipped),
+            "cases": [{"id": one.case.id, "question": one.question, "reason": one.reason} for one in self.skipped],
+        }
+        return told
+
+    def of(self, question: Question) -> Sequence[Retrodicted]:
+        """Return what was asked so."""
+        return [one for one in self.found if one.question == question]
+
+    def _judged(self, question: Question) -> dict[str, Any]:
+        own = self.of(question)
+        coverage = sum(one.is_held for one in own) / len(own) if own else None
+        return {"num": len(own), "median_abs_error": self._error_of(question, _OWN), "coverage": coverage}
+
+    def _error_of(self, question: Question, predictor: Callable[[Retrodicted], float]) -> float | None:
+        errors = [abs(predictor(one) / one.published - 1) for one in self.of(question)]
+        return median(errors) if errors else None
+
+
+def _own(one: Retrodicted) -> float:
+    return one.predicted.value
+
+
+def _always_one(one: Retrodicted) -> float:
+    return one.one
+
+
+def _naive(one: Retrodicted) -> float:
+    return one.naive
+
+
+_OWN, _ONE, _NAIVE = _own, _always_one, _naive
+
+
+def retrodict(cases: Iterable[Case]) -> Retrodiction:
+    """Predict every speed of some cases with what ships; what cannot be is listed with the reason."""
+    found, skipped = list[Retrodicted](), list[Skipped]()
+    for case in cases:
+        for one in _of_case(case):
+            found.append(one) if isinstance(one, Retrodicted) else skipped.append(one)
+    return Retrodiction(tuple(found), tuple(skipped))
+
+
+def _of_case(case: Case) -> Iterator[Retrodicted | Skipped]:
+    try:
+        predictor = PredictedCase.of(case)
+    except MirrorsdError as error:
+        yield from (Skipped(case=case, question=question, reason=str(error)) for question in ("ratio", "absolute"))
+        return
+    for question in QUESTIONS:
+        try:
+            reason = _unanswerable(predictor, question)
+            if reason is None:
+                yield from _answers(predictor, question)
+            else:
+                yield Skipped(case=case, question=question, reason=reason)
+        except MirrorsdError as error:
+            yield Skipped(case=case, question=question, reason=str(error))
+
+
+def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
+    case = predictor.case
+    if question != "ratio":
+        if predictor.machine.is_stand_in:
+            return f"no sheet gives the bandwidth of {case.device}; only ratios can be told by its architecture"
+        if not predictor.fits:
+            return f"{predictor.target} does not fit into {case.device}: nobody says where the rest was"
+        if case.target.weights is None:
+            return "the case does not say how weights are stored"
+    if question != "absolute" and case.plain_tokens_per_s is None:
+        return "no plain speed is given"
+    if question != "plain" and not list(case.measured):
+        return "no speed of speculation is given"
+    return None
+
+
+def _answers(predictor: PredictedCase, question: Question) -> Iterator[Retrodicted | Skipped]:
+    if question == "plain":
+        yield from _plain(predictor)
+        return
+    for one in predictor.case.measured:
+        if question == "absolute":
+            found, published = predictor.absolute(one), one.tokens_per_s
+            alone = predictor.naive_plain
+            others = alone, alone * predictor.naive_ratio(one, None)
+        elif one.plain is None:
+            yield Skipped(case=predictor.case, question=question, reason=f"no plain speed is given for {one.key}")
+            continue
+        else:
+            found, published = predictor.ratio(one), one.tokens_per_s / one.plain
+            others = 1.0, predictor.naive_ratio(one, one.share)
+        yield _retrodicted(predictor.case, question, one, published, found, others)
+
+
+def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
+    plain = predictor.case.plain_tokens_per_s
+    by_context = plain.items() if not isinstance(plain, float | int | None) else [(None, plain)]
+    for context, speed in by_context:
+        assert speed is not None, "asked with a plain speed"
+        tokens = predictor.case.context or USUAL_CONTEXT if context is None else int(context)
+        one = Measured("0", 0, True, tokens, speed, speed, None)
+        naive = predictor.naive_plain
+        yield _retrodicted(predictor.case, "plain", one, speed, predictor.plain(tokens), (naive, naive))
+
+
+def _retrodicted(
+    case: Case,
+    question: Question,
+    one: Measured,
+    published: float,
+    found: PredictedSpeed,
+    others: tuple[float, float],
+) -> Retrodicted:
+    return Retrodicted(
+        case=case,
+        question=question,
+        drafted=one.key,
+        context=one.context,
+        published=published,
+        predicted=found,
+        one=others[0],
+        naive=others[1],
+    )
