@@ -55,7 +55,7 @@ class Read(NamedTuple):
 
     Attributes:
         billions: of a dense model, or of a mixture's token.
-        num_layers: of a dense model.
+        num_layers: of the model.
         total: of all experts too; 0 for a dense model.
         experts: of a layer.
         per_token: of them, without shared ones.
@@ -84,11 +84,11 @@ MODELS: Final = {
     "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28),
     "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
     "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
-    "granitemoe 3B (MoE)": Read(0.80, 0, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 0, 15.5, 64, 6),
-    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 0, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 0, 25.2, 128, 8),
-    "gpt-oss 20B (MoE)": Read(3.6, 0, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 0, 116.8, 128, 4),
-    "Qwen3-30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
-    "qwen3moe 30B.A3B (MoE)": Read(3.04, 0, 30.2, 128, 8),
+    "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
+    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
+    "gpt-oss 20B (MoE)": Read(3.6, 24, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 36, 116.8, 128, 4),
+    "Qwen3-30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
+    "qwen3moe 30B.A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
 }  # fmt: skip
 """By the names in the file; makers' model cards."""
 BITS: Final = {
@@ -132,7 +132,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
     read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
     efficiency = None
-    if read and bits and peak and is_short and not read.experts:
+    if read and bits and peak and is_short:
         reading_s = times_ms[1] * 1e-3 - read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
         efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
     weights = weights_class(told["weights"])

@@ -83,5 +83,4 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     asked = Asked.of(sheet.name, engine, weights, billions, is_mixture=shape.num_experts > 0)
-    # mixtures of experts read in pieces, and no curve tells at which efficiency: dense models stand in
-    return CurvePrices(engine, row_prices(asked), reading(asked._replace(is_mixture=False)))
+    return CurvePrices(engine, row_prices(asked), reading(asked))

@@ -34,8 +34,11 @@ STEP_IN_WORDS: Final[dict[Step, str]] = {
     "others": "other engines",
 }
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
-_FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0, "weights": 3.0}
+_FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0}
 """How much less a curve says that differs in one of these, as a power of e: what leaving curves out likes best."""
+_WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
+"""Kernels that read weights, in the order of their bits."""
+_FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
@@ -178,6 +181,7 @@ def _nearest(
 
 def _distance(asked: Asked, curve: PublicCurve) -> float:
     differs = sum(far for name, far in _FARTHER.items() if getattr(asked, name) != getattr(curve, name))
+    differs += _FARTHER_PER_KIND * abs(_WEIGHT_KINDS[asked.weights] - _WEIGHT_KINDS[curve.weights])
     size = abs(log((asked.billions or _USUAL_BILLIONS) / (curve.billions or _USUAL_BILLIONS)))
     age = max(0.0, _COLLECTED - _year(curve))
     return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
