@@ -22,6 +22,7 @@ from mirrorsd.cli.verbs import (
     record,
     report,
     reproduce,
+    retrodict,
     run,
     search,
     simulate,
@@ -93,6 +94,7 @@ app.command(epilog=example(plan.EXAMPLE))(plan.plan)
 app.command(epilog=example(curve.EXAMPLE))(curve.curve)
 app.command("import", epilog=example(import_.EXAMPLE))(import_.import_)
 app.command(epilog=example(reproduce.EXAMPLE))(reproduce.reproduce)
+app.command(epilog=example(retrodict.EXAMPLE))(retrodict.retrodict)
 app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
 app.command(epilog=example(run.EXAMPLE))(run.run)
 app.command(epilog=example(validate.EXAMPLE))(validate.validate)

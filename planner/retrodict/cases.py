@@ -20,6 +20,7 @@ _DRAFTED: Final = re.compile(r"(\d+) drafted")
 Speed = Annotated[float, Field(gt=0, le=1e6)]
 Key = int | str
 BySetting = Mapping[Key, Speed]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Told(BaseModel):
@@ -72,7 +73,7 @@ class Case(_Told):
     target: CaseModel
     drafter: CaseDrafter
     plain_tokens_per_s: Speed | BySetting | None = None
-    accepted_share: Annotated[float, Field(ge=0, le=1)] | BySetting | None = None
+    accepted_share: Share | Mapping[Key, Share] | None = None
     published_tokens_per_s: Speed | BySetting | None = None
     context: int | None = None
     drafted: int | None = None
@@ -100,7 +101,7 @@ class Case(_Told):
             )
 
     @staticmethod
-    def _at(found: float | BySetting | None, key: Key, context: int | None) -> float | None:
+    def _at(found: float | Mapping[Key, float] | None, key: Key, context: int | None) -> float | None:
         """Return what is told under a key or a context; what is told of everything, otherwise."""
         if not isinstance(found, Mapping):
             return found

@@ -17,6 +17,11 @@ from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 
 Question = Literal["ratio", "absolute", "plain"]
 QUESTIONS: Final[tuple[Question, ...]] = get_args(Question)
+IN_WORDS: Final[dict[str, str]] = {
+    "ratio": "Times plain decoding, whose speed is given",
+    "absolute": "Tokens/s of speculation, of which nothing is given",
+    "plain": "Tokens/s of plain decoding",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +112,24 @@ class Retrodiction:
     def _error_of(self, question: Question, predictor: Callable[[Retrodicted], float]) -> float | None:
         errors = [abs(predictor(one) / one.published - 1) for one in self.of(question)]
         return median(errors) if errors else None
+
+
+def worth(found: Retrodiction) -> str:
+    """Return in words how far off predictions are, next to what anybody could say."""
+    summary = found.summary()
+    told = []
+    for question, what in (("ratio", "gain of speculation"), ("absolute", "speed of speculation")):
+        own = summary[question]
+        if own["num"]:
+            others = " and ".join(
+                f"{100 * summary['baselines'][name][question]:.0f} % {how}"
+                for name, how in (("always_1x", "for no gain"), ("bandwidth_and_leviathan", "by bandwidth and formula"))
+            )
+            told.append(
+                f"{what}: {100 * own['median_abs_error']:.0f} % off in the median of {own['num']} ({others}); "
+                f"intervals hold {100 * own['coverage']:.0f} %"
+            )
+    return f"{'. '.join(one[0].upper() + one[1:] for one in told)}." if told else "Nothing was predicted."
 
 
 def _own(one: Retrodicted) -> float:

@@ -1,0 +1,133 @@
+"""Public measurements of speculation, predicted: what is asked, what an answer is made of, and what is refused."""
+
+from math import log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from planner.retrodict.case_machine import case_machine
+from planner.retrodict.cases import Case, load_cases
+from planner.retrodict.drafters import accepted, draft_of, tokens_of_rate
+from planner.retrodict.predicted_speeds import PredictedCase
+from planner.retrodict.retrodiction import retrodict
+from tests.benchmarks.scripts import load_script
+
+CASES = load_script("retrodictions").CASES
+KINDS = ("mtp", "draft", "dflash", "ngram", "eagle3")
+TOLD = {
+    "id": "a card",
+    "device": "RTX 3090",
+    "engine": "llama.cpp CUDA",
+    "target": {"shape": "qwen3.8-27b", "weights": "q4_k_m"},
+    "drafter": {"kind": "mtp"},
+    "plain_tokens_per_s": 40.0,
+    "accepted_share": {2: 0.8, 4: 0.6},
+    "published_tokens_per_s": {2: 70.0, 4: 72.0},
+}
+
+
+def case(**changed) -> Case:
+    return Case.model_validate(TOLD | changed)
+
+
+@pytest.mark.parametrize(
+    ("label", "engine", "name", "devices", "together"),
+    [
+        ("2x RTX 5060 Ti, tensor split", "llama.cpp CUDA", "NVIDIA GeForce RTX 5060 Ti (16 GB)", 2, 2),
+        ("2x RTX 3090, layer split", "llama.cpp", "NVIDIA GeForce RTX 3090", 2, 1),
+        ("8x B300", "vLLM 0.28.1", "NVIDIA B300 (HGX)", 8, 8),
+        ("RTX 5090 at 400 W", "llama.cpp", "NVIDIA GeForce RTX 5090", 1, 1),
+        ("MacBook Pro M3 Max", "MLX", "Apple M3 Max GPU (40 cores)", 1, 1),
+        ("Radeon 8060S (Strix Halo), Windows", "llama.cpp Vulkan", "AMD Ryzen AI Max GPU (Radeon 8060S)", 1, 1),
+    ],
+)
+def test_a_label_means_a_machine(label, engine, name, devices, together):
+    found = case_machine(label, engine)
+    assert (found.sheet.name, found.num_devices, found.num_together) == (name, devices, together)
+    assert found.sheet.engine == engine
+    assert not found.is_stand_in
+
+
+def test_a_card_without_a_sheet_is_told_by_its_architecture_in_ratios_alone():
+    found = retrodict([case(device="RTX 4070 Ti Super")])
+    assert {one.question for one in found.found} == {"ratio"}
+    assert {one.question for one in found.skipped} == {"absolute", "plain"}
+
+
+def test_settings_are_drafted_tokens_or_contexts():
+    by_context = case(plain_tokens_per_s={4096: 36.0}, published_tokens_per_s={4096: 56.0}, drafted=3)
+    (one,) = by_context.measured
+    assert (one.drafted, one.context, one.plain, one.share) == (3, 4096, 36.0, None)
+    two, four = case().measured
+    assert (two.drafted, two.share, four.drafted, four.share, four.plain) == (2, 0.8, 4, 0.6, 40.0)
+    (auto,) = case(published_tokens_per_s={"auto": 50.0}).measured
+    assert not auto.is_drafted_known
+
+
+@given(plain=st.floats(1, 500), share=st.floats(0, 1), drafted=st.integers(1, 12))
+def test_a_ratio_is_at_most_the_tokens_of_its_round(plain, share, drafted):
+    asked = case(plain_tokens_per_s=plain, accepted_share={drafted: share}, published_tokens_per_s={drafted: plain})
+    (one,) = asked.measured
+    found = PredictedCase.of(asked).ratio(one)
+    assert 0 < found.low < found.value < found.high
+    assert found.value <= 1 + share * drafted
+    assert log(found.high / found.value) == pytest.approx(log(found.value / found.low))
+
+
+@given(rate=st.floats(0.01, 0.99), drafted=st.integers(1, 16))
+def test_tokens_of_a_rate_are_leviathans(rate, drafted):
+    assert tokens_of_rate(rate, drafted) == pytest.approx((1 - rate ** (drafted + 1)) / (1 - rate))
+
+
+def test_drafters_take_what_they_compute():
+    target = PredictedCase.of(case()).target
+    of = {kind: draft_of(case(drafter={"kind": kind, "shape": "qwen3-0.6b"}).drafter, target) for kind in KINDS}
+    assert of["mtp"].num_steps(4) == of["draft"].num_steps(4) == 4
+    assert of["dflash"].num_steps(4) == 1
+    assert of["ngram"].step_bytes == of["ngram"].num_steps(4) == 0
+    assert of["eagle3"].step_bytes < of["mtp"].step_bytes < of["dflash"].step_bytes
+    assert accepted(of["mtp"], 4, 0.5).tokens == 3
+    assert accepted(of["mtp"], 4, None).error > accepted(of["mtp"], 4, 0.5).error
+
+
+def test_nothing_given_is_less_certain_than_plain_speed_given():
+    found = {(one.question, one.drafted): one.predicted for one in retrodict([case()]).found}
+    ratio, absolute = (found[question, "2"] for question in ("ratio", "absolute"))
+    assert absolute.high / absolute.low > ratio.high / ratio.low
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"device": "abacus"}, "no device that ships is called 'abacus'"),
+        ({"target": {"shape": "hybrid", "weights": "q4_0"}}, "no model shape is called 'hybrid'"),
+        ({"target": {"shape": "qwen3-8b", "weights": "q4_z"}}, "no weight format is called 'q4_z'"),
+        ({"drafter": {"kind": "oracle"}}, "nobody knows what a drafter of kind 'oracle' takes"),
+        ({"drafter": {"kind": "draft"}}, "the case names no draft model"),
+        ({"plain_tokens_per_s": None}, "no plain speed is given"),
+        ({"published_tokens_per_s": None}, "no speed of speculation is given"),
+    ],
+)
+def test_what_cannot_be_predicted_is_listed_with_the_reason(changed, reason):
+    found = retrodict([case(**changed)])
+    summary = found.summary()["skipped"]
+    assert summary["count"] == len(summary["cases"]) > 0
+    assert any(reason in one["reason"] for one in summary["cases"])
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "cases.yaml"
+    path.write_text("cases:\n- id: 1\n")
+    with pytest.raises(ConfigError, match=r"cases\.yaml:2.*id"):
+        load_cases(path)
+
+
+def test_known_cases_are_predicted_better_than_by_anybodys_predictors():
+    """In-sample: the 18 cases were known when their predictor was built."""
+    told = retrodict(load_cases(CASES)).summary()
+    assert told["ratio"]["num"] == 34
+    assert told["ratio"]["median_abs_error"] <= 0.1
+    assert 0.75 <= told["ratio"]["coverage"] <= 0.97
+    assert all(2 * told["ratio"]["median_abs_error"] < one["ratio"] for one in told["baselines"].values())
