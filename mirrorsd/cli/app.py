@@ -22,7 +22,6 @@ from mirrorsd.cli.verbs import (
     record,
     report,
     reproduce,
-    retrodict,
     run,
     search,
     simulate,
@@ -30,6 +29,7 @@ from mirrorsd.cli.verbs import (
 )
 from mirrorsd.cli.verbs.models import models
 from mirrorsd.cli.verbs.profiles import profiles
+from mirrorsd.cli.verbs.published import retrodict
 from mirrorsd.cli.verbs.train import train
 
 RUN: Final = frozenset({"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"})

@@ -80,7 +80,7 @@ class Case(_Told):
     note: str = ""
 
     @property
-    def measured(self) -> Iterator[Measured]:
+    def measured(self) -> Iterator[PublishedSpeed]:
         """All that was measured of speculation."""
         found = self.published_tokens_per_s
         speeds = found if isinstance(found, Mapping) else {} if found is None else {"auto": found}
@@ -90,7 +90,7 @@ class Case(_Told):
             number = int(key) if str(key).isdigit() else None
             by_context = number is not None and number > LARGEST_WINDOW
             drafted = usual if by_context or number is None else number
-            yield Measured(
+            yield PublishedSpeed(
                 key=str(key),
                 drafted=USUAL_WINDOW if drafted is None else drafted,
                 is_drafted_known=drafted is not None,
@@ -109,7 +109,7 @@ class Case(_Told):
         return by_text.get(str(key), None if context is None else by_text.get(str(context)))
 
 
-class Measured(NamedTuple):
+class PublishedSpeed(NamedTuple):
     """One speed of speculation: tokens drafted, cached ones before, and what else is told of it."""
 
     key: str

@@ -73,7 +73,7 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class RoundTokens:
     """Tokens that a round brings, and their relative error."""
 
     tokens: float
@@ -112,13 +112,13 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
     return Draft(kind, layer + joined + head, KERNELS_PER_LAYER + KERNELS_OF_HEAD + 2, 1, is_once=False)
 
 
-def accepted(draft: Draft, drafted: int, share: float | None) -> Accepted:
+def accepted(draft: Draft, drafted: int, share: float | None) -> RoundTokens:
     """Return the tokens of a round by the share that was accepted, else by what is usual of such a drafter."""
     if share is not None:
-        return Accepted(1 + share * drafted, _SHARE_ERROR)
+        return RoundTokens(1 + share * drafted, _SHARE_ERROR)
     rate = RATES[draft.kind]
     low, value, high = (tokens_of_rate(one, drafted) for one in (rate.low, rate.value, rate.high))
-    return Accepted(value, (high - low) / 2 / value)
+    return RoundTokens(value, (high - low) / 2 / value)
 
 
 def tokens_of_rate(rate: float, drafted: int) -> float:

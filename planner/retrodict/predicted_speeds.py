@@ -14,8 +14,8 @@ from hwprofiles.engines import priced
 from hwprofiles.model_shape import model_shape
 from hwprofiles.weights.formats import weights_named
 from planner.retrodict.case_machine import CaseMachine, case_machine
-from planner.retrodict.cases import Case, Measured
-from planner.retrodict.drafters import Accepted, Draft, accepted, draft_of
+from planner.retrodict.cases import Case, PublishedSpeed
+from planner.retrodict.drafters import Draft, RoundTokens, accepted, draft_of
 from planner.row_curve import few_rows_error, pass_s
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import device_speed
@@ -100,14 +100,14 @@ class PredictedCase:
         """Return tokens per second without speculation."""
         return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error)
 
-    def ratio(self, one: Measured) -> PredictedSpeed:
+    def ratio(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return what speculation is predicted to bring where its plain speed and, maybe, acceptance are told."""
         assert one.plain is not None, "asked with a plain speed"
         brought = self._brought(one, one.share)
         round_s, error = self._round(one, 1 / one.plain)
         return PredictedSpeed.of(brought.tokens / round_s / one.plain, hypot(error, brought.error, RATIO_ERROR))
 
-    def absolute(self, one: Measured) -> PredictedSpeed:
+    def absolute(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return tokens per second where nothing but device, engine and models are told."""
         brought = self._brought(one, None)
         round_s, error = self._round(one, self.plain_s(one.context))
@@ -115,7 +115,7 @@ class PredictedCase:
             brought.tokens / round_s, hypot(error, brought.error, RATIO_ERROR, self._absolute_error)
         )
 
-    def naive_ratio(self, one: Measured, share: float | None) -> float:
+    def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
         """Return Leviathan's ratio: what a round brings, over its passes by their bytes, a verification being one."""
         step = self.draft.step_bytes / self._target_bytes
         return self._brought(one, share).tokens / (1 + step * self.draft.num_steps(one.drafted))
@@ -132,11 +132,11 @@ class PredictedCase:
         shape, weights = self.target.shape, self.target.weights
         return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
 
-    def _brought(self, one: Measured, share: float | None) -> Accepted:
+    def _brought(self, one: PublishedSpeed, share: float | None) -> RoundTokens:
         found = accepted(self.draft, one.drafted, share)
-        return found if one.is_drafted_known else Accepted(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
+        return found if one.is_drafted_known else RoundTokens(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
 
-    def _round(self, one: Measured, plain_s: float) -> tuple[float, float]:
+    def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
         """Return the seconds of a round where plain decoding takes so many, and their relative error."""
         rows, steps = one.drafted + 1, self.draft.num_steps(one.drafted)
         alone_s = self._pass_s(1, one.context)

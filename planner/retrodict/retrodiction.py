@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final, Literal, get_args
 
 from decoding.errors import MirrorsdError
-from planner.retrodict.cases import USUAL_CONTEXT, Case, Measured, as_text
+from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed, as_text
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 
 Question = Literal["ratio", "absolute", "plain"]
@@ -213,7 +213,7 @@ def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
     for context, speed in by_context:
         assert speed is not None, "asked with a plain speed"
         tokens = predictor.case.context or USUAL_CONTEXT if context is None else int(context)
-        one = Measured("0", 0, True, tokens, speed, speed, None)
+        one = PublishedSpeed("0", 0, True, tokens, speed, speed, None)
         naive = predictor.naive_plain
         yield _retrodicted(predictor.case, "plain", one, speed, predictor.plain(tokens), (naive, naive))
 
@@ -221,7 +221,7 @@ def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
 def _retrodicted(
     case: Case,
     question: Question,
-    one: Measured,
+    one: PublishedSpeed,
     published: float,
     found: PredictedSpeed,
     others: tuple[float, float],

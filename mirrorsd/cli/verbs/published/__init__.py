@@ -1,0 +1,1 @@
+"""Verbs about measurements that others published."""
