@@ -1,0 +1,165 @@
+"""Which engines can run a planned schedule on its devices, with their own options to paste.
+
+Options are as of 2026-11: llama.cpp after pull request 22964, vLLM at 002e77c, SGLang with speculation V2, mlx-lm,
+OpenVINO GenAI. What no engine can run has none: they hide the split of the target that an early exit needs, and none
+drafts while its target verifies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from decoding.schedule import Schedule
+from hwprofiles.placed import PlacedDevice
+from hwprofiles.platform import SECOND_STREAM, Platform
+from planner.platform_plan.device_pairs import LanePair
+
+
+class RunsOn(NamedTuple):
+    """An engine that can run a schedule as it was planned, and the command or call with its options."""
+
+    engine: str
+    options: str
+
+
+class _Asked(NamedTuple):
+    """A placement as engines see it.
+
+    Attributes:
+        kind: method or kind of head; `autoregressive` for plain decoding.
+        window: drafted tokens; 0 for plain decoding.
+        targets, drafts: devices of each model; a head is on the target's.
+    """
+
+    kind: str
+    window: int
+    targets: tuple[PlacedDevice, ...]
+    drafts: tuple[PlacedDevice, ...]
+
+    @property
+    def devices(self) -> tuple[PlacedDevice, ...]:
+        """All of them."""
+        return (*self.targets, *self.drafts)
+
+    @property
+    def is_together(self) -> bool:
+        """Whether the draft is on devices of the target."""
+        return all(any(draft is target for target in self.targets) for draft in self.drafts)
+
+    def are(self, kind: str, *makers: str) -> bool:
+        """Whether all devices are of a kind and of one of some makers."""
+        return all(one.kind == kind and one.name.startswith(makers) for one in self.devices)
+
+
+def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None) -> tuple[RunsOn, ...]:
+    """Return the engines that can run a schedule on such devices.
+
+    Args:
+        platform: the machine.
+        pair: where target and draft are.
+        schedule: what is to run.
+        head: `mtp`, `eagle3` and the like, where the draft is no model of its own.
+    """
+    found = []
+    if not schedule.traits.overlaps and not schedule.draft_streams:
+        targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
+        is_alone = head is not None or schedule.draft_lane is None
+        kind = head or schedule.method
+        asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts)
+        commands = {engine: command(asked) for engine, command in _ENGINES.items()}
+        found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
+    if head is None and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
+        found.append(RunsOn("mirrorsd", "mirrorsd run --schedule best.yaml"))
+    return tuple(found)
+
+
+_LLAMA_CPP: Final[Mapping[str, str]] = {
+    "autoregressive": "",
+    "speculative": " --spec-type draft-simple -md DRAFT.gguf",
+    "eagle3": " --spec-type draft-eagle3 -md DRAFT.gguf",
+    "mtp": " --spec-type draft-mtp",
+    "block": " --spec-type draft-dflash -md DRAFT.gguf",
+    "prompt_lookup": " --spec-type ngram-simple",
+}
+
+
+def _llama_cpp(asked: _Asked) -> str | None:
+    if asked.kind not in _LLAMA_CPP or any(one.kind == "npu" for one in asked.devices):
+        return None
+    window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
+    draft_is_cpu = asked.drafts[0].kind == "cpu" and not asked.is_together
+    where = " -devd none" if draft_is_cpu else "" if asked.is_together else " -devd DEVICE"
+    return f"llama-server -m TARGET.gguf{_LLAMA_CPP[asked.kind]}{window}{where}"
+
+
+_VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
+    "autoregressive": {},
+    "speculative": {"method": "draft_model", "model": "DRAFT"},
+    "eagle3": {"method": "eagle3", "model": "DRAFT"},
+    "medusa": {"method": "medusa", "model": "DRAFT"},
+    "mtp": {"method": "mtp"},
+    "block": {"method": "dflash", "model": "DRAFT"},
+    "prompt_lookup": {"method": "ngram", "prompt_lookup_max": 4},
+}
+
+
+def _vllm(asked: _Asked) -> str | None:
+    if asked.kind not in _VLLM or not asked.is_together or not asked.are("gpu", "NVIDIA", "AMD Instinct"):
+        return None
+    config = json.dumps({**_VLLM[asked.kind], "num_speculative_tokens": asked.window})
+    options = f" --speculative-config '{config}'" if asked.window else ""
+    return f"vllm serve TARGET{_parallel(asked, '--tensor-parallel-size')}{options}"
+
+
+_SGLANG: Final[Mapping[str, str]] = {
+    "autoregressive": "",
+    "speculative": " --speculative-algorithm STANDALONE --speculative-draft-model-path DRAFT",
+    "eagle3": " --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT",
+    "block": " --speculative-algorithm DFLASH --speculative-draft-model-path DRAFT",
+    "prompt_lookup": " --speculative-algorithm NGRAM",
+}
+
+
+def _sglang(asked: _Asked) -> str | None:
+    if asked.kind not in _SGLANG or not asked.is_together or not asked.are("gpu", "NVIDIA", "AMD Instinct"):
+        return None
+    rows = f"--speculative-eagle-topk 1 --speculative-num-draft-tokens {asked.window + 1}"
+    window = f" --speculative-num-steps {asked.window} {rows}" if asked.window else ""
+    return f"python -m sglang.launch_server --model-path TARGET{_parallel(asked, '--tp')}{_SGLANG[asked.kind]}{window}"
+
+
+def _mlx_lm(asked: _Asked) -> str | None:
+    if asked.kind not in ("autoregressive", "speculative") or not asked.are("gpu", "Apple") or len(asked.targets) > 1:
+        return None
+    options = f" --draft-model DRAFT --num-draft-tokens {asked.window}" if asked.window else ""
+    return f"mlx_lm.generate --model TARGET{options}" if asked.is_together else None
+
+
+def _openvino(asked: _Asked) -> str | None:
+    if not all(one.name.startswith("Intel") for one in asked.devices) or len(asked.targets) > 1:
+        return None
+    target, draft = asked.targets[0].kind.upper(), asked.drafts[0].kind.upper()
+    options = {
+        "autoregressive": "",
+        "speculative": f', draft_model=openvino_genai.draft_model("DRAFT", "{draft}")',
+        "prompt_lookup": ", prompt_lookup=True",
+    }
+    if asked.kind not in options:
+        return None
+    window = f", num_assistant_tokens={asked.window}" if asked.window else ""
+    return f'openvino_genai.LLMPipeline("TARGET", "{target}"{options[asked.kind]}){window}'
+
+
+def _parallel(asked: _Asked, option: str) -> str:
+    return f" {option} {len(asked.targets)}" if len(asked.targets) > 1 else ""
+
+
+_ENGINES: Final[Mapping[str, Callable[[_Asked], str | None]]] = {
+    "llama.cpp": _llama_cpp,
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "mlx-lm": _mlx_lm,
+    "openvino.genai": _openvino,
+}

@@ -1,0 +1,62 @@
+import json
+import re
+
+import pytest
+
+from decoding.schedule import Schedule
+from hwprofiles.platform import load_platform
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.runs_on import runs_on
+
+
+def engines(platform, target, draft, head=None, **settings):
+    pair = LanePair(target, draft, in_turn=target == draft)
+    asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
+    found = runs_on(load_platform(platform), pair, Schedule(target_lane=target, **asked), head)
+    return {one.engine: one.options for one in found}
+
+
+def test_a_draft_on_the_targets_card_runs_in_the_usual_engines():
+    found = engines("rtx4090", "gpu", "gpu")
+    assert list(found) == ["llama.cpp", "vllm", "sglang"]
+    assert "--spec-type draft-simple -md DRAFT.gguf --spec-draft-n-max 3" in found["llama.cpp"]
+    config = json.loads(re.search(r"'(\{.*\})'", found["vllm"])[1])
+    assert config == {"method": "draft_model", "model": "DRAFT", "num_speculative_tokens": 3}
+    assert "--speculative-num-draft-tokens 4" in found["sglang"]
+
+
+def test_only_llama_cpp_puts_a_draft_on_the_cpu_beside_a_card():
+    found = engines("rtx4090", "gpu", "cpu")
+    assert list(found) == ["llama.cpp"]
+    assert found["llama.cpp"].endswith("-devd none")
+
+
+def test_openvino_names_the_device_of_each_model():
+    found = engines("lunar-lake", "gpu", "npu")
+    assert list(found) == ["openvino.genai"]
+    assert (
+        '"GPU", draft_model=openvino_genai.draft_model("DRAFT", "NPU")), num_assistant_tokens=3'
+        in found["openvino.genai"]
+    )
+
+
+@pytest.mark.parametrize(("head", "engine", "option"), [("mtp", "vllm", '"mtp"'), ("eagle3", "sglang", "EAGLE3")])
+def test_heads_are_named_as_engines_call_them(head, engine, option):
+    assert option in engines("h100x2", "gpus", "gpus", head=head)[engine]
+    assert "2" in engines("h100x2", "gpus", "gpus", head=head)["vllm"]
+
+
+def test_mirror_runs_on_no_engine_but_this_projects_own():
+    mirror = {"method": "mirror", "root_source": "draft", "draft_top_k": 2}
+    assert engines("rtx4090", "gpu", "cpu", **mirror) == {}
+    lanes = load_platform("cpu-2core").lanes
+    target, draft = list(lanes)[:2]
+    assert list(engines("cpu-2core", target, draft, **mirror)) == ["mirrorsd"]
+
+
+def test_plain_decoding_takes_no_option_of_speculation():
+    found = engines(
+        "rtx4090", "gpu", "gpu", method="autoregressive", num_speculative_tokens=0, drafter=None, draft_lane=None
+    )
+    assert found["llama.cpp"] == "llama-server -m TARGET.gguf"
+    assert found["vllm"] == "vllm serve TARGET"
