@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
-from planner.platform_plan.advice import advice, schedule_names_of
+from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
@@ -32,6 +32,7 @@ def plan_entry(plan: PlatformPlan) -> dict[str, Any]:
                 "placement": picked(one.pair, "target draft"),
                 **picked(one, _OF_A_ROW),
                 "over_best": ratio_entry(plan.compared(one, plan.best)),
+                "runs_on": [engine._asdict() for engine in engines_of(plan, one)],
             }
             for name, one in rows
         ],

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrorsd.cli.tables import plain_table
-from planner.platform_plan.advice import UNTRAINED
+from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -17,7 +17,7 @@ from planner.wording import between, factor, in_ms, milliseconds, schedule_name,
 
 _WIDE_ENOUGH: Final = 125
 """Characters in which all columns of a ranking find room."""
-_FOR_WIDE: Final = ("interval", "J")
+_FOR_WIDE: Final = ("interval", "J", "runs on")
 _LEGEND: Final = "~ cannot be told from the first   * nothing else is better in time, energy and money per token"
 
 
@@ -56,7 +56,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
     """Return what is shown of a schedule, by heading; nothing for what nobody knows."""
     beside = plan.compared(one, plan.best)
     joules, dollars = one.energy_j_per_token, one.usd_per_million_tokens
-    first_s = one.ttft_s
+    first_s, engines = one.ttft_s, engines_of(plan, one)
     return {
         "ms": in_ms(one.tpot_s),
         "interval": between(one.tpot_s_low, one.tpot_s_high),
@@ -66,6 +66,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
         "GB": f"{one.memory_bytes / 1e9:.3g}",
         "J": "" if joules is None else f"{joules:.2g}",
         "$/M": "" if dollars is None else f"{dollars:.2f}",
+        "runs on": engines[0].engine if engines else "none yet",
     }
 
 

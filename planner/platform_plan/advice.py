@@ -12,6 +12,7 @@ from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.runs_on import RunsOn, runs_on
 from planner.platform_plan.trade_offs import differences, saves
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
@@ -63,6 +64,11 @@ def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
     return tuple(f"{name}{UNTRAINED * one.needs_training}" for name, one in zip(names, ranked, strict=True))
 
 
+def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
+    """Return the engines that can run a schedule where it was planned."""
+    return runs_on(plan.question.platform, one.pair, one.schedule)
+
+
 def _why(plan: PlatformPlan) -> Iterator[str]:
     best, needed = plan.drafting, plan.needed
     if best is not None:
@@ -100,6 +106,14 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     yield f"{chosen.pair.target} is {_device(plan, chosen.pair.target)} with {plan.question.target}{both}"
     if not chosen.pair.is_pooled:
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
+    if not engines_of(plan, chosen) and (known := _first_with_engine(plan)) is not None:
+        others = f"{known.place} ({times(plan.compared(known))} plain decoding)"
+        yield f"no engine runs that yet: {engines_of(plan, known)[0].engine} runs the best that one can, {others}"
+
+
+def _first_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
+    """Return the fastest speculation that an engine can run."""
+    return next((one for one in plan.speculation if engines_of(plan, one)), None)
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
@@ -124,6 +138,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
         "Speed of other places over the best one's": []
         if best is None
         else [_beside(plan, one, best) for one in _other_places(plan, best)],
+        "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none yet"],
         "Memory": list(reversed(alike.values())),
         "Left out": plan.left_out,
         f"It rests on {len(plan.assumptions)} numbers": [
