@@ -70,7 +70,8 @@ class PrefillTimes:
             ProfileError: a lane's prefill was not measured (`OutOfRangeError`: not for prompts of that length).
         """
         readers = Readers.of(schedule)
-        return [self._of(readers, length - 1) for length in prompt_lengths]
+        seconds = {length: self._of(readers, length - 1) for length in dict.fromkeys(prompt_lengths)}
+        return [seconds[length] for length in prompt_lengths]
 
     def _of(self, readers: Readers, rows: int) -> float:
         target, draft, part, draft_waits = readers

@@ -1,15 +1,17 @@
 """What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another one whose sources say so.
 
-A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. A value
-is a number, with or without a unit (`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes
-the number away; of fields that are no numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would
-read.
+A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. Several
+parts are named at once by `links:` or `devices:` and their sheet or the beginning of its name (`links:thunderbolt` are
+all of thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit
+(`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no numbers
+with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,7 @@ from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
-from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet
+from hwprofiles.sheets import STARTED_BY, DeviceSheet, device_sheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
 _FIXED: Final = (
@@ -32,8 +34,10 @@ _FIXED: Final = (
 """What makes a part the part that it is; no setting."""
 
 
-def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
+def with_overrides(platform: Platform, overrides: Mapping[str, str | float], *, is_what_if: bool = True) -> Platform:
     """The platform with some of its numbers changed; they count as guessed then, and their sources say what changed.
+
+    A number that is no what-if, but moved within what is known of it, is known as before.
 
     The bandwidth of a device in a memory pool is then its own: its efficiency is a share of it, and it still draws at
     most what the pool delivers. To change it for all that share the memory, name the pool.
@@ -50,7 +54,12 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
             raise ConfigError(f"{key!r}: {part} has no field {field!r} that can be set; it has {', '.join(fields)}")
         for place in places:
             is_number = field in quantity_fields(model)
-            place[field] = _number(key, place[field], value) if is_number else _plain(key, value)
+            old = place[field]
+            place[field] = _number(key, old, value) if is_number else _plain(key, value)
+            if is_number and not is_what_if and old is not None:
+                place[field] = old | {"value": place[field]["value"], "span": None}
+            if field == "dispatch_s" and place["dispatch_of"] is None:
+                place["dispatch_of"] = STARTED_BY[place["kind"]]
     return _checked(data)
 
 
@@ -60,16 +69,35 @@ def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tupl
         return PlacedDevice, [data["devices"][part]]
     if part in platform.memory_pools:
         return MemoryPool, [data["memory_pools"][part]]
-    places = [
-        place
-        for place, link in zip(data["links"], platform.links, strict=True)
-        if part in ("-".join(way) for way in link.directions)
-    ]
-    if not places:
-        names = [*platform.devices, *platform.memory_pools, *("-".join(link.between) for link in platform.links)]
-        msg = f"{key!r}: set PART.FIELD, where PART of platform {platform.name!r} is {', '.join(names)}"
-        raise ConfigError(msg)
-    return PlacedLink, places
+    of_class, _, sheet = part.partition(":")
+    links = list(zip(data["links"], platform.links, strict=True))
+    found: dict[type[StrictModel], list[Any]] = {
+        PlacedLink: [
+            place
+            for place, link in links
+            if part in ("-".join(way) for way in link.directions) or (of_class == "links" and _is_of(sheet, link.sheet))
+        ],
+        PlacedDevice: [
+            data["devices"][name]
+            for name, one in platform.devices.items()
+            if ("*" in part and fnmatchcase(name, part)) or (of_class == "devices" and _is_of(sheet, one.sheet))
+        ],
+        MemoryPool: [
+            data["memory_pools"][name] for name in platform.memory_pools if "*" in part and fnmatchcase(name, part)
+        ],
+    }
+    for model, places in found.items():
+        if places:
+            return model, places
+    names = [*platform.devices, *platform.memory_pools, *("-".join(link.between) for link in platform.links)]
+    sheets = dict.fromkeys(f"links:{link.sheet}" for link in platform.links if link.sheet)
+    msg = f"{key!r}: set PART.FIELD, where PART of platform {platform.name!r} is {', '.join((*names, *sheets))}"
+    raise ConfigError(msg)
+
+
+def _is_of(name: str, sheet: str | None) -> bool:
+    """Whether a sheet is called so, or begins so."""
+    return bool(name) and sheet is not None and f"{sheet}-".startswith(f"{name}-")
 
 
 def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:

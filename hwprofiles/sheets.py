@@ -34,6 +34,9 @@ Counts = Annotated[Quantity, within(*bounds.COUNTS)]
 GrowthsPerRow = Annotated[Quantity, within(*bounds.GROWTHS_PER_ROW)]
 WriteOffs = Annotated[Quantity, within(*bounds.WRITE_OFFS_S)]
 
+STARTED_BY: Final = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
+"""What is dispatched on a kind of device whose sheet does not say."""
+
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
 """Types that weights are stored in."""
 
@@ -177,6 +180,7 @@ class LinkSheet(Sourced):
     collective_latency_s: Times | None = None
 
 
+@cache
 def shipped_names(kind: Kind) -> tuple[str, ...]:
     """Return ids of all that is shipped of a kind."""
     return tuple(sorted(path.stem for path in (_FOLDER / f"{kind}s").glob("*.yaml")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
+from planner.platform_plan.what_turns.tornado import TornadoBar
 from sim.batch_prediction import BatchPrediction
 
 _OF_A_ROW: Final = (
@@ -18,8 +20,8 @@ _OF_A_ROW: Final = (
 )
 
 
-def plan_entry(plan: PlatformPlan) -> dict[str, Any]:
-    """Return an answer; rows of the ranking are told by their names."""
+def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str, Any]:
+    """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on."""
     needed, names = plan.needed, schedule_names_of(plan.ranking)
     front = set(map(id, pareto(plan.ranking)))
     rows = list(zip(names, plan.ranking, strict=True))
@@ -37,6 +39,7 @@ def plan_entry(plan: PlatformPlan) -> dict[str, Any]:
             for name, one in rows
         ],
         "pareto": [{"name": name, **picked(one, " ".join(OBJECTIVES))} for name, one in rows if id(one) in front],
+        "tornado": [_bar_entry(one) for one in bars],
         **advice(plan).entry,
         "pays": plan.pays,
         "speedup": ratio_entry(plan.comparison),
@@ -49,6 +52,17 @@ def plan_entry(plan: PlatformPlan) -> dict[str, Any]:
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
         "left_out": list(plan.left_out),
         "assumptions": [asdict(one) for one in plan.assumptions],
+    }
+
+
+def _bar_entry(one: TornadoBar) -> dict[str, Any]:
+    """Return a number's effect on the speed-up over plain decoding, and where who leads changes."""
+    turn = one.turn
+    return {
+        **picked(one.number, "field value low high status"),
+        **picked(one, "effect_low effect_high speedup_low speedup_high"),
+        "flips_at": None if turn is None else turn.at,
+        "flips_to": None if turn is None else {"side": turn.side, "leader": str(turn.leader)},
     }
 
 

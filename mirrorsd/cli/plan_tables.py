@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
 
+from mirrorsd.cli.sheet_text import amount
 from mirrorsd.cli.tables import plain_table
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
+from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import between, factor, in_ms, milliseconds, schedule_name, seconds
 
 _WIDE_ENOUGH: Final = 125
@@ -68,6 +71,20 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
         "$/M": "" if dollars is None else f"{dollars:.2f}",
         "runs on": engines[0].engine if engines else "none yet",
     }
+
+
+def tornado_table(bars: Sequence[TornadoBar]) -> Table:
+    """Return the numbers that the answer turns on."""
+    turned = any(bar.turn for bar in bars)
+    title = "What would turn it" if turned else "Largest effects; no number within its ends puts another place first"
+    table = plain_table(title, ("number", "now", "from", "to", "speed-up there", "turns"))
+    for bar in bars:
+        number = bar.number
+        now, low, high = (amount(number.field, value) for value in (number.value, number.low, number.high))
+        ends = f"{factor(bar.speedup_low)} to {factor(bar.speedup_high)}"
+        turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else "\u2013"
+        table.add_row(escape(number.field), now, low, high, ends, turn)
+    return table
 
 
 def batch_table(found: BatchPlan) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -145,11 +145,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     """
     started = time.perf_counter()
     places = places_of(question)
-    exits = question.record.exit_layers
-    demand = Demand(
-        target=question.target, draft=question.draft, lanes=places.lanes, exits=exits, calibrated=question.calibrated
-    )
-    derived = derived_profile(question.platform, demand)
+    derived = derived_profile(question.platform, demand_of(question, places.lanes))
     ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
         question=question,
@@ -173,6 +169,18 @@ def plan_platform(question: Question) -> PlatformPlan:
             costs=plan.costs,
         )
     return replace(plan, needed=needed, seconds=time.perf_counter() - started)
+
+
+def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
+    """Return what a profile has to answer for the question on some lanes."""
+    return Demand(
+        target=question.target,
+        draft=question.draft,
+        lanes=lanes,
+        exits=question.record.exit_layers,
+        calibrated=question.calibrated,
+        constants=question.constants,
+    )
 
 
 def _shortlist(plan: PlatformPlan) -> list[Schedule]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from decoding.errors import PlanError
@@ -33,6 +34,7 @@ MOST_NEW_TOKENS: Final = 8192
 """Of an answer, for an answer of the planner in seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Of all texts together; of longer answers fewer are drawn."""
+_FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
 
 
@@ -53,6 +55,8 @@ class Question:
         has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
         calibrated: lanes of the platform that were timed.
         assumed: what the texts are drawn from; None where they were recorded.
+        constants: other values of `sim.derived.derived_profile.CONSTANTS`, by field.
+        records_with: the texts with another value of one of the other assumptions, by its field.
     """
 
     platform: Platform
@@ -66,6 +70,12 @@ class Question:
     has_exits: bool
     calibrated: CalibratedLanes | None = None
     assumed: AssumedAcceptance | None = None
+    constants: Mapping[str, float] = field(default_factory=dict)
+    records_with: Mapping[str, Callable[[float], AcceptanceRecord]] = field(default_factory=dict)
+
+    def record_with(self, name: str, value: float) -> AcceptanceRecord:
+        """The texts with another value of the acceptance, or of an assumption beside it."""
+        return self.record_at(value) if name == self.acceptance.field else self.records_with[name](value)
 
     @property
     def basis(self) -> str:
@@ -140,6 +150,7 @@ def assumed_question(
         record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
         acceptance=rate,
         assumptions=tuple(others),
+        records_with={one.field: partial(_record_with, by_task, texts, one) for one in others},
         has_exits=has_exits,
     )
 
@@ -175,6 +186,24 @@ def recorded_question(
     )
 
 
+def _record_with(by_task: Mapping[str, TaskRates], texts: Texts, number: Assumption, value: float) -> AcceptanceRecord:
+    """Texts in which what a number stands for, alternatives or exits, is right as much more often as the number."""
+    by, is_alternatives = value / number.value, number.field == _FIRST_ALTERNATIVE
+
+    def scaled(shares: Sequence[float], *, by: float = by) -> tuple[float, ...]:
+        return tuple(min(1.0, by * share) for share in shares)
+
+    changed = {
+        task: rates.model_copy(
+            update={"alternative_rates": scaled(rates.alternative_rates)}
+            if is_alternatives
+            else {"exit_coverage": {layer: scaled(shares) for layer, shares in rates.exit_coverage.items()}}
+        )
+        for task, rates in by_task.items()
+    }
+    return AssumedAcceptance(changed, texts).record
+
+
 def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens: int, num_new_tokens: int) -> None:
     """Refuse models that are no pair, and texts that are longer than their positions."""
     require_one_tokenizer(target.shape, draft.shape)
@@ -199,7 +228,7 @@ def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
 
 def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, ...]]) -> tuple[Assumption, ...]:
     """Return the first of every kind of rate, with its source; all of them stand in the record's own words."""
-    named = {"acceptance.rate": mean, "acceptance.first_alternative": ALTERNATIVES[0]}
+    named = {"acceptance.rate": mean, _FIRST_ALTERNATIVE: ALTERNATIVES[0]}
     named |= {
         f"acceptance.exit_coverage_after_layer_{layer}": shares[-1] for layer, shares in list(coverage.items())[:1]
     }

@@ -32,6 +32,7 @@ def contentions(
     costs: Mapping[str, RooflineCost],
     groups: Mapping[str, DeviceGroup | None],
     pairs: Iterable[tuple[str, str]],
+    efficiency: Assumption = POOL_EFFICIENCY,
 ) -> Iterator[Contention]:
     """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
 
@@ -47,7 +48,7 @@ def contentions(
         if not shared:
             continue
         memories = dict(platform.pool_of(member) for member in platform.members(pair[0]))
-        capacity = POOL_EFFICIENCY.value * min(memories[pool].bytes_per_s.value for pool in shared)
+        capacity = efficiency.value * min(memories[pool].bytes_per_s.value for pool in shared)
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
@@ -60,7 +61,7 @@ def contentions(
                 lanes=(target, draft),
                 slowdown=(1.0, 1.0) if is_by_operation else (float(slowdown[0][0]), float(slowdown[1][0])),
                 pool_bytes_per_s=capacity if is_by_operation else None,
-                relative_error=POOL_EFFICIENCY.relative_error,
+                relative_error=efficiency.relative_error,
                 source=f"fair shares of {' and '.join(shared)}",
             )
             yield _of_streams(fair, streams_slowdown(platform, *pair)) if are_streams(*pair) else fair

@@ -7,7 +7,7 @@ machine, and its errors say so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Final
 
@@ -30,6 +30,8 @@ ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
 )
 """Between a verdict and the next operation."""
+CONSTANTS: Final = (ROUND_OVERHEAD.field, POOL_EFFICIENCY.field)
+"""Numbers that are of no part of a platform."""
 _NO_COPY_BYTES_PER_S: Final = 1e18
 _STATE_BYTES: Final = 2
 
@@ -43,6 +45,7 @@ class Demand:
         lanes: devices or groups of the platform.
         exits: target layers after which an exit may be taken.
         calibrated: the lanes among them that were timed.
+        constants: other values of `CONSTANTS`, by field.
     """
 
     target: StoredModel
@@ -50,6 +53,12 @@ class Demand:
     lanes: Sequence[str]
     exits: tuple[int, ...]
     calibrated: CalibratedLanes | None = None
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+    def constant(self, known: Assumption) -> Assumption:
+        """One of `CONSTANTS`, or what is there in its place."""
+        given = self.constants.get(known.field)
+        return known if given is None else Assumption.of(known.field, given, "guessed", f"what if: {known.source}")
 
     def calibrated_as(self, lane: str) -> CalibratedLanes | None:
         """The calibration of a lane; None where nobody timed it."""
@@ -95,7 +104,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         for one in (calibrated[name].assumptions(cost) if name in calibrated else cost.device.assumptions)
     ]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
-    overhead = ROUND_OVERHEAD
+    overhead, pool = demand.constant(ROUND_OVERHEAD), demand.constant(POOL_EFFICIENCY)
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
@@ -104,14 +113,17 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         num_layers=demand.target.shape.num_layers,
         lanes=tuple(_lane(name, platform, cost, groups[name]) for name, cost in derived.items()),
         links=tuple(_link(platform, *pair) for pair in pairs),
-        contention=tuple(contentions(platform, derived, groups, pairs)),
-        round_overhead_s=ROUND_OVERHEAD.value,
+        contention=tuple(contentions(platform, derived, groups, pairs, pool)),
+        round_overhead_s=overhead.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
     if demand.calibrated is not None:
         profile = demand.calibrated.beside(profile, timed)
-        overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
-    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, overhead)
+        if overhead is not ROUND_OVERHEAD:
+            profile = profile.model_copy(update={"round_overhead_s": overhead.value})
+        else:
+            overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
+    used = (*assumptions, *_of_links(platform, pairs), pool, overhead)
     return DerivedProfile(
         profile=profile,
         costs=costs,

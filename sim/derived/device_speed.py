@@ -18,7 +18,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.curves.row_prices import KERNEL_START_S, Reading, RowPrices
 from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
-from hwprofiles.sheets import DeviceSheet
+from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption, joint_error
 
 Kind = Literal["cpu", "gpu", "npu"]
@@ -84,7 +84,6 @@ KERNEL_START: Final = Quantity(
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
-_STARTED_BY: Final[Mapping[Kind, str]] = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
 CONTEXT_STEP: Final = 256
@@ -209,7 +208,7 @@ def device_speed(
     elif sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
         flops *= found.take("flops_efficiency")
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
-    is_graph = not is_law and (sheet.dispatch_of or _STARTED_BY[sheet.kind]) == "graph"
+    is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
     is_static = sheet.static_shapes
     return DeviceSpeed(
         name=name,

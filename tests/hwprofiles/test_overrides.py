@@ -85,3 +85,34 @@ def test_a_change_leaves_all_else_as_it_was_and_the_platform_too(change: float) 
 def test_a_wrong_override_is_answered_with_what_is_right(key: str, value, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         with_overrides(LUNAR_LAKE, {key: value})
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [("links:thunderbolt", 10), ("links:thunderbolt-5", 4), ("links:unified-memory", 10), ("gpu0-gpu1", 1)],
+)
+def test_all_links_of_a_sheet_or_of_a_family_of_sheets_change_at_once(part: str, count: int) -> None:
+    platform = load_platform("m2-ultra-x8")
+    changed = with_overrides(platform, {f"{part}.latency_s": "12 us"})
+    latencies = [link.latency_s for link in changed.links if link.latency_s is not None]
+    assert [one.value for one in latencies].count(12e-6) == count
+
+
+def test_all_devices_of_a_sheet_and_all_parts_of_a_pattern_change_at_once() -> None:
+    platform = load_platform("m2-ultra-x8")
+    by_sheet = with_overrides(platform, {"devices:m2-ultra-gpu.memory_efficiency": "50 %"})
+    pattern = with_overrides(platform, {"memory*.bytes_per_s": "1 TB/s"})
+    assert sum(device.memory_efficiency is not None for device in by_sheet.devices.values()) == 8
+    assert {pool.bytes_per_s.value for pool in pattern.memory_pools.values()} == {1e12}
+
+
+def test_a_number_moved_within_what_is_known_keeps_how_it_is_known() -> None:
+    platform = load_platform("cpu-2core")
+    moved = with_overrides(platform, {"cpu0.bf16_flops": 2.3e11}, is_what_if=False).device("cpu0").bf16_flops
+    assert moved is not None
+    assert (moved.value, moved.status) == (2.3e11, "measured")
+
+
+def test_a_dispatch_is_of_what_such_a_device_starts_where_its_sheet_does_not_say() -> None:
+    npu = with_overrides(load_platform("lunar-lake"), {"npu.dispatch_s": "1 ms"}).device("npu")
+    assert (npu.dispatch_s and npu.dispatch_s.value, npu.dispatch_of) == (1e-3, "graph")

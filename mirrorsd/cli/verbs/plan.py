@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan
     from sim.acceptance.assumed import AssumedAcceptance
 
+_MOST_BARS = 3
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
 
@@ -88,7 +89,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 8,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     schedule_out: Annotated[
         Path | None, output("Write what is recommended here, as `simulate` and `run` take it.")
@@ -109,12 +110,14 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.plan_tables import batch_table, place_table
+    from mirrorsd.cli.plan_tables import batch_table, place_table, tornado_table
     from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, plan_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from planner.platform_plan.played_plan import play
+    from planner.platform_plan.what_turns.moved_question import MovedQuestion
+    from planner.platform_plan.what_turns.tornado import tornado
     from sim.batch_prediction import MAX_BATCH
 
     sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
@@ -130,12 +133,13 @@ def plan(
     found = asked(changes=_changes(set_ or []))
     changed = _what_if(found, asked, set_) if set_ else None
     batches = plan_batches(found, sizes) if sizes else None
+    bars = tornado(MovedQuestion(found))
     if out is not None:
         write_page(found, out, batches)
         say(f"Wrote {out}")
     _write(found, runnable_drafter(draft), schedule_out, profile_out, acceptance_out)
     played = play(found)
-    result = plan_entry(found) | {
+    result = plan_entry(found, bars) | {
         "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
         "what_if": changed,
         **({} if batches is None else {"batches": batch_entry(batches)}),
@@ -144,6 +148,9 @@ def plan(
         show_verdict(result, explain=explain)
         show("")
         show(place_table(found, top, results().width))
+        if bars:
+            show("")
+            show(tornado_table(bars[:_MOST_BARS]))
         show_paragraphs(*filter(None, (changed, played.in_words)))
         if batches is not None:
             show(batch_table(batches))

@@ -114,7 +114,7 @@ def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
 
 
 @pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
-def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_least_certain(platform):
+def test_the_advice_counts_what_is_measured_and_what_is_guessed(platform):
     """Of this project's own machine most numbers are measured, and of no other."""
     plan = plan_platform(question(platform))
     text = advice(plan).text
@@ -126,8 +126,6 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_le
         statuses.count("guessed"),
     ]
     assert (statuses.count("measured") > len(statuses) / 2) == (platform == "cpu-2core")
-    least = max(plan.assumptions, key=lambda one: one.relative_error)
-    assert f"The least certain of them: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
 
 
 @pytest.mark.parametrize(

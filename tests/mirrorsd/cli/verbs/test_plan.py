@@ -1,5 +1,6 @@
 import json
 import re
+from functools import cache
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from mirrorsd.cli.app import app
 ASKED = ["plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32"]
 
 
+@cache
 def run(*words, exit_code=0):
     result = CliRunner().invoke(app, [*ASKED, *words])
     assert result.exit_code == exit_code, result.output
@@ -26,9 +28,10 @@ def planned(tmp_path_factory):
 def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     result, _, page = planned
     assert "Yes, speculation pays here" in result.stdout
-    answer, table = result.stdout.strip().split("\n\n")
+    answer, table, turns = result.stdout.strip().split("\n\n")
     assert len(answer.splitlines()) == 3
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
+    assert "acceptance.rate" in turns
     assert len(result.stdout.splitlines()) <= 25
     assert page.startswith("<!doctype html>")
 
@@ -38,6 +41,8 @@ def test_the_json_holds_what_scripts_are_promised(planned):
     assert {"ranking", "verdict", "pays", "break_even", "search", "assumptions"} <= set(found)
     assert set(found["search"]) == {"num_schedules", "num_prompts", "seconds"}
     promised = {"schedule", "method", "placement", "tpot_s", "tpot_s_low", "tpot_s_high", "speedup", "bound"}
+    assert {"field", "low", "high", "effect_low", "effect_high", "flips_at"} <= set(found["tornado"][0])
+    assert {row["name"] for row in found["pareto"]} <= {row["name"] for row in found["ranking"]}
     promised |= {"energy_j_per_token", "usd_per_million_tokens", "over_best", "ttft_s", "memory_bytes"}
     assert all(promised <= set(row) for row in found["ranking"])
     assert found["search"]["num_schedules"] == len(found["ranking"])

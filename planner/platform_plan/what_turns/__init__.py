@@ -1,0 +1,1 @@
+"""What would turn a plan: its question asked again with other numbers."""

@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+import pytest
+
+from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.what_turns.moved_question import MovedQuestion
+from planner.platform_plan.what_turns.tornado import tornado
+from planner.platform_plan.what_turns.uncertain_numbers import uncertain_numbers
+from tests.planner.platform_plan.test_platform_plan import question
+
+
+@pytest.fixture(scope="module", params=["lunar-lake", "h100x2"])
+def asked(request):
+    return MovedQuestion(plan_platform(question(request.param, weights="int4" if "lake" in request.param else "bf16")))
+
+
+@pytest.fixture(scope="module")
+def bars(asked):
+    return tornado(asked)
+
+
+def test_the_question_asked_again_unchanged_has_todays_answer(asked):
+    there, plan = asked.standing(), asked.plan
+    assert (there.leader, there.times_s[there.leader]) == (asked.leader, plan.best.tpot_s)
+    assert there.speedup == plan.comparison.value
+    assert there.schedules[there.leader] == plan.best.schedule
+
+
+def test_a_number_set_to_what_it_is_changes_nothing(asked):
+    for number in uncertain_numbers(asked.plan):
+        assert asked.standing({number.field: number.value}).speedup == pytest.approx(asked.standing().speedup, rel=1e-9)
+
+
+def test_every_uncertain_number_has_a_name_that_can_be_set_and_equal_parts_have_one(asked):
+    numbers = uncertain_numbers(asked.plan)
+    assert {number.field for number in numbers} >= {"acceptance.rate", "host.round_overhead_s"}
+    assert len(numbers) < len(asked.plan.assumptions)
+    if len(asked.question.platform.groups):
+        assert "devices:h100-sxm.memory_efficiency" in {number.field for number in numbers}
+
+
+def test_the_restricted_question_agrees_with_the_whole_plan_at_the_ends(asked, bars):
+    for bar in bars[:3]:
+        whole = plan_platform(asked.moved({bar.number.field: bar.number.high}))
+        assert bar.speedup_high == pytest.approx(whole.comparison.value, rel=0.01)
+
+
+def test_the_largest_effects_come_first_and_after_those_that_turn_the_answer(bars):
+    sizes = [(bar.turn is None, -bar.size) for bar in bars]
+    assert sizes == sorted(sizes)
+    assert all(bar.number.low <= bar.number.value <= bar.number.high for bar in bars)
+
+
+def test_between_today_and_where_the_answer_turns_today_leads_and_beyond_it_does_not(asked, bars):
+    for turn, field, now in ((bar.turn, bar.number.field, bar.number.value) for bar in bars if bar.turn):
+        before, after = ((turn.at / now) ** share * now for share in (0.9, 1.01))
+        assert asked.lead_lost(asked.standing({field: before})) == 1
+        assert asked.lead_lost(asked.standing({field: after})) > 1
+        assert (turn.at < now) == (turn.side == "below")
+
+
+def test_more_bandwidth_never_slows_plain_decoding_and_more_acceptance_is_never_less(asked):
+    (rate,) = (number for number in uncertain_numbers(asked.plan) if number.field == "acceptance.rate")
+    assert asked.standing({rate.field: rate.low}).speedup < asked.standing({rate.field: rate.high}).speedup
+    for number in uncertain_numbers(asked.plan):
+        if "bytes_per_s" in number.field or number.field.endswith(("memory_efficiency", "bf16_flops")):
+            slow, fast = (asked.standing({number.field: value}).plain_s for value in (number.low, number.high))
+            assert slow >= fast
+
+
+def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(asked):
+    """The slower the cards of a group exchange, the sooner one of them is the better place for both models."""
+    if not asked.question.platform.groups:
+        return
+    field = "gpu0-gpu1.collective_latency_s"
+    wide = [replace(one, high=1e-3) if one.field == field else one for one in asked.plan.assumptions]
+    (bar,) = (bar for bar in tornado(MovedQuestion(replace(asked.plan, assumptions=wide))) if bar.number.field == field)
+    assert asked.leader.pair.target == "gpus"
+    assert (bar.turn.side, bar.turn.leader.pair.target) == ("above", "gpu0")
+    whole = [plan_platform(asked.moved({field: by * bar.turn.at})).best.pair.target for by in (0.8, 1.01)]
+    assert whole == ["gpus", "gpu0"]
