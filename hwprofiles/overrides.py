@@ -34,10 +34,8 @@ _FIXED: Final = (
 """What makes a part the part that it is; no setting."""
 
 
-def with_overrides(platform: Platform, overrides: Mapping[str, str | float], *, is_what_if: bool = True) -> Platform:
+def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
     """The platform with some of its numbers changed; they count as guessed then, and their sources say what changed.
-
-    A number that is no what-if, but moved within what is known of it, is known as before.
 
     The bandwidth of a device in a memory pool is then its own: its efficiency is a share of it, and it still draws at
     most what the pool delivers. To change it for all that share the memory, name the pool.
@@ -54,10 +52,7 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float], *, 
             raise ConfigError(f"{key!r}: {part} has no field {field!r} that can be set; it has {', '.join(fields)}")
         for place in places:
             is_number = field in quantity_fields(model)
-            old = place[field]
-            place[field] = _number(key, old, value) if is_number else _plain(key, value)
-            if is_number and not is_what_if and old is not None:
-                place[field] = old | {"value": place[field]["value"], "span": None}
+            place[field] = _number(key, place[field], value) if is_number else _plain(key, value)
             if field == "dispatch_s" and place["dispatch_of"] is None:
                 place["dispatch_of"] = STARTED_BY[place["kind"]]
     return _checked(data)
@@ -65,25 +60,15 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float], *, 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
     """Return what a part is, and its places in the platform's data."""
-    if part in platform.devices:
-        return PlacedDevice, [data["devices"][part]]
-    if part in platform.memory_pools:
-        return MemoryPool, [data["memory_pools"][part]]
     of_class, _, sheet = part.partition(":")
     links = list(zip(data["links"], platform.links, strict=True))
     found: dict[type[StrictModel], list[Any]] = {
+        PlacedDevice: [data["devices"][name] for name in devices_named(platform, part)],
+        MemoryPool: [data["memory_pools"][name] for name in platform.memory_pools if _is_called(name, part)],
         PlacedLink: [
             place
             for place, link in links
             if part in ("-".join(way) for way in link.directions) or (of_class == "links" and _is_of(sheet, link.sheet))
-        ],
-        PlacedDevice: [
-            data["devices"][name]
-            for name, one in platform.devices.items()
-            if ("*" in part and fnmatchcase(name, part)) or (of_class == "devices" and _is_of(sheet, one.sheet))
-        ],
-        MemoryPool: [
-            data["memory_pools"][name] for name in platform.memory_pools if "*" in part and fnmatchcase(name, part)
         ],
     }
     for model, places in found.items():
@@ -93,6 +78,20 @@ def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tupl
     sheets = dict.fromkeys(f"links:{link.sheet}" for link in platform.links if link.sheet)
     msg = f"{key!r}: set PART.FIELD, where PART of platform {platform.name!r} is {', '.join((*names, *sheets))}"
     raise ConfigError(msg)
+
+
+def devices_named(platform: Platform, part: str) -> list[str]:
+    """Return the devices that the part of a key names: one, those of a sheet, or those of a pattern."""
+    of_class, _, sheet = part.partition(":")
+    return [
+        name
+        for name, device in platform.devices.items()
+        if _is_called(name, part) or (of_class == "devices" and _is_of(sheet, device.sheet))
+    ]
+
+
+def _is_called(name: str, part: str) -> bool:
+    return name == part or ("*" in part and fnmatchcase(name, part))
 
 
 def _is_of(name: str, sheet: str | None) -> bool:

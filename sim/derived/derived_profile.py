@@ -45,7 +45,7 @@ class Demand:
         lanes: devices or groups of the platform.
         exits: target layers after which an exit may be taken.
         calibrated: the lanes among them that were timed.
-        constants: other values of `CONSTANTS`, by field.
+        constants: other values of `CONSTANTS`, and of what is known of devices' speed, by field.
     """
 
     target: StoredModel
@@ -139,7 +139,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     """The costs of one lane."""
     members = platform.members(name)
-    speeds = [speed_on(platform, member, demand.target) for member in members]
+    speeds = [speed_on(platform, member, demand.target, demand.constants) for member in members]
     return RooflineCost(
         device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
         target=demand.target,
@@ -181,14 +181,16 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     )
 
 
-def speed_on(platform: Platform, device: str, model: StoredModel | None = None) -> DeviceSpeed:
-    """What a device of a platform achieves alone, with a model as the curves of its engine say.
+def speed_on(
+    platform: Platform, device: str, model: StoredModel | None = None, numbers: Mapping[str, float] | None = None
+) -> DeviceSpeed:
+    """What a device of a platform achieves alone, with a model as the curves of its engine say, or by other `numbers`.
 
     Errors are as in `device_speed`, and where no memory's speed is known.
     """
     sheet = platform.device(device)
     by_curves = None if model is None else priced(sheet, model.shape, model.weights)
-    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves)
+    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves).moved(numbers or {})
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 

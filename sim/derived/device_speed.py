@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -86,6 +86,11 @@ KERNELS_PER_LAYER: Final = 8
 KERNELS_OF_HEAD: Final = 3
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
+MOVABLE: Final = (
+    *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
+    *("dispatch_s", "kernel_start_s", "growth_per_row"),
+)
+"""Numbers of a device, or what stands in for them, that can be moved without asking its sheet again."""
 CONTEXT_STEP: Final = 256
 """Keys and values of such a device are padded to a multiple of this."""
 
@@ -167,6 +172,26 @@ class DeviceSpeed:
     def error_of(self, *numbers: str) -> float:
         """Half-width (90 %) of what some of its numbers may be off by together, relative."""
         return joint_error(one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
+
+    def moved(self, numbers: Mapping[str, float]) -> DeviceSpeed:
+        """The speed with other values of some of its numbers, those of `MOVABLE`, by their fields."""
+        speed = self
+        for one in self.assumptions:
+            name = one.field.rpartition(".")[2]
+            if one.field in numbers and name in MOVABLE:
+                speed = speed._with_number(name, numbers[one.field] / one.value)
+        return speed
+
+    def _with_number(self, name: str, by: float) -> DeviceSpeed:
+        if name == "memory_efficiency":
+            return replace(self, bytes_per_s=self.bytes_per_s * by)
+        if name == "growth_per_row":
+            prices = self.prices
+            rows = prices and replace(prices, ratios=tuple(1 + by * (ratio - 1) for ratio in prices.ratios))
+            return replace(self, growth_per_row=self.growth_per_row * by, prices=rows)
+        if name in ("dispatch_s", "kernel_start_s"):
+            return replace(self, kernel_s=self.kernel_s * by, graph_s=self.graph_s * by)
+        return replace(self, flops=self.flops / by if name == "unhidden_share" else self.flops * by)
 
     @property
     def reading_error(self) -> float:

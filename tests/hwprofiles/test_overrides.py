@@ -106,13 +106,6 @@ def test_all_devices_of_a_sheet_and_all_parts_of_a_pattern_change_at_once() -> N
     assert {pool.bytes_per_s.value for pool in pattern.memory_pools.values()} == {1e12}
 
 
-def test_a_number_moved_within_what_is_known_keeps_how_it_is_known() -> None:
-    platform = load_platform("cpu-2core")
-    moved = with_overrides(platform, {"cpu0.bf16_flops": 2.3e11}, is_what_if=False).device("cpu0").bf16_flops
-    assert moved is not None
-    assert (moved.value, moved.status) == (2.3e11, "measured")
-
-
 def test_a_dispatch_is_of_what_such_a_device_starts_where_its_sheet_does_not_say() -> None:
     npu = with_overrides(load_platform("lunar-lake"), {"npu.dispatch_s": "1 ms"}).device("npu")
     assert (npu.dispatch_s and npu.dispatch_s.value, npu.dispatch_of) == (1e-3, "graph")

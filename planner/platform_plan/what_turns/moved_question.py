@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
-from hwprofiles.overrides import with_overrides
+from hwprofiles.overrides import devices_named, with_overrides
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair
@@ -24,6 +24,7 @@ from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, dema
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from sim.derived.derived_profile import CONSTANTS, derived_profile
+from sim.derived.device_speed import MOVABLE
 from sim.evaluator import Evaluator
 
 _NEAR: Final = 1.25
@@ -89,6 +90,7 @@ class MovedQuestion:
     def __init__(self, plan: PlatformPlan) -> None:
         """Take the plan, whose ranking has the answer of today."""
         self.plan, self.question = plan, plan.question
+        self._fields = {one.field for one in plan.assumptions}
         self._today = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
         best = plan.best
         self.leader = Way.of(best.schedule, best.pair)
@@ -128,17 +130,22 @@ class MovedQuestion:
         """The question with some numbers moved; errors are those of `standing`."""
         question, platform = self.question, {}
         for field, value in changes.items():
-            if field in CONSTANTS:
-                question = replace(question, constants={**question.constants, field: value})
-            elif field.startswith("acceptance."):
+            constants = [field] if field in CONSTANTS else self._movable(field)
+            if constants:
+                question = replace(question, constants={**question.constants, **dict.fromkeys(constants, value)})
+            elif field in self._fields and field.startswith("acceptance."):
                 question = replace(question, record=self._record_with(field, value))
             else:
                 platform[field] = value
-        return (
-            replace(question, platform=with_overrides(question.platform, platform, is_what_if=False))
-            if platform
-            else question
-        )
+        return replace(question, platform=with_overrides(question.platform, platform)) if platform else question
+
+    def _movable(self, field: str) -> list[str]:
+        """Return the numbers of devices by a name that `--set` takes, if these are of what is known of their speed."""
+        part, _, name = field.rpartition(".")
+        if name not in MOVABLE:
+            return []
+        found = [f"{device}.{name}" for device in devices_named(self.question.platform, part)]
+        return found if any(one in self._fields for one in found) else []
 
     def _asked(self, question: Question) -> Standing:
         places = self._places(question)
