@@ -3,8 +3,8 @@
 A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. Several
 parts are named at once by `links:` or `devices:` and their sheet or the beginning of its name (`links:thunderbolt` are
 all of thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit
-(`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no numbers
-with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
+(`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no
+numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
 """
 
 from __future__ import annotations
