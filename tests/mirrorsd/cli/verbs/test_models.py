@@ -18,7 +18,8 @@ def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(mirror
     folder = empty_cache / "models" / "smollm2-135m-instruct"
     result = mirrorsd("models", "list")
     model, shipped, shapes = result.stdout.splitlines()
-    assert shapes.startswith("shapes to plan with: ") and "qwen3-8b" in shapes
+    assert shapes.startswith("shapes to plan with: ")
+    assert "qwen3-8b" in shapes
     assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
     assert shipped == f"  drafters, heads and exits for it: {', '.join(shipped_names())}"
     (entry,) = json.loads(mirrorsd("models", "list", "--json").stdout)["models"]
