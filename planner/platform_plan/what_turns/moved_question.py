@@ -194,14 +194,17 @@ class MovedQuestion:
         found: dict[Way, dict[int, Schedule]] = {}
         for one in sorted(schedules_on(pair, drafter, exits, record.num_streams), key=self._rank):
             found.setdefault(Way.of(one, pair), {}).setdefault(one.num_speculative_tokens, one)
-        return {
-            way: sorted(of.values(), key=lambda one, of=of: abs(one.num_speculative_tokens - next(iter(of))))
-            for way, of in found.items()
-        }
+        return {way: _nearest_first(list(of.values())) for way, of in found.items()}
 
     def _rank(self, schedule: Schedule) -> tuple[float, int, int]:
         """Order by today's time; those that are not ranked by middling windows and many roots."""
         return self._today.get(schedule, inf), abs(schedule.num_speculative_tokens - 3), -schedule.draft_top_k
+
+
+def _nearest_first(schedules: list[Schedule]) -> list[Schedule]:
+    """Return the first of some schedules, and the others by how near their windows are to its own."""
+    window = schedules[0].num_speculative_tokens
+    return sorted(schedules, key=lambda one: abs(one.num_speculative_tokens - window))
 
 
 def _capacities(platform: Platform) -> list[object]:
