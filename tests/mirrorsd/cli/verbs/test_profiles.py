@@ -58,7 +58,7 @@ def test_show_takes_a_file_and_names_what_there_is(mirrorsd, tmp_path):
     )
     result = mirrorsd("profiles", "show", "cray")
     assert result.exit_code == 2
-    assert "nothing is called 'cray'" in result.stderr
+    assert "no platform, device or link is called 'cray'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def bad(tmp_path):
 def test_lint_names_file_line_and_value_and_its_exit_status_is_1(mirrorsd, bad):
     result = mirrorsd("profiles", "lint", bad)
     assert result.exit_code == 1
-    assert result.stdout.startswith(f"{bad}:4: bf16_flops 1.979e+15: twice the published 9.89e+14: a sparse")
+    assert result.stdout.startswith(f"{bad}:7: bf16_flops 1.979e+15: twice the published 9.89e+14: a sparse")
     assert result.stderr == ("1 finding in 1 file\n")
 
 
@@ -111,7 +111,7 @@ def test_lint_looks_into_folders(mirrorsd, bad):
     data = json.loads(result.stdout)
     assert (result.exit_code, data["num_files"]) == (1, 2)
     first = data["findings"][0]
-    assert (first["file"], first["line"], first["place"], first["value"]) == (str(bad), 4, "bf16_flops", "1.979e+15")
+    assert (first["file"], first["line"], first["place"], first["value"]) == (str(bad), 7, "bf16_flops", "1.979e+15")
 
 
 @pytest.mark.parametrize(("path", "complaint"), [("absent.yaml", "no such file or folder"), ("", "holds no YAML file")])
