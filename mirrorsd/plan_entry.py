@@ -11,6 +11,7 @@ from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
+from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from sim.batch_prediction import BatchPrediction
 
@@ -63,6 +64,30 @@ def _bar_entry(one: TornadoBar) -> dict[str, Any]:
         **picked(one, "effect_low effect_high speedup_low speedup_high"),
         "flips_at": None if turn is None else turn.at,
         "flips_to": None if turn is None else {"side": turn.side, "leader": str(turn.leader)},
+    }
+
+
+def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> dict[str, Any]:
+    """Return the answers over a grid, and between which neighbours another way takes the lead."""
+
+    def entry(one: SweepCell) -> dict[str, Any]:
+        found = one.standing
+        return {
+            "values": list(one.values),
+            "best": None if found is None else str(found.leader),
+            "speedup": None if found is None else found.speedup,
+            "tpot_s": None if found is None else found.times_s[found.leader],
+            "with_device": None
+            if found is None or one.there is None
+            else {"place": str(one.there), "speedup": found.plain_s / found.times_s[one.there]},
+            "break_even": one.break_even,
+            "refused": one.refused,
+        }
+
+    return {
+        "fields": [one.field for one in numbers],
+        "cells": [entry(one) for one in cells],
+        "turns": [{"between": [list(one.values), list(other.values)]} for one, other in turns(cells)],
     }
 
 

@@ -15,8 +15,9 @@ from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
+from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.wording import between, factor, in_ms, milliseconds, schedule_name, seconds
+from planner.wording import between, factor, in_ms, milliseconds, percent, schedule_name, seconds
 
 _WIDE_ENOUGH: Final = 125
 """Characters in which all columns of a ranking find room."""
@@ -84,6 +85,26 @@ def tornado_table(bars: Sequence[TornadoBar]) -> Table:
         ends = f"{factor(bar.speedup_low)} to {factor(bar.speedup_high)}"
         turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else "\u2013"
         table.add_row(escape(number.field), now, low, high, ends, turn)
+    return table
+
+
+def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
+    """Return the answer at every point; a mark where another way leads than at the point before."""
+    turned = {id(other) for _, other in turns(cells)}
+    fields = [one.field for one in numbers]
+    right = ("ms", "speed-up", "breaks even at", f"with {fields[0].rpartition('.')[0]}")
+    table = plain_table("Over these values", (*fields, "", "best"), right)
+    for cell in cells:
+        values = [amount(field, value) for field, value in zip(fields, cell.values, strict=True)]
+        found = cell.standing
+        if found is None:
+            table.add_row(*values, "", escape(str(cell.refused)), *["\u2013"] * 4)
+            continue
+        even = "\u2013" if cell.break_even is None else percent(cell.break_even)
+        mark = "turns" if id(cell) in turned else ""
+        leader = found.leader
+        own = "\u2013" if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
+        table.add_row(*values, mark, str(leader), in_ms(found.times_s[leader]), factor(found.speedup), even, own)
     return table
 
 

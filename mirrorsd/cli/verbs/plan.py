@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sim.acceptance.assumed import AssumedAcceptance
 
 _MOST_BARS = 3
+_NEAR_IN_SWEEPS = 2.0
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
 
@@ -80,6 +81,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART.FIELD=LOW:HIGH",
+            help="The answer over a range, such as [bold]npu.memory_bytes_per_s=20:120[/] (GB/s), "
+            "[bold]LOW:HIGH:STEPS[/] or a list; may be given twice.",
+            show_default=False,
+        ),
+    ] = None,
     batch: Annotated[
         str | None,
         typer.Option(
@@ -110,16 +120,18 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.plan_tables import batch_table, place_table, tornado_table
+    from mirrorsd.cli.plan_tables import batch_table, place_table, sweep_table, tornado_table
     from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, plan_entry
+    from mirrorsd.plan_entry import batch_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
     from planner.platform_plan.played_plan import play
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
+    from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
     from planner.platform_plan.what_turns.tornado import tornado
     from sim.batch_prediction import MAX_BATCH
 
+    swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
     asked = partial(
         plan_pair,
@@ -134,6 +146,7 @@ def plan(
     changed = _what_if(found, asked, set_) if set_ else None
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
+    cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
         write_page(found, out, batches)
         say(f"Wrote {out}")
@@ -142,6 +155,7 @@ def plan(
     result = plan_entry(found, bars) | {
         "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
         "what_if": changed,
+        **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches)}),
     }
     if write_json(result, json):
@@ -151,6 +165,9 @@ def plan(
         if bars:
             show("")
             show(tornado_table(bars[:_MOST_BARS]))
+        if swept:
+            show("")
+            show(sweep_table(swept, cells))
         show_paragraphs(*filter(None, (changed, played.in_words)))
         if batches is not None:
             show(batch_table(batches))

@@ -87,8 +87,9 @@ class Standing:
 class MovedQuestion:
     """Asks the question of a plan again; answers are kept."""
 
-    def __init__(self, plan: PlatformPlan) -> None:
-        """Take the plan, whose ranking has the answer of today."""
+    def __init__(self, plan: PlatformPlan, *, near: float = _NEAR) -> None:
+        """Take the plan, whose ranking has the answer of today; other windows are tried of ways that are so near."""
+        self._near = near
         self.plan, self.question = plan, plan.question
         self._fields = {one.field for one in plan.assumptions}
         self._today = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
@@ -166,7 +167,7 @@ class MovedQuestion:
         }
         for way, schedules in ways.items():
             found[way] = min(((times.of(one), one) for one in schedules[:1]), key=lambda one: one[0])
-        near_s = _NEAR * min(time_s for time_s, _ in found.values())
+        near_s = self._near * min(time_s for time_s, _ in found.values())
         for way, schedules in ways.items():
             if found[way][0] <= near_s or way == self.leader:
                 found[way] = times.best(schedules)

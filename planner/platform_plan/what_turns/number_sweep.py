@@ -1,0 +1,140 @@
+"""The answer over a range of one number of a plan, or over a grid of two, and where the verdict turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Final
+
+from decoding.errors import ConfigError, MirrorsdError, shown
+from hwprofiles.overrides import devices_named
+from hwprofiles.quantity import number_in
+from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
+
+_STEPS: Final = 6
+_MOST_CELLS: Final = 100
+_RATES: Final = (0.05, 0.95)
+_HALVINGS: Final = 6
+_IN_GIGA_BELOW: Final = 1e6
+"""No part moves so few bytes per second: bare numbers below it are meant in GB/s."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweptNumber:
+    """A number and the values that it is given, by the name that `--set` takes."""
+
+    field: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepCell:
+    """The answer at one point.
+
+    Attributes:
+        values: of the numbers.
+        standing: None where nothing can be answered there, and `refused` says why.
+        there: the fastest that drafts and uses the device whose number the first one is; None where nothing does.
+        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so.
+    """
+
+    values: tuple[float, ...]
+    standing: Standing | None
+    there: Way | None = None
+    break_even: float | None = None
+    refused: str | None = None
+
+
+def parse_sweep(text: str) -> SweptNumber:
+    """Return what `FIELD=LOW:HIGH`, `FIELD=LOW:HIGH:STEPS` or `FIELD=V,V,...` asks for; numbers may have units.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    field, equals, spec = (part.strip() for part in text.partition("="))
+    try:
+        if not equals or "." not in field:
+            raise ValueError
+        if ":" not in spec:
+            return SweptNumber(field=field, values=tuple(sorted(_value(field, one) for one in spec.split(","))))
+        low, high, *steps = spec.split(":")
+        ends, count = (_value(field, low), _value(field, high)), int(steps[0]) if steps else _STEPS
+        if len(steps) > 1 or not 2 <= count <= _MOST_CELLS or not ends[0] < ends[1]:
+            raise ValueError
+    except ValueError as error:
+        msg = f"--sweep {shown(text)}: write PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list"
+        raise ConfigError(f"{msg}, such as npu.memory_bytes_per_s=20:120") from error
+    step = (ends[1] - ends[0]) / (count - 1)
+    return SweptNumber(field=field, values=tuple(ends[0] + step * place for place in range(count)))
+
+
+def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[SweepCell]:
+    """Return the answers over the grid of some numbers, the last one's values next to each other.
+
+    Raises:
+        ConfigError: there are too many points, or no such number.
+    """
+    if not 1 <= len(numbers) <= 2 or len({one.field for one in numbers}) < len(numbers):
+        raise ConfigError("--sweep takes one number or two different ones")
+    points = list(product(*(one.values for one in numbers)))
+    if len(points) > _MOST_CELLS:
+        raise ConfigError(f"--sweep: {len(points):,} points are too many; {_MOST_CELLS} are the most")
+    cells = [_cell(asked, [one.field for one in numbers], point) for point in points]
+    if all(cell.standing is None for cell in cells):
+        raise ConfigError(f"--sweep: {cells[0].refused}")
+    return cells
+
+
+def turns(cells: Sequence[SweepCell]) -> list[tuple[SweepCell, SweepCell]]:
+    """Return neighbours along the last number between which another way takes the lead."""
+    return [
+        (one, other)
+        for one, other in pairwise(cells)
+        if one.values[:-1] == other.values[:-1]
+        and one.standing is not None
+        and other.standing is not None
+        and one.standing.leader != other.standing.leader
+    ]
+
+
+def _cell(asked: MovedQuestion, fields: Sequence[str], point: tuple[float, ...]) -> SweepCell:
+    try:
+        changes = dict(zip(fields, point, strict=True))
+        standing = asked.standing(changes)
+        return SweepCell(
+            values=point,
+            standing=standing,
+            there=_there(asked, fields[0], standing),
+            break_even=_break_even(asked, changes),
+        )
+    except MirrorsdError as error:
+        return SweepCell(values=point, standing=None, refused=str(error))
+
+
+def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
+    devices = devices_named(asked.question.platform, field.rpartition(".")[0])
+    ways = [way for way in standing.times_s if way.kind != "plain" and {*way.pair[:2]} & {*devices}]
+    return min(ways, key=standing.times_s.__getitem__, default=None)
+
+
+def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> float | None:
+    """Halve the rates between rare and sure until speculation is as fast as plain decoding."""
+    rate = asked.question.acceptance.field
+
+    def speedup(value: float) -> float:
+        return asked.standing(changes | {rate: value}).speedup
+
+    low, high = _RATES
+    if rate in changes or speedup(low) >= 1 or speedup(high) < 1:
+        return None
+    for _ in range(_HALVINGS):
+        half = (low + high) / 2
+        low, high = (low, half) if speedup(half) >= 1 else (half, high)
+    return (low + high) / 2
+
+
+def _value(field: str, text: str) -> float:
+    value = number_in(text, field.rpartition(".")[2])
+    is_bare = text.strip()[-1:].isdigit()
+    return value * 1e9 if is_bare and field.endswith("bytes_per_s") and value < _IN_GIGA_BELOW else value

@@ -1,0 +1,56 @@
+import pytest
+
+from decoding.errors import ConfigError
+from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.what_turns.moved_question import MovedQuestion
+from planner.platform_plan.what_turns.number_sweep import SweptNumber, parse_sweep, sweep_numbers, turns
+from tests.planner.platform_plan.test_platform_plan import question
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return MovedQuestion(plan_platform(question()))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("npu.memory_bytes_per_s=20:120:3", (2e10, 7e10, 1.2e11)),
+        ("npu.memory_bytes_per_s=20 GB/s,80e9", (2e10, 8e10)),
+        ("npu.dispatch_s=100us:1 ms:2", (1e-4, 1e-3)),
+        ("acceptance.rate=0.2:0.8:2", (0.2, 0.8)),
+    ],
+)
+def test_a_range_or_a_list_is_read_with_units(text, values):
+    assert parse_sweep(text).values == pytest.approx(values)
+
+
+@pytest.mark.parametrize("text", ["npu", "npu.dispatch_s=", "npu.x=3:1", "npu.x=1:2:1", "npu.x=1:2:3:4", "npu.x=a"])
+def test_what_is_no_range_is_refused_with_an_example(text):
+    with pytest.raises(ConfigError, match="such as npu.memory_bytes_per_s=20:120"):
+        parse_sweep(text)
+
+
+def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
+    own = asked.question.platform.memory_pools["memory"].bytes_per_s.value
+    (cell,) = sweep_numbers(asked, [SweptNumber(field="memory.bytes_per_s", values=(own,))])
+    plan = asked.plan
+    assert cell.standing.leader == asked.leader
+    assert cell.standing.speedup == pytest.approx(plan.comparison.value, rel=1e-9)
+    assert cell.break_even == pytest.approx(plan.needed.at, abs=0.03)
+
+
+def test_two_numbers_make_a_grid_and_turns_are_between_its_neighbours(asked):
+    numbers = [parse_sweep("gpu.two_streams_slowdown=1.0,3.0"), parse_sweep("acceptance.rate=0.01,0.6")]
+    cells = sweep_numbers(asked, numbers)
+    assert [cell.values for cell in cells] == [(1.0, 0.01), (1.0, 0.6), (3.0, 0.01), (3.0, 0.6)]
+    assert [(one.values, other.values) for one, other in turns(cells)] == [
+        ((1.0, 0.01), (1.0, 0.6)),
+        ((3.0, 0.01), (3.0, 0.6)),
+    ]
+    assert str(cells[0].standing.leader) == "plain decoding on gpu"
+
+
+def test_a_number_that_no_part_has_is_refused(asked):
+    with pytest.raises(ConfigError, match="set PART.FIELD"):
+        sweep_numbers(asked, [SweptNumber(field="tpu.dispatch_s", values=(1e-3,))])
