@@ -14,6 +14,7 @@ from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
 from planner.platform_plan.trade_offs import differences, saves
+from planner.retrodict.worth import WORTH
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
 
@@ -146,6 +147,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
         f"It rests on {len(plan.assumptions)} numbers": [
             f"{counts[status]} {status}" for status in get_args(Status) if counts[status]
         ],
+        "What such predictions were worth": [WORTH],
     }
 
 

@@ -1,5 +1,6 @@
 """Public measurements of speculation, predicted: what is asked, what an answer is made of, and what is refused."""
 
+import json
 from math import log
 
 import pytest
@@ -12,7 +13,8 @@ from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import accepted, draft_of, tokens_of_rate
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import retrodict
-from tests.benchmarks.scripts import load_script
+from planner.retrodict.worth import WORTH
+from tests.benchmarks.scripts import RESULTS, load_script
 
 CASES = load_script("retrodictions").CASES
 KINDS = ("mtp", "draft", "dflash", "ngram", "eagle3")
@@ -131,3 +133,13 @@ def test_known_cases_are_predicted_better_than_by_anybodys_predictors():
     assert told["ratio"]["median_abs_error"] <= 0.1
     assert 0.75 <= told["ratio"]["coverage"] <= 0.97
     assert all(2 * told["ratio"]["median_abs_error"] < one["ratio"] for one in told["baselines"].values())
+
+
+def test_what_a_plan_says_of_such_predictions_is_the_result_and_the_result_is_todays():
+    """Who changes a prediction on purpose runs benchmarks/retrodictions.py, and says in the commit what happened."""
+    stored = json.loads((RESULTS / "retrodictions.json").read_text())["columns"]
+    assert set(stored) == {"in-sample"}, "with a blind column, the sentence is of that"
+    told = stored["in-sample"]["summary"]["ratio"]
+    errors, held = (f"{100 * told[name]:.0f} %" for name in ("median_abs_error", "coverage"))
+    assert f"{errors} off in the median of {told['num']}, and inside their intervals in {held}" in WORTH
+    assert retrodict(load_cases(CASES)).summary()["ratio"] == pytest.approx(told)
