@@ -78,6 +78,8 @@ class Profile(StrictModel):
         calibration_s: how long measuring took.
         relative_error: what all times may be off by together (half-width, 90 %): the ratio of two schedules is free
             of it.
+        schedule_error: what all times of a schedule may be off by together (half-width, 90 %), beyond what they share
+            with those of others: a ratio of two schedules has it twice.
         is_row_invariant: whether a row's result does not depend on how many others are computed with it; None if
             that was not tested.
         samples: name of the file next to this one that holds all that was timed; None if nothing was kept.
@@ -98,6 +100,7 @@ class Profile(StrictModel):
     round_overhead_s: Seconds = 0.0
     calibration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     relative_error: RelativeError = 0.0
+    schedule_error: RelativeError = 0.0
     is_row_invariant: bool | None = None
     samples: str | None = None
     notes: Many[str] = ()

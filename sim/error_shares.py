@@ -19,6 +19,7 @@ from math import hypot
 from typing import NamedTuple
 
 from costs.durations import Durations
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 
 ALL_TIMES = "all times"
@@ -63,6 +64,14 @@ def ratio_error(one: Errors, other: Errors) -> float:
             for cause in dict.fromkeys((*one, *other))
         )
     )
+
+
+def own_share(profile: Profile, schedule: Schedule) -> dict[str, ErrorShare]:
+    """Return the cause that no other schedule shares, if the profile knows of one."""
+    if not profile.schedule_error:
+        return {}
+    name = schedule.model_dump_json(exclude_defaults=True)
+    return {f"rounds of {name}": ErrorShare(1.0, profile.schedule_error)}
 
 
 def error_shares(

@@ -58,6 +58,7 @@ class Evaluator:
             time_rounds(schedule, durations, Decided(walk, branches, guesses)),
             durations,
             profile=self._tables.profile,
+            schedule=schedule,
             prefill_s=self._tables.prefill.known(schedule, walk.prompt_lengths),
             acceptance_source=acceptance.source,
         )

@@ -11,10 +11,11 @@ import numpy as np
 
 from costs.cost_model import Floats
 from costs.durations import Durations
+from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from sim.acceptance.walk import Walk
-from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, interval, relative_error
+from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, interval, own_share, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -139,6 +140,7 @@ def summarise(
     durations: Durations,
     *,
     profile: Profile,
+    schedule: Schedule,
     prefill_s: Sequence[float] | None,
     acceptance_source: str,
 ) -> Prediction:
@@ -149,7 +151,9 @@ def summarise(
     first_s = times.seconds[first] - times.handing_over_s[first]
     return Prediction(
         tpot_s=total_s / num_tokens,
-        errors=_errors(profile, durations, waits, times, total_s) | _chance(walk, decode_s / tokens),
+        errors=_errors(profile, durations, waits, times, total_s)
+        | own_share(profile, schedule)
+        | _chance(walk, decode_s / tokens),
         prefill_s=None if prefill_s is None else float(np.mean(prefill_s)),
         ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),

@@ -154,3 +154,15 @@ def test_what_slows_the_target_is_time_on_its_lane() -> None:
     assert waits.contention > 0
     assert found.errors["lane target"].share == found.target_busy_s / found.decode_s
     assert found.errors["lane draft"].share == (waits.draft + waits.fallback) / found.decode_s
+
+
+def test_a_schedules_own_error_stays_in_a_ratio_and_is_once_in_a_time() -> None:
+    own = machine().model_copy(update={"schedule_error": 0.05})
+    both = speculative(2), speculative(3)
+    before, after = ([predict(each, profile, TEXTS) for each in both] for profile in (machine(), own))
+    assert [each.tpot_s for each in before] == [each.tpot_s for each in after]
+    for then, now in zip(before, after, strict=True):
+        assert isclose(now.relative_error, hypot(then.relative_error, 0.05))
+    found = ratio_error(after[0].errors, after[1].errors)
+    assert isclose(found, hypot(ratio_error(before[0].errors, before[1].errors), 0.05, 0.05))
+    assert ratio_error(after[0].errors, after[0].errors) == 0
