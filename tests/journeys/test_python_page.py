@@ -14,6 +14,7 @@ from mirrorsd.lane_choice import device_lanes
 from mirrorsd.record_pair import Reach
 
 mirrorsd.bundled_prompts = lambda known=mirrorsd.bundled_prompts: known()[:2]
+mirrorsd.find_pair = partial(mirrorsd.find_pair, heads=("prompt-lookup", "smollm2-135m-medusa"))
 one_lane = device_lanes("openvino:CPU", "bfloat16")[:1]
 mirrorsd.calibrate = partial(mirrorsd.calibrate, time_s=3.0, max_window=4, lanes=one_lane)
 mirrorsd.record = partial(mirrorsd.record, reach=Reach(max_new_tokens=8, max_window=4))
