@@ -228,13 +228,13 @@ def test_what_no_profile_comes_out_of_is_timed_again(measuring: Measuring) -> No
 # Progress
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
-    time_s=st.sampled_from([None, 0.0, 1.0, 30.0, 50.0, 300.0]),
+    time_s=st.sampled_from([0.0, 1.0, 30.0, 50.0, 100.0]),
     surprise=st.sampled_from([1.0, 1.3]),
     seed=st.integers(0, 99),
 )
-def test_progress_only_rises_from_zero_to_one(time_s: float | None, surprise: float, seed: int) -> None:
+def test_progress_only_rises_from_zero_to_one(time_s: float, surprise: float, seed: int) -> None:
     engine = machine(surprise=surprise)
     engine.weather = Weather(seed=seed, slow=1.45)
     shares: list[float] = []
