@@ -59,7 +59,7 @@ def with_passes_after_wait(profile: Profile, rested: Mapping[str, Sequence[Ratio
 
 def with_rollout_starts(profile: Profile, runs: Runs, head: str | None, threads: Threads) -> Profile:
     """Return the profile with the overhead of first steps of rollouts, by runs of a head or of the draft model."""
-    tables = {lane.name: _step_table(lane, head) for lane in profile.lanes}
+    tables = {lane.name: lane.draft_step if head is None else lane.heads.get(head) for lane in profile.lanes}
     found = {
         name: _ratios(first_step(run, name, profile, _step_s(table)) for run in runs if run.schedule.draft_lane == name)
         for name, table in tables.items()
@@ -212,10 +212,6 @@ def _ratios(found: Iterator[Ratio | None]) -> list[Ratio]:
 def _alone_s(profile: Profile, runs: Runs, lane: str, works: Collection[Work]) -> list[float]:
     """Return what the profile has for every span of such work, while other lanes do nothing."""
     return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]
-
-
-def _step_table(lane: LaneProfile, head: str | None) -> LatencyTable | None:
-    return lane.draft_step if head is None else lane.heads.get(head)
 
 
 def _step_s(table: LatencyTable) -> float:

@@ -55,7 +55,8 @@ def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) 
             continue
         context, is_first = contexts[min(span.round, len(contexts) - 1)], span.start_s in starts
         alone_s = prices.operation_s(run.schedule, span.work, span.rows, context, starts_rollout=is_first)
-        share = _shared_s(span, others) / (span.end_s - span.start_s)
+        shared_s = sum(max(0.0, min(span.end_s, one.end_s) - max(span.start_s, one.start_s)) for one in others)
+        share = shared_s / (span.end_s - span.start_s)
         timed.append(TimedSpan(span, alone_s, alone_s / (1 - share + share / factor), is_first))
     return timed
 
@@ -172,7 +173,3 @@ def _rollout_starts(run: Run) -> set[float]:
         if span.work is Work.ROLLOUT_STEP:
             starts.setdefault(span.round, span.start_s)
     return set(starts.values())
-
-
-def _shared_s(span: Span, others: Sequence[Span]) -> float:
-    return sum(max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s)) for other in others)

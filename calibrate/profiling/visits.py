@@ -86,7 +86,9 @@ def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int,
 def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tuple[str, list[CellBlock]]]:
     """A few blocks of one lane, then of the next; lanes with fewer run out first."""
     order = -1 if backwards else 1
-    by_lane = {lane: list(_cut(_blocks(own[::order]), _BLOCKS_OF_A_TURN)) for lane, own in cells.items()}
+    blocks = {lane: _blocks(own[::order]) for lane, own in cells.items()}
+    size = _BLOCKS_OF_A_TURN
+    by_lane = {lane: [own[at : at + size] for at in range(0, len(own), size)] for lane, own in blocks.items()}
     most = max(map(len, by_lane.values()), default=0)
     return [(lane, turns[place]) for place in range(most) for lane, turns in by_lane.items() if place < len(turns)]
 
@@ -103,11 +105,6 @@ def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
         blocks[-1].append(cell)
         weight += own
     return list(blocks)
-
-
-def _cut(blocks: list[CellBlock], size: int) -> Iterator[list[CellBlock]]:
-    for start in range(0, len(blocks), size):
-        yield blocks[start : start + size]
 
 
 def _round_trip_s(lane: Lane, ping: Ping) -> float:

@@ -160,10 +160,6 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
             yield partial(setting, tree_size=size)
 
 
-def _priced_exits(profile: Profile) -> tuple[int, ...]:
-    return tuple(sorted({layer for lane in profile.lanes for layer in lane.exit}))
-
-
 def _chains(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[tuple[int, Setting]]:
@@ -175,7 +171,8 @@ def _chains(
         return
     fitted_to = choosing_part(record)
     # what exits know is no matter of rates: those of the profile are asked for, and refused by name
-    unstated = () if record.assumed is None else _priced_exits(profile)
+    priced = sorted({layer for lane in profile.lanes for layer in lane.exit})
+    unstated = () if record.assumed is None else tuple(priced)
     for source in space.root_sources:
         exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or unstated
         for window, exit_layer, with_features in product(space.windows, exits, space.exit_features):
