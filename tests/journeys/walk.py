@@ -40,7 +40,7 @@ from dataclasses import replace
 from calibrate.profiling import grid
 
 usual = grid.quick_effort
-grid.quick_effort = lambda *sizes: replace(usual(*sizes), passes=3, run_tokens=8)
+grid.quick_effort = lambda *sizes: replace(usual(*sizes), passes=2, run_tokens=8)
 from mirrorsd.cli import main
 
 main()
