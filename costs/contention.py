@@ -38,10 +38,7 @@ class Slowdown(NamedTuple):
 
 
 class PairContention(NamedTuple):
-    """Two lanes that may compute at once: latency of each over that alone, and the bandwidth of the memory they share.
-
-    The bandwidth is infinite if it never binds.
-    """
+    """Two lanes that compute at once: latency of each over that alone, and the (perhaps infinite) bandwidth."""
 
     target_slowdown: float
     draft_slowdown: float
@@ -54,11 +51,7 @@ class PairContention(NamedTuple):
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
-        """Slowdown of both for the bandwidths that each would take at full speed.
-
-        A lane's demand falls with its measured slowdown. Demands that together exceed the pool get max-min fair
-        shares.
-        """
+        """Slowdown of both for the bandwidths each takes alone: as measured, then max-min fair in the pool."""
         if self.pool_bytes_per_s == inf:
             ones = np.ones_like(target_bytes_per_s)
             return Slowdown(self.target_slowdown * ones, self.draft_slowdown * ones)

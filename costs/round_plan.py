@@ -150,10 +150,7 @@ class RoundPlan:
 
     @property
     def first_rows(self) -> tuple[int, ...]:
-        """Rows of a rollout's first step, by the committed tokens that it reads before the last one.
-
-        A drafter of blocks has a row more in it for every token after the first.
-        """
+        """Rows of a rollout's first step, by the tokens read before the last one; blocks have one per token more."""
         return tuple(range(1 + self.more_rows, 1 + self.more_rows + self.most_to_read))
 
     @property
@@ -289,10 +286,7 @@ def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
 
 
 def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
-    """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree.
-
-    A static tree is drafted level by level or at once, as the method has it.
-    """
+    """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree, drafted by level or at once."""
     depth, top_k = schedule.num_speculative_tokens, schedule.tree_top_k
     if schedule.traits.has_dynamic_trees:
         return RoundShape(min(schedule.tree_size, pool_size(depth, top_k)), level_rows=(top_k,) * (depth - 1))

@@ -152,10 +152,7 @@ class TrainingError(MirrorsdError):
 
 
 class LaneError(MirrorsdError):
-    """A lane could not do its work.
-
-    `tokens` holds the new tokens committed until then, if a sequence was being decoded.
-    """
+    """A lane could not do its work; `tokens` are the new ones committed until then, if any."""
 
     def __init__(self, message: object = "", *, tokens: Sequence[int] = ()) -> None:
         super().__init__(message)

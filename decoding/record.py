@@ -254,10 +254,7 @@ _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 
 
 def round_starts(num_accepted: Sequence[int], length: int) -> list[int]:
-    """Positions at which the rounds of a text start, if the one from position i has num_accepted[i] tokens accepted.
-
-    The last round is the one that reaches `length`.
-    """
+    """Positions at which rounds start, up to that reaching `length`, if that from i has num_accepted[i] accepted."""
     starts, position = [], 0
     while position < length:
         starts.append(position)

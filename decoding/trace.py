@@ -31,10 +31,7 @@ class Work(StrEnum):
 
 
 class Span(NamedTuple):
-    """A stretch of work on one lane (or of a transfer on a link).
-
-    `rows` counts rows computed; `round` is the index of the round in whose interval the work started.
-    """
+    """A stretch of work on a lane, or of a transfer on a link; `round` is the one in whose interval it started."""
 
     lane: str
     work: Work

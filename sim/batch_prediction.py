@@ -155,10 +155,7 @@ def best_by_batch(
 
 
 def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
-    """The batch size from which on plain decoding is the fastest of what was asked; None if it is not at the largest.
-
-    `best` is what `best_by_batch` returned for schedules with plain decoding among them.
-    """
+    """The batch size from which on plain decoding leads `best_by_batch`; None if it does not at the largest."""
     off: int | None = None
     for size in sorted(best, reverse=True):
         if best[size].schedule.traits.window != "none":

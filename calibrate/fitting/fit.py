@@ -52,10 +52,7 @@ class TargetTables:
 def fit_target(
     times: TargetTimes, num_layers: int, contexts: Sequence[int], *, noise: Noise, source: str
 ) -> TargetTables:
-    """Fit the parts to the measured operations.
-
-    The layers take what a verification takes beyond its head. Only they depend on the context.
-    """
+    """Fit the parts: layers, which alone depend on the context, take what a verification takes beyond its head."""
     rows = sorted({size[0] for size in times.verify})
     whole_s = grow(times.verify, (rows,), contexts, noise, times.anchor)
     base_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}

@@ -22,10 +22,7 @@ _MOST_SPREADS: Final = 4
 
 
 class Level(NamedTuple):
-    """A factor on times, and the half-width (90 %) of its relative error.
-
-    `is_own` is true where it was fitted to one lane alone; the error of any other is common to all lanes that share it.
-    """
+    """A factor on times, and the half-width (90 %) of its relative error, which lanes share unless it `is_own`."""
 
     factor: float = 1.0
     half_width: float = 0.0

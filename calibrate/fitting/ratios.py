@@ -81,20 +81,14 @@ def estimate(ratios: Sequence[Ratio]) -> Estimate:
 
 
 def noise_of(estimates: Iterable[Estimate]) -> float:
-    """How much more ratios vary than their doubts say, as a factor on variances, pooled over estimates.
-
-    One where nothing was repeated: then doubts are all that is known.
-    """
+    """How much more ratios vary than their doubts say, as a factor on variances, pooled; 1 without repeats."""
     repeated = [one for one in estimates if one.num > 1]
     freedom = sum(one.num - 1 for one in repeated)
     return sum(one.scatter for one in repeated) / freedom if freedom else 1.0
 
 
 def mean_pace(taken: Sequence[float]) -> float:
-    """The mean of at least one anchor, none of which counts as more than twice their median.
-
-    An anchor is short next to the time that it stands for: a pause in one of them says little about that time.
-    """
+    """The mean of anchors, none of which (a pause in one says little) counts as more than twice their median."""
     most = _MOST_OF_MEDIAN * median(taken)
     return fmean(min(one, most) for one in taken)
 

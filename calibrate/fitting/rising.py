@@ -64,10 +64,7 @@ def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
 
 
 def rising(seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
-    """The rising times that are nearest to those given by ascending rows (isotonic regression); `known` ones stay.
-
-    Neighbours that fall share their mean (Ayer and others, 1955).
-    """
+    """The rising times nearest to those given (isotonic regression, Ayer and others, 1955); `known` ones stay."""
     pools: list[tuple[float, float, int]] = []
     for rows, one in seconds.items():
         mean, weight, num = one, _CERTAIN if rows == known else 1.0, 1

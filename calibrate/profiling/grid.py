@@ -57,10 +57,7 @@ class Effort:
 def quick_effort(
     max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
 ) -> Effort:
-    """Few sizes, as often as time allows.
-
-    `max_tree` are nodes of the largest tree, if any; `max_step` are rows of the widest draft step.
-    """
+    """Few sizes, as often as time allows, up to trees of `max_tree` nodes and draft steps of `max_step` rows."""
     target_rows = _within((1, 2, 3, 5), max_window + 1)
     draft_rows = _within((1, 2, 4, 8, 16, 32, 64), max(max_step, _LEAST_STEP))
     return Effort(

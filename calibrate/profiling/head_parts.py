@@ -69,10 +69,7 @@ class HeadParts:
         return prefill_table("draft_prefill", self.effort, found, noise, self.source)
 
     def streams_table(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> LatencyTable | None:
-        """What streams add to a verification of any rows in any context: the mean difference of those timed in turn.
-
-        None if, by that mean, they add nothing: then it was noise that was timed, and not the streams.
-        """
+        """What streams add to a verification: the mean difference of those timed in turn; None if that is noise."""
         without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
         pairs = list(zip(without, with_them, strict=True))
         ratio = estimate([Ratio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])

@@ -87,10 +87,7 @@ def _with_rollout_start(lane: LaneProfile, head: str | None, first: Level, step_
 
 
 def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile:
-    """Return the profile with what steps of branches take more than one of a rollout, by runs without features.
-
-    A lane that has no branches in any run has no such overhead.
-    """
+    """Return the profile with what steps of branches take more than a rollout's, by runs without features, if any."""
     plain = [run for run in runs if not (run.schedule.exit_features or run.is_check)]
     levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _BRANCH_STEP))
     found = {

@@ -23,10 +23,7 @@ _FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)
 def fit_schedules(
     lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
 ) -> list[Schedule]:
-    """Those that set the level: plain decoding on every lane, speculation on every placement, mirror on every pair.
-
-    `draft_steps` are those that the draft has: none without a draft.
-    """
+    """Those that set levels: plain decoding on every lane, speculation on every placement, mirror on every pair."""
     plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
     if not draft_steps:
         return plain
@@ -56,10 +53,7 @@ def check_schedules(
 
 
 def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_check: bool) -> list[Schedule]:
-    """Those of a head, pooled and split every way round; of streams, on every lane; none of what takes no time.
-
-    Those that check have a smaller tree than those that set the level.
-    """
+    """Those of a head in every placement, of streams on every lane, none of free text; checks have smaller trees."""
     traits = METHODS[method]
     if traits.finds_text:
         return []

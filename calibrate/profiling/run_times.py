@@ -62,10 +62,7 @@ def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) 
 
 
 def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
-    """Return the time of some kinds of work in a run over the expected one, at the speed of its anchors.
-
-    None if there is none.
-    """
+    """Return the time of some kinds of work in a run over the expected one, at its anchors' speed; None without any."""
     return _level(run, lane, works, profile, timed_spans(run, lane, works, profile))
 
 

@@ -70,10 +70,7 @@ def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[
 
 
 def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> tuple[float, float]:
-    """Mean seconds that an exit message costs per hop beyond an empty one: without and with features.
-
-    A ping that carries the message is compared with one that does not, in turn. `features` is their width.
-    """
+    """Mean seconds that an exit message costs per hop beyond an empty one: without and with so many `features`."""
     signal = ExitSignal(((0,) * num_candidates,) * num_rows, ((0.0,) * num_candidates,) * num_rows)
     features_block = Block("bfloat16", (num_rows, features), bytes(2 * num_rows * features))
     loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features_block)).blocks]

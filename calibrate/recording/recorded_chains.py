@@ -25,11 +25,7 @@ class RecordedFinder(NamedTuple):
         return RecordedChain(method=method, drafter=self.name)
 
     def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
-        """What is found after every prefix ids[:start], ids[: start + 1], ... of a text of N tokens after its prompt.
-
-        Returns:
-            [N, max_window]; -1 after the end of a window.
-        """
+        """What is found after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
         index = self.drafter.index()
         index.extend(ids[:start])
         windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)

@@ -15,10 +15,7 @@ _MOST_REPEATED: Final = 0.5
 
 
 def repeats_itself(text: Sequence[int]) -> bool:
-    """Whether a text ends in a cycle, three times round at least, or more than half of its 4-grams stood there before.
-
-    An end token does not count; `text` are token ids.
-    """
+    """Whether token ids end in a cycle, three times round, or have more than half of their 4-grams twice."""
     return _ends_in_cycle(text) or _ends_in_cycle(text[:-1]) or _repeated_share(text) > _MOST_REPEATED
 
 

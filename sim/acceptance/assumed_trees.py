@@ -39,10 +39,7 @@ def best_paths(rank_rates: Floats, depth: int, size: int = MAX_TREE) -> tuple[Pa
 
 
 def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
-    """The nodes from which a dynamic tree is cut, the best first: EAGLE-2's rule (2406.16858) on expected values.
-
-    On every level the `top_k` best nodes have their `top_k` best children.
-    """
+    """The nodes from which a dynamic tree is cut, the best first: EAGLE-2's rule (2406.16858) on expected values."""
     frontier: list[tuple[float, Path]] = [(1.0, ())]
     pool: list[tuple[float, Path]] = []
     for level in range(depth):

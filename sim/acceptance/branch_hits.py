@@ -47,10 +47,7 @@ class RootRanks:
         return branch
 
     def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
-        """The same where nothing was drafted, [R]: the target's token follows the last committed one.
-
-        The row's budget is that of the row after a window that was accepted whole.
-        """
+        """The same where nothing was drafted, [R], with the budget of the row after a window accepted whole."""
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             following, _ = self._table(schedule.exit_layer, schedule)

@@ -36,10 +36,7 @@ Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
 
 
 class Texts(StrictModel):
-    """The texts that are drawn for every task: as many prompts of one length, and as many new tokens each.
-
-    `seed` is that of all draws. Every schedule, and every rate, meets the same ones.
-    """
+    """The texts drawn for every task, of one length each; every schedule and rate meets the draws of `seed`."""
 
     num_texts: Annotated[int, Field(ge=1, le=1 << 16)] = 32
     num_tokens: Annotated[int, Field(ge=1, le=1 << 20)] = 128
@@ -57,10 +54,7 @@ class Texts(StrictModel):
 
 
 class AssumedTree(RecordedTree):
-    """Trees of a drafter, whose levels are taken as independent of each other.
-
-    A static tree without `paths` has the nodes that the rates accept most often.
-    """
+    """Trees of a drafter with independent levels; a static one without `paths` has the nodes accepted most often."""
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:

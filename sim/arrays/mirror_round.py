@@ -170,10 +170,7 @@ class _Run(NamedTuple):
     end_s: Floats
 
     def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
-        """Steps that do not begin before a request to stop, which comes when the target is idle again.
-
-        Where it comes no later than the exit message, no step for the exit's roots begins.
-        """
+        """Steps that do not begin before a request to stop; of the exit's roots none if its message is later."""
         count = _between(np.floor((self.end_s - request_s) / step_s), self.num_steps)
         if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
@@ -228,10 +225,7 @@ class _TwoLanes:
         return work_s
 
     def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> Floats:
-        """Draft work for `seconds` at most; return what is left of it.
-
-        The target has done its first segment, or there is no work at all.
-        """
+        """Draft work for `seconds` at most, beyond the target's first segment; return what is left of it."""
         work_s, seconds = self._at_once(len(self._left_s) - 1, kind, work_s, seconds)
         alone = np.minimum(seconds, work_s)
         self._compute(alone)

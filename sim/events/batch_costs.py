@@ -72,10 +72,7 @@ class CallCosts:
 
 
 class BatchCosts:
-    """What the operations of a schedule cost whose rounds several sequences go through together.
-
-    `plan`, `messages`, halves of dispatches and overhead are those of `RoundCosts`.
-    """
+    """What a schedule's operations cost whose rounds several sequences go through; names are those of `RoundCosts`."""
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, calls: CallCosts) -> None:
         tables = calls.tables
@@ -146,10 +143,7 @@ class BatchCosts:
         return max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
 
     def slowdown(self, segment: int, kind: StepKind, target_s: float, draft_s: float) -> tuple[float, float]:
-        """What an operation of the target and a step of the draft cost each other that take so long alone.
-
-        The traffic is that of one sequence: what others read of their own KV caches is not counted.
-        """
+        """What an operation of the target and a draft step cost each other, by the traffic of one sequence."""
         if self._pair.pool_bytes_per_s == inf:
             return self._pair.target_slowdown, self._pair.draft_slowdown
         target_bytes = self._bytes(self.plan.target_lane, tuple(self.plan.segments[segment].calls.items()))

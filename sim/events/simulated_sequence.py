@@ -27,10 +27,7 @@ ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is s
 
 
 class RoundCosts:
-    """`Durations` as lists over contexts and paces, from which single values are read faster than from arrays.
-
-    Names are those of `Durations`; contexts come last.
-    """
+    """`Durations` as lists over contexts and paces (last), faster to read singly than arrays."""
 
     def __init__(self, durations: Durations) -> None:
         self.plan = durations.plan
@@ -187,10 +184,7 @@ class SimulatedSequence:
         return self._rollout(ROLLOUT_STEP, 0 if verdict is None else self.costs.plan.unread[verdict.num_accepted])
 
     def next_window(self, verdict: Verdict, left: Mapping[int, int], *, is_read: bool) -> Steps | None:
-        """What is left to do for the window after the committed `verdict`; None if a branch holds it already.
-
-        `left` are the steps that branches still need, by their source, once the window `is_read`.
-        """
+        """What is left to do for the window after `verdict`, None if nothing; `left` are branches' steps by source."""
         branch = self._last_branch
         hit = branch != MISS
         self.trace.mark_hit(hit=hit)
