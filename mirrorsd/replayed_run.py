@@ -31,10 +31,7 @@ _PROMPT_LENGTH: Final = 128
 
 
 class ReplayEngine:
-    """Like `mirrorsd.text_engine.TextEngine` for prompts of which the acceptance is known and nothing else.
-
-    Their answers have tokens and a trace, which is labelled, but no text. A context manager.
-    """
+    """Like `TextEngine` for prompts of known acceptance; a context manager. Answers are labelled and have no text."""
 
     def __init__(
         self,

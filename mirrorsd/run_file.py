@@ -53,10 +53,7 @@ class Row(BaseModel):
 
 
 class RunFile:
-    """Appends rows to a file; a context manager, because the file stays open in between.
-
-    `rows` is what is in the file, by the prompt's id and in order, without the settings.
-    """
+    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open `path` for appending; what an interruption left of a row at its end is cut off.

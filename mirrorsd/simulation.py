@@ -67,10 +67,7 @@ def simulate(
     trace: bool = True,
     replayed: bool = False,
 ) -> list[Trace]:
-    """Play a schedule event by event; one trace per prompt, see `sim.world.simulate`.
-
-    Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
-    """
+    """Play a schedule event by event, one trace per prompt; see `sim.world.simulate`, and `predict` for errors."""
     require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 

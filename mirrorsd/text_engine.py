@@ -25,10 +25,7 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a prompt, without special tokens, and how it was decoded; its `repr` is the text alone.
-
-    `tokens` are new ids, an EOS included if it came.
-    """
+    """The answer to a prompt, and how it was decoded; its `repr` is the text alone. `tokens` include an EOS."""
 
     text: str
     tokens: tuple[int, ...] = field(repr=False)

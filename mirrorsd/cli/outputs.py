@@ -65,10 +65,7 @@ def with_default_destination(args: Sequence[str]) -> list[str]:
 
 
 def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
-    """Write `data` to where `--json` points; returns whether stdout is still free for a text result.
-
-    Entries of `data` that are named in `relative` are paths; in a file they are relative to its own folder.
-    """
+    """Write `data` to where `--json` points, its `relative` paths as seen from there; return whether stdout is free."""
     if destination is None:
         return True
     if destination == STDOUT:

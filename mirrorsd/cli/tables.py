@@ -45,10 +45,7 @@ def ranking(candidates: Sequence[Candidate], top: int) -> Table:
 
 
 def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
-    """Predicted and measured times, from the JSON object of `demo` or `validate`; the winner is bold.
-
-    In a `width` (characters) that is too small for everything, the columns that judge a prediction are left.
-    """
+    """Predicted and measured times, the winner bold; columns that judge predictions go where `width` is small."""
     rows = [_outcome_row(entry) for entry in result["schedules"]]
     if len({row["prompts"] for row in rows}) == 1:
         rows = [{name: value for name, value in row.items() if name not in _OF_OWN_PROMPTS} for row in rows]

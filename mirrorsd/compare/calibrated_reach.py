@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:
-    """Return the fewest and the most cached tokens for which the target was timed on all of these lanes.
-
-    None where a single context was, which then serves for all.
-    """
+    """Return the fewest and most cached tokens timed on all of these lanes; None where a single context serves all."""
     layers = [lane.layer for lane in profile.lanes if lane.name in lanes and lane.layer is not None]
     ranges = [layer.contexts for layer in layers if len(layer.contexts) > 1]
     return (max(one[0] for one in ranges), min(one[-1] for one in ranges)) if ranges else None
@@ -46,10 +43,7 @@ def require_reach(
 
 
 def reach_in_words(profile: Profile, record: AcceptanceRecord, lanes: Collection[str]) -> str | None:
-    """Say what a calibration has seen of the texts that a record holds: nothing but lengths like theirs.
-
-    None of a profile that was not measured.
-    """
+    """Say what a calibration has seen of a record's texts, nothing but their lengths; None if nothing was measured."""
     if not any(lane.anchor is not None for lane in profile.lanes):
         return None
     reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)

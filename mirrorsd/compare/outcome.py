@@ -23,10 +23,7 @@ _CHANGED: Final = 0.1
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
-    """Return one object per schedule, in their order.
-
-    Times are of the texts that a schedule has run itself; `plain_tpot_s` is plain decoding's on the same ones.
-    """
+    """Return one object per schedule, in order, with times of the texts that it ran, as `plain_tpot_s` is."""
     all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {

@@ -32,10 +32,7 @@ def expected_anchors(profile: Profile) -> dict[str, float]:
 
 
 def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
-    """The pace during a run: that of its lanes, each weighted by the predicted time for which the text waits for it.
-
-    Where target and draft work at once, that of anchors on both at once counts. 1 where no anchor was taken.
-    """
+    """The pace during a run, 1 without anchors: that of its lanes, or both at once, by the time it waits for each."""
     target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)

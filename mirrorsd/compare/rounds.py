@@ -15,10 +15,7 @@ ALARM: Final = "This should not happen: on this machine a row's result does not 
 
 
 def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_invariant: bool | None = None) -> str:
-    """Count the sequences that left the simulated rounds, chains and trees apart, and show the first of either.
-
-    `is_row_invariant` is whether a row's result does not depend on others computed with it; None if not known.
-    """
+    """Count the sequences that left the simulated rounds, chains and trees apart, and show the first of either."""
     if all(one.same_rounds for one in comparisons):
         num_texts = sum(one.num_prompts for one in comparisons)
         return f"All {counted(num_texts, 'text')} went through exactly the rounds that were simulated."

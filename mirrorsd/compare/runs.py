@@ -12,10 +12,7 @@ from decoding.trace import LaneEvent, Trace
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One prompt under one schedule, begun at `at_s` from the start of the runs, with its anchors.
-
-    `given_up` is the trace of a first attempt that lost a lane, and therefore does not count; None if there was none.
-    """
+    """One prompt under one schedule, with its anchors; `given_up` is a first attempt that lost a lane, if any."""
 
     trace: Trace = field(repr=False)
     tokens: tuple[int, ...] = ()
@@ -32,10 +29,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """Real runs: for each schedule one per prompt, all beginning with the same prompts; what has lost ends early.
-
-    `cuts` are the tokens at which the text of each prompt was cut; empty where texts are as long as recorded.
-    """
+    """Real runs by schedule, all beginning with the same prompts; `cuts` are none where texts are as recorded."""
 
     runs: tuple[tuple[Run, ...], ...] = field(repr=False)
     cuts: tuple[int, ...] = ()

@@ -105,10 +105,7 @@ def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
 
 
 def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:
-    """Return at how many tokens recorded texts are cut, and what a prompt costs then.
-
-    That is `longest`, halved until enough prompts can be recorded in the time that is left.
-    """
+    """Return at how many tokens texts are cut, `longest` or half of it and so on, and what a prompt costs then."""
     length, cost = longest, cost_of(longest)
     while length > _SHORTEST and ENOUGH_PROMPTS * cost.record_s > recording_s(cost, left_s):
         length = max(_SHORTEST, length // 2)

@@ -17,10 +17,7 @@ _SHORTEST_S: Final = 15.0
 
 
 class StageReport(NamedTuple):
-    """How far a job is: the stage under way, from 1, and its step.
-
-    `left_s` is an estimate for this stage and all that follow, and `share` that of the whole job, which never falls.
-    """
+    """How far a job is: stage (from 1), step, estimated seconds left in all, and share, which never falls."""
 
     stage: str
     number: int

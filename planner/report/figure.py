@@ -117,10 +117,7 @@ def short_kind(schedule: Schedule, placement: str) -> str:
 def end_labels(
     ends: Sequence[tuple[str, float, str]], axis_range: tuple[float, float], *, num_lines: int
 ) -> list[dict[str, Any]]:
-    """Return names next to the right ends of lines in place of a legend, moved apart where they would overlap.
-
-    `ends` are (name, height in units of the axis, colour); `num_lines` of text fit into the figure's height.
-    """
+    """Return names at the right ends of lines, moved apart; `ends` are (name, height, colour)."""
     low, high = axis_range
     places = spread_apart([(height - low) / (high - low) for _, height, _ in ends], 1 / num_lines)
     # Places are shares of the figure's height: a label at a height beyond the axis would not be drawn.

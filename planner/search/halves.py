@@ -20,10 +20,7 @@ class Halves:
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """Return the prompts dealt in turn, one kind of task after the other, so that both halves are fair mixes.
-
-    None where there are fewer than `FEWEST`.
-    """
+    """Return the prompts dealt in turn, kind by kind, so that halves are alike; None for fewer than `FEWEST`."""
     if len(record.prompts) < FEWEST:
         return None
     kinds = list(dict.fromkeys(prompt.category for prompt in record.prompts))

@@ -40,10 +40,7 @@ class Candidate:
 
     @property
     def seconds_per_token(self) -> dict[str, float]:
-        """Predicted seconds per committed token by part, none negative; together the time per token.
-
-        Where both lanes were measured faster together than alone, what they gain is taken off the target's parts.
-        """
+        """Predicted seconds per committed token by part; what lanes gain together is taken off the target's parts."""
         parts = self.prediction.bottlenecks._asdict()
         scale = self.tpot_s / sum(parts.values())
         target_s = sum(parts[name] for name in TARGET_PARTS)

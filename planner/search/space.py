@@ -240,11 +240,7 @@ def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bo
 
 
 def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
-    """Return the `num_roots` roots that would have been right most often, as roots per row, [window + 1].
-
-    Greedy: the next root goes to the row whose next rank was right most often. Ranks that were never right get
-    none, so the budget may be smaller than `num_roots`.
-    """
+    """Return the `num_roots` roots, or fewer, most often right, as roots per row, [window + 1], found greedily."""
     budget = [0] * len(ranks)
     limit = min(most_per_row, ranks.shape[1])
     for _ in range(num_roots):

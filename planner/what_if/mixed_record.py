@@ -25,10 +25,7 @@ NOWHERE = -1
 
 
 def token_acceptance(record: AcceptanceRecord) -> float:
-    """Share of the text's tokens that are drafted right given all before them.
-
-    The draft model drafts them, without exit features; where there is none, the first chain or tree of the record.
-    """
+    """Share of the text's tokens drafted right given all before, by the draft model, or the first chain or tree."""
     return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
 
 

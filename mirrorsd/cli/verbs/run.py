@@ -182,10 +182,7 @@ class _Answers:
     def to(
         self, prompts: Sequence[Prompt], out: Path | None, settings: Mapping[str, Any], saved: list[str]
     ) -> list[dict[str, Any]]:
-        """The rows of all prompts; those that the file `out` has are not answered again, and the others go there.
-
-        `saved` gets a sentence on what is in the file.
-        """
+        """The rows of all prompts, those of `out` as they are, the others added there, as `saved` is told."""
         from mirrorsd.run_file import RunFile
 
         places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
