@@ -27,10 +27,12 @@ from planner.platform_plan.page_pictures import (
 )
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import between, factor, milliseconds, schedule_name
 from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
+_MOST_BARS: Final = 8
 
 
 _Timed = tuple[float, Schedule, LanePair]
@@ -56,13 +58,15 @@ class Arm(NamedTuple):
     speedup: float = 0.0
 
 
-def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None) -> None:
+def write_page(
+    plan: PlatformPlan, path: Path, batches: BatchPlan | None = None, bars: Sequence[TornadoBar] = ()
+) -> None:
     """Write the page atomically."""
-    write_atomically(path, render_page(plan, batches))
+    write_atomically(path, render_page(plan, batches, bars))
 
 
-def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
-    """Return the page as text; of batches too, where that was asked."""
+def render_page(plan: PlatformPlan, batches: BatchPlan | None = None, bars: Sequence[TornadoBar] = ()) -> str:
+    """Return the page as text; of batches and of what would turn the answer too, where that was asked."""
     filters = {one.__name__: one for one in (between, factor, milliseconds)}
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
@@ -78,6 +82,8 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
         arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
         batches=batches,
+        bars=bars[:_MOST_BARS],
+        fastest=max((max(bar.speedup_low, bar.speedup_high, 1.0) for bar in bars), default=1.0),
     )
 
 

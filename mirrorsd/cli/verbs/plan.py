@@ -148,7 +148,7 @@ def plan(
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_page(found, out, batches)
+        write_page(found, out, batches, bars)
         say(f"Wrote {out}")
     _write(found, runnable_drafter(draft), schedule_out, profile_out, acceptance_out)
     played = play(found)
