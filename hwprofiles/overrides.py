@@ -24,7 +24,7 @@ from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
-from hwprofiles.sheets import STARTED_BY, DeviceSheet, device_sheet, link_sheet
+from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
 _FIXED: Final = (
@@ -126,31 +126,32 @@ def _plain(key: str, value: str | float) -> Any:
 
 
 def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
-    """The platform with more devices, each `SHEET` or `SHEET@LINK` by any name, or the path of one's own sheet.
+    """The platform with more devices, each `DEVICE` or `DEVICE@LINK`: names as a platform's, or the path of a sheet.
 
     A link joins a new device to those that such a link joins already, and else to the host: to all of its CPU that is
-    a device here. Without a link it is that of its sheet, else PCI Express 4.0, or nothing is copied
-    (`unified-memory`) where the sheet is of a device that shares the memory of its chip; then it is in the host's.
+    a device here. Without a link it is the one that the sheet gives, or nothing is copied (`unified-memory`) where the
+    device shares the memory of its chip, or PCI Express 4.0. Where nothing is copied it is in the host's memory.
 
     Raises:
-        ProfileError: no sheet or link is called so; lists those there are.
+        ProfileError: no device or link is called so; lists those there are.
         ConfigError: a file is wrong, or the device cannot stand there.
     """
     for addition in additions:
-        name, link = map(str.strip, addition.partition("@")[::2])
-        if name.endswith((".yaml", ".yml")):
-            platform = _with_device(platform, Path(name).stem, load_yaml(name, DeviceSheet), link)
+        device, _, link = map(str.strip, addition.partition("@"))
+        if device.endswith((".yaml", ".yml")):
+            platform = _with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link)
             continue
-        named = device_named(name)
+        named = device_named(device)
+        sheet = PlacedDevice(sheet=named.sheet, memory_bytes=named.memory_bytes)
         for _ in range(named.num_devices):
-            platform = _with_device(platform, named.sheet, device_sheet(named.sheet), link)
+            platform = _with_device(platform, sheet, named.sheet, link)
     return platform
 
 
-def _with_device(platform: Platform, stem: str, sheet: DeviceSheet, link: str) -> Platform:
+def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -> Platform:
     taken = (*platform.devices, *platform.groups, *platform.memory_pools)
-    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
-    own = next(name for name in names if name not in taken)
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    own = next(one for one in names if one not in taken)
     link = link or ("unified-memory" if sheet.memory_pool else sheet.host_link or "pcie-4-x16")
     link_sheet(link)
     data = platform.model_dump(exclude_none=True)
@@ -167,6 +168,11 @@ def _with_device(platform: Platform, stem: str, sheet: DeviceSheet, link: str) -
         name = pool if pool in pools else f"{pool}-memory"
         pools[name] = memory.model_dump(exclude_none=True) | shared
         ends = list(memory.devices)
+    if platform.usd_per_hour is not None:
+        both = None if sheet.usd_per_hour is None else platform.usd_per_hour + sheet.usd_per_hour
+        source = f"the machine and {own} together, each rented or written off"
+        price = None if both is None else {"value": both, "status": "derived", "source": source}
+        data |= {"price_usd": None, "write_off_s": None, "price_usd_per_hour": price}
     data["links"] = [*data.get("links", ()), *({"between": [end, own], "sheet": link} for end in ends)]
     return _checked(data)
 

@@ -123,6 +123,16 @@ def test_a_device_without_a_copy_shares_the_memory_of_the_host():
     assert set(lone.pool_of("cpu")[1].devices) == {"cpu", "panther-lake-npu5"}
 
 
+def test_more_devices_are_named_as_platforms_are_and_cost_what_they_cost():
+    before = load_platform("strix-halo")
+    after = with_devices(before, ["2x RTX 4090"])
+    assert list(after.devices)[-2:] == ["rtx4090", "rtx4090-2"]
+    card = after.device("rtx4090")
+    assert (card.sheet, card.memory_bytes.value) == ("rtx4090", 2.4e10)
+    assert after.usd_per_hour == pytest.approx(before.usd_per_hour + 2 * card.usd_per_hour)
+    assert with_devices(before, ["l4"]).usd_per_hour is None, "nobody says what that card costs"
+
+
 @pytest.mark.parametrize(
     ("addition", "told"), [("rtx5099", "no device is called 'rtx5099'"), ("rtx4090@rope", "no link is called 'rope'")]
 )
