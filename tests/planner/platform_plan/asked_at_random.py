@@ -85,6 +85,7 @@ def require_lawful(found: dict[str, Any], words: list[str]) -> None:
     speed, given = found["speedup"], "--acceptance" in words
     offered = [row for row in drafting if not row["needs_training"]]
     laws = {
+        "events confirm it": found["confirmed_by_events"]["agrees"],
         "all numbers are finite": all(map(math.isfinite, numbers(found))) and all(times),
         "the ranking is by time": times == sorted(times),
         "plain decoding is ranked": len(drafting) < len(ranking),
@@ -105,12 +106,17 @@ def require_lawful(found: dict[str, Any], words: list[str]) -> None:
 
 
 def _require_rising(words: list[str], found: dict[str, Any]) -> None:
-    """More acceptance is never less speed-up, and more bandwidth everywhere is never a longer time."""
+    """More acceptance is never less speed-up, and a device more and more bandwidth are never a longer time."""
     if "--acceptance" in words and (text := words[words.index("--acceptance") + 1]).replace(".", "").isdigit():
         better = answer([*words, "--acceptance", f"{(1 + float(text)) / 2:g}"])
         if better is not None:
             _require_no_slower("more acceptance", found, better)
-    if "--set" in words:
+    if "--add" in words:
+        place = words.index("--add")
+        before = answer([*words[:place], *words[place + 2 :]])
+        if before is not None:
+            _require_no_slower("a device more", before, found)
+    if "--set" in words or "--platform" not in words:
         return
     platform = load_platform(words[words.index("--platform") + 1])
     shared = {device for pool in platform.memory_pools.values() for device in pool.devices}

@@ -39,6 +39,8 @@ SLIPS: Final = (
     "2026-02-30",
     "9" * 5000,
 )
+PROFILE: Final = Path(__file__).parents[2] / "golden" / "profile.yaml"
+"""Of a machine that was calibrated with the shipped pair."""
 ODD_RATES: Final = ("80", "-0.1", "nan", "0.8;0.7", "often", "0.9," * 40 + "0.9", "x" * 300, "record.npz")
 
 
@@ -60,6 +62,26 @@ def random_words(seed: int, folder: Path) -> list[str]:
         words += ["--batch", random.choice(("1", "1,4", "1,64", "8", "0", "9" * 5000))]
     if random.random() < 0.3:
         words.append("--trained-exits")
+    for _ in range(random.choices((0, 1, 2), (80, 17, 3))[0]):
+        words += ["--add", _addition(random)]
+    return _on_a_calibrated_machine(random, words) if random.random() < 0.1 else words
+
+
+def _addition(random: Random) -> str:
+    """A device that ships, mostly, by whatever link."""
+    device = random.choice((*shipped_names("device"), "2x RTX 4090")) if random.random() < 0.95 else "nothing"
+    kind = random.random()
+    if kind < 0.5:
+        return device
+    return f"{device}@{random.choice(shipped_names('link')) if kind < 0.95 else 'rope'}"
+
+
+def _on_a_calibrated_machine(random: Random, words: list[str]) -> list[str]:
+    """The same of the machine of a profile: with its models, mostly, and often where their contexts were measured."""
+    words = [*words[: words.index("--platform")], "--profile", str(PROFILE), *words[words.index("--platform") + 2 :]]
+    if random.random() < 0.6:
+        words[2], words[4] = "smollm2-135m-instruct", "smollm2-135m-draft4"
+        words += ["--context", str(random.randint(40, 400)), "--weights", random.choice(("bf16", "bf16", "int4"))]
     return words
 
 
