@@ -54,7 +54,7 @@ _SHORT = {
     "vocab_size": 512,
     "num_held_out": 2,
 }
-_OUTPUTS = ("--out", "--profile-out", "--acceptance-out", "--trace", "--json", "--states")
+_OUTPUTS = ("--out", "--schedule-out", "--profile-out", "--acceptance-out", "--trace", "--json", "--states")
 _OWN_FOLDER = {"demo": "out/demo", "validate": "out/validate"}
 _FILE = re.compile(r"\.(yaml|npz|json|jsonl|gz|html)$|^out/|^my-")
 _HUB = re.compile(r"^[\w-]+/[\w.-]+$")
