@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from decoding.errors import ConfigError
 from decoding.files import named_path
@@ -17,7 +17,6 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
-from mirrorsd.model_pair import Dtype
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
 from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
@@ -108,7 +107,6 @@ def plan_pair(
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
     if isinstance(base, Profile):
-        _require_calibrated(base)
         machine = calibrated_platform(base)
     else:
         machine = base if isinstance(base, Platform) else load_platform(base)
@@ -157,13 +155,6 @@ def runnable_drafter(draft: str | Path) -> str | None:
 def _shape(name: str | Path) -> ModelShape:
     """A model's shape by what plans and runs call it: drafters that ship, too."""
     return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
-
-
-def _require_calibrated(profile: Profile) -> None:
-    """Refuse a profile that does not say how weights were stored: an engine's own passes are those of no other model."""
-    if profile.dtype not in get_args(Dtype):
-        msg = f"the profile is of {profile.target} in a form of weights that no plan knows ({profile.dtype})"
-        raise ConfigError(f"{msg}: search and simulate take it")
 
 
 def _calibrated(

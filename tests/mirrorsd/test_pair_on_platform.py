@@ -162,8 +162,3 @@ def test_where_no_lengths_are_given_texts_are_as_long_as_was_calibrated():
     assert record.contexts.start >= 35
     assert record.contexts.stop <= 101
     assert plan_pair(*PAIR, PROFILE).question.record.contexts == range(511, 639)
-
-
-def test_an_engines_own_passes_are_no_machine_to_plan_for():
-    with pytest.raises(ConfigError, match=r"that no plan knows \(as the engine stores it\): search and simulate"):
-        plan_pair(*PAIR, PROFILE.model_copy(update={"dtype": "as the engine stores it"}))
