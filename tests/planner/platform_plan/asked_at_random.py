@@ -18,7 +18,7 @@ from tests.planner.platform_plan.random_words import random_words
 
 ANSWERED: Final = "answered"
 REFUSED: Final = "refused"
-ROUNDING: Final = 1e-9
+ROUNDING: Final = 1e-8
 A_STEP: Final = 0.02
 """What overlapping schedules may lose where a part gets faster: a miss waits for the step under way."""
 
