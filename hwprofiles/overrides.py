@@ -142,7 +142,8 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
             platform = _with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link)
             continue
         named = device_named(device)
-        sheet = PlacedDevice(sheet=named.sheet, memory_bytes=named.memory_bytes)
+        own = {} if named.memory_bytes is None else {"memory_bytes": named.memory_bytes}
+        sheet = PlacedDevice.model_validate({"sheet": named.sheet, **own})
         for _ in range(named.num_devices):
             platform = _with_device(platform, sheet, named.sheet, link)
     return platform
