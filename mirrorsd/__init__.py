@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirrorsd.calibrate_pair import contexts_of as contexts_of
     from mirrorsd.model_pair import ModelPair as ModelPair
     from mirrorsd.model_pair import find_pair as find_pair
+    from mirrorsd.pair_on_platform import PlannedMachine as PlannedMachine
     from mirrorsd.pair_on_platform import plan_pair as plan_pair
     from mirrorsd.prompt_tokens import encode as encode
     from mirrorsd.record_pair import record as record
@@ -63,7 +64,10 @@ _HOMES = {
     "hwprofiles.profile": ("Profile", "load_profile"),
     "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
-    "mirrorsd.pair_on_platform": ("plan_pair",),
+    "mirrorsd.pair_on_platform": (
+        "PlannedMachine",
+        "plan_pair",
+    ),
     "mirrorsd.prompt_tokens": ("encode",),
     "mirrorsd.record_pair": ("record",),
     "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),
