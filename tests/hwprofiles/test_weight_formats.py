@@ -23,6 +23,11 @@ FILE_GB = [
     ("qwen3-8b", "awq-int4", 6.1e9),
     ("qwen3-30b-a3b", "q4_k_m", 18.6e9),
     ("qwen3-14b", "fp8", 16.3e9),
+    ("qwen3.5-27b", "q8_0", 28.6e9),  # ggml-org/Llama-macOS#63, as the next
+    ("qwen3.5-35b-a3b", "q8_0", 36.9e9),
+    ("gpt-oss-20b", "mxfp4", 13.8e9),
+    ("gpt-oss-20b", "mxfp4_moe", 12.1e9),
+    ("gpt-oss-120b", "mxfp4_moe", 63.4e9),
 ]
 TYPED = {
     "UD-Q4_K_XL": "q4_k_xl",
