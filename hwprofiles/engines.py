@@ -50,7 +50,7 @@ def default_engine(name: str) -> str | None:
 
 def engine_on(sheet: DeviceSheet) -> str | None:
     """Return the engine on a device: what it says, else that of most people; None where only guesses are left."""
-    return (sheet.engine or default_engine(sheet.name)) if sheet.kind == "gpu" else None
+    return sheet.engine or (default_engine(sheet.name) if sheet.kind == "gpu" else None)
 
 
 def run_by(sheet: Sheet, engine: str) -> Sheet:
@@ -82,5 +82,6 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
-    asked = Asked.of(sheet.name, engine, weights, billions, is_mixture=shape.num_experts > 0)
+    name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
+    asked = Asked.of(name, engine, weights, billions, is_mixture=shape.num_experts > 0)
     return CurvePrices(engine, row_prices(asked), reading(asked))

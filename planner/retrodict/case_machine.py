@@ -57,7 +57,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         raise ProfileError(f"no device that ships is called {label!r}, and none is known to be of its architecture")
     sheet = device_sheet(own or kin or "")
     name = sheet.name if own else label
-    sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind == "gpu" else {"name": name})
+    sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
     together = count if count > 1 and (_TOGETHER.search(label) or is_vllm) else 1
     link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s

@@ -9,17 +9,18 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from decoding.yaml_file import StrictModel, load_yaml
+from decoding.yaml_file import load_yaml
 
 LARGEST_WINDOW: Final = 64
 """A key above it is a context."""
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
+_DIGITS: Final = re.compile(r"\d+")
 _DRAFTED: Final = re.compile(r"(\d+) drafted")
 Speed = Annotated[float, Field(gt=0, le=1e6)]
 Key = int | str
-BySetting = Mapping[Key, Speed]
+BySetting = Mapping[Key, Speed | None]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -45,7 +46,7 @@ class CaseDrafter(_Told):
         parallel: whether it drafts while the target verifies.
     """
 
-    kind: str
+    kind: str = "none"
     shape: str | None = None
     weights: str | None = None
     parallel: bool = False
@@ -73,7 +74,7 @@ class Case(_Told):
     target: CaseModel
     drafter: CaseDrafter
     plain_tokens_per_s: Speed | BySetting | None = None
-    accepted_share: Share | Mapping[Key, Share] | None = None
+    accepted_share: Share | Mapping[Key, Share | None] | None = None
     published_tokens_per_s: Speed | BySetting | None = None
     context: int | None = None
     drafted: int | None = None
@@ -87,7 +88,10 @@ class Case(_Told):
         told = _DRAFTED.search(self.note)
         usual = self.drafted or (int(told[1]) if told else None)
         for key, speed in speeds.items():
-            number = int(key) if str(key).isdigit() else None
+            digits = _DIGITS.search(str(key))
+            number = int(digits.group()) if digits else None
+            if speed is None:
+                continue
             by_context = number is not None and number > LARGEST_WINDOW
             drafted = usual if by_context or number is None else number
             yield PublishedSpeed(
@@ -101,7 +105,7 @@ class Case(_Told):
             )
 
     @staticmethod
-    def _at(found: float | Mapping[Key, float] | None, key: Key, context: int | None) -> float | None:
+    def _at(found: float | Mapping[Key, float | None] | None, key: Key, context: int | None) -> float | None:
         """Return what is told under a key or a context; what is told of everything, otherwise."""
         if not isinstance(found, Mapping):
             return found
@@ -121,7 +125,7 @@ class PublishedSpeed(NamedTuple):
     share: float | None
 
 
-class CaseFile(StrictModel):
+class CaseFile(_Told):
     """All cases of a file."""
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, strict=False)]

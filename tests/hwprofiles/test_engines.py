@@ -39,7 +39,7 @@ def test_a_kernel_law_stands_with_the_engine_that_it_is_of():
 
 
 def test_an_engine_changes_what_rows_cost():
-    card = device_sheet("rtx4090")
+    card = device_sheet("rtx3090")
     by_vllm, by_llama = (
         priced(run_by(card, engine), LLAMA, "q4_k_m").rows.ratios[5] for engine in ("vllm", "llama.cpp")
     )
