@@ -9,6 +9,9 @@ decoding and windows of 1 to 6 tokens are predicted. Then servers of all windows
 predictions stand on is timed again in every round, since the machine may be another one by then, and a round's speeds
 are not looked at by any prediction. Medians over rounds are compared.
 
+On a busy machine --clock cpu has all of llama.cpp's tools tell the time that their process had a core instead of what
+the wall says: with one thread that is the time of a quiet machine, but for caches and memory that others use too.
+
 Everything is kept in --work as it comes: a run that was stopped goes on. Writes benchmarks/results/llamacpp.json. Needs
 llama.cpp's tools (llama-bench, llama-batched-bench, llama-server), built from source, and the GGUF file of the wheel
 that the embedded model comes from.
@@ -26,11 +29,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from _common import EMBEDDED, RESULTS, arguments, facts, in_turn, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, in_turn, markdown_table, quartiles, read_result, write_result
 from _gguf_export import write_draft, write_target
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
@@ -45,6 +49,7 @@ from sim.acceptance.rates import Texts
 
 RESULT = RESULTS / "llamacpp.json"
 DRAFT: Final = "smollm2-135m-draft4"
+_KINDS: Final = ("predicted_s", "measured_s")
 DEEPEST: Final = 6
 WINDOWS: Final = (0, 1, 2, 3, 4, 5, DEEPEST)
 """0 is plain decoding."""
@@ -52,6 +57,24 @@ _ROWS: Final = ",".join(map(str, range(1, DEEPEST + 2)))
 _CONTEXTS: Final = "32,256"
 """Between which all texts lie."""
 _STARTS_S: Final = 60.0
+_CPU_CLOCK: Final = """
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static int64_t spent_ns(void) {
+    struct timespec at;
+    syscall(SYS_clock_gettime, CLOCK_PROCESS_CPUTIME_ID, &at);
+    return at.tv_sec * 1000000000LL + at.tv_nsec;
+}
+int64_t ggml_time_us(void) { return spent_ns() / 1000; }
+#ifdef EVERY_CLOCK
+int clock_gettime(clockid_t which, struct timespec *at) {
+    return syscall(SYS_clock_gettime, CLOCK_PROCESS_CPUTIME_ID, at);
+}
+#endif
+"""
+"""Preloaded: llama-bench reads the machine's clock, the others ggml's; a server's waiting needs the true one."""
 
 
 def main() -> None:
@@ -65,6 +88,7 @@ def main() -> None:
         **facts(pair),
         "engine": _version(options.binaries),
         "threads": options.threads,
+        "clock": options.clock,
         "draft_stored": options.draft_stored,
         "prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
@@ -85,6 +109,26 @@ def main() -> None:
     write_result(options.out, content)
 
 
+def sections() -> dict[str, str]:
+    """Return the section of docs/engines.md that shows the committed result."""
+    found = read_result(RESULT)
+    times = "time of its processes, on a busy machine" if found["clock"] == "cpu" else "on the wall"
+    cores = f"{found['threads']} of {len(found['platform']['cores'])} cores, {found['platform']['cpu_model']}"
+    told = f"{found['engine']}; {cores}; {found['num_rounds']} rounds"
+    header = ("drafted", *(f"{stored}, {kind[:-2]}" for stored, kind in product(found["targets"], _KINDS)))
+    rows = zip(*(target["rows"] for target in found["targets"].values()), strict=True)
+    lines = [
+        (str(own[0]["window"] or "plain"), *(f"{1e3 * one[kind]:.1f}" for one in own for kind in _KINDS))
+        for own in rows
+    ]
+    off, worst = (f"{100 * found[kind]:.1f} %" for kind in ("median_abs_error", "worst_abs_error"))
+    return {
+        "llamacpp": f"Milliseconds per token ({told}; {times}):\n\n"
+        + markdown_table(header, lines)
+        + f"\nOff by {off} in the median, by {worst} at most; acceptance is {found['acceptance']}.\n"
+    }
+
+
 class _Engine:
     """One target with the draft: its files, its pages and its servers."""
 
@@ -96,6 +140,7 @@ class _Engine:
             write_draft(options.gguf, self.draft, options.draft_stored, DRAFT)
         self.pages = {name: work / name for name in ("target.jsonl", "draft.jsonl", "metrics.txt")}
         self.runs = work / "runs.jsonl"
+        self.clocks = _clocks(work) if options.clock == "cpu" else {}
 
     def compared(self) -> dict[str, Any]:
         """Return predicted and measured times of every window, and what the engine was asked before."""
@@ -139,7 +184,7 @@ class _Engine:
         }
         for page, (tool, *words) in commands.items():
             said = subprocess.run(
-                [str(self.options.binaries / tool), *words], env=self._environment, capture_output=True, check=True
+                [str(self.options.binaries / tool), *words], env=self._around("bench"), capture_output=True, check=True
             )
             with self.pages[page].open("ab") as file:
                 file.write(said.stdout)
@@ -157,7 +202,7 @@ class _Engine:
             command += ["-md", str(self.draft), "--spec-type", "draft-simple", "--spec-draft-n-max", str(window)]
             command += ["-td", threads, "-tbd", threads]
         with (self.work / f"server-{window}.log").open("w") as log:
-            process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+            process = subprocess.Popen(command, env=self._around("server"), stdout=log, stderr=log)
         try:
             _wait_for(process, port)
             yield port
@@ -165,9 +210,9 @@ class _Engine:
             process.terminate()
             process.wait()
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        return os.environ | {"LD_LIBRARY_PATH": str(self.options.binaries)}
+    def _around(self, kind: str) -> dict[str, str]:
+        clock = {"LD_PRELOAD": str(self.clocks[kind])} if self.clocks else {}
+        return os.environ | {"LD_LIBRARY_PATH": str(self.options.binaries)} | clock
 
     def _imported(self) -> dict[str, Any]:
         """Return what `mirrorsd import` makes of the pages; it writes a profile and an acceptance next to them."""
@@ -197,6 +242,16 @@ class _Engine:
                 drafter=profile.drafter,
             )
         return predict(schedule, profile, parse_acceptance(str(self.work / "accepted.yaml"), texts=texts)).tpot_s
+
+
+def _clocks(work: Path) -> dict[str, Path]:
+    """Return libraries that make benches, and servers, tell the time of their process."""
+    source, found = work / "clock.c", {}
+    source.write_text(_CPU_CLOCK)
+    for kind, flags in (("bench", ["-DEVERY_CLOCK"]), ("server", [])):
+        found[kind] = (work / f"{kind}-clock.so").resolve()
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *flags, str(source), "-o", str(found[kind])], check=True)  # noqa: S607
+    return found
 
 
 def row_of(window: int, predicted_s: float, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -270,6 +325,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--stored", nargs="+", default=["BF16", "Q4_0"], help="how the target's weights are stored")
     parser.add_argument("--draft-stored", default="Q4_0", help="how the draft's are")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: of the process, on a busy machine"
+    )
     parser.add_argument("--every", type=int, default=8, help="take one prompt of so many")
     parser.add_argument("--max-new-tokens", type=int, default=48)
     parser.add_argument("--work", type=Path, default=Path("out/llamacpp"), help="where everything is kept as it comes")

@@ -18,6 +18,7 @@ import _results_page
 import draft_streams
 import exit_coverage
 import exit_features
+import llamacpp
 import training_curves
 import vocabulary
 
@@ -25,6 +26,7 @@ ROOT: Final = Path(__file__).parents[1]
 _TRAINING: Final = (_drafters_table, exit_coverage, exit_features, vocabulary, draft_streams, training_curves)
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
     "README.md": (_results_page.plan, _results_page.matrix, _results_page.headline),
+    "docs/engines.md": (llamacpp.sections,),
     "docs/results.md": (_results_page.sections,),
     "docs/training.md": tuple(module.sections for module in _TRAINING),
 }
