@@ -1,6 +1,7 @@
 """After real runs the answer is what was measured; nothing that is said contradicts a ratio of two schedules."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from planner.kinds import KINDS, kind_of
-from planner.measured_runs import MeasuredSchedule, PromptTime
+from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import paired_ratio
 
@@ -241,3 +242,26 @@ def test_what_anchors_alone_would_turn_cannot_be_told(as_run, corrected, pays, s
     assert verdict.pays == pays
     told = [why for why in verdict.why if "anchors" in why]
     assert told == ([] if said is None else [f'with times corrected by the anchors the answer would be "{said}"'])
+
+
+def test_known_rounds_are_those_of_prompts_that_both_have_recorded():
+    """Runs cost what is simulated but for a tenth of the tree's; what one has not recorded is not compared."""
+    plain, tree = (
+        MeasuredSchedule(
+            name=name,
+            schedule=ALL[name],
+            predicted_s=1.0,
+            prompts={"a": PromptTime(cost * one, 8, one), "b": PromptTime(cost * other, 8, other)},
+            recorded={place: KnownTime(time) for place, time in known.items()},
+        )
+        for name, cost, one, other, known in (
+            ("plain", 1.0, 2.0, 4.0, {"a": 2.0, "b": 4.0, "c": 4.0}),
+            ("tree", 1.1, 1.0, 3.0, {"a": 1.0, "b": 3.0}),
+        )
+    )
+    found = Runs.of([plain, tree]).ratio(tree, plain)
+    assert (found.value, found.num_pairs) == (pytest.approx(6 / 4 / 1.1), 2)
+    unknown = ran("synchronous", 0.5)
+    named = {"a": unknown.prompts["prompt 0"], "b": unknown.prompts["prompt 1"]}
+    mixed = Runs.of([plain, tree, replace(unknown, prompts=named)])
+    assert mixed.ratio(tree, plain) == mixed.as_run(tree, plain), "rounds of one are not known"
