@@ -12,6 +12,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=400
 hypothesis.settings.load_profile("unhurried")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads that wait leave the CPU to other tests
 
 
 def pytest_collection_modifyitems(items) -> None:

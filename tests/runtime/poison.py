@@ -1,6 +1,5 @@
 """What memory holds that no text has written: made as bad as it can be, it must change nothing that is answered."""
 
-from collections.abc import Callable
 from contextlib import contextmanager
 
 import numpy as np
@@ -71,7 +70,7 @@ def loud_numbers_in_slots_that_are_not_written():
 
 
 @contextmanager
-def _around_clearing(around: Callable):
+def _around_clearing(around):
     """Call `around(memory, clear)` wherever memory is cleared for a text, by any back end."""
     with pytest.MonkeyPatch.context() as patch:
         clear = texts.clear

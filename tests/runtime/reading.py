@@ -1,6 +1,7 @@
 """Back ends of tests, and reading texts by any of them in chunks of rows."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ SHAPES = {
 }
 """What is other about tiny targets that every device computes."""
 IDS = torch.randint(VOCAB_SIZE, (127,), generator=torch.Generator().manual_seed(1))
+
+
+def first_layers(decoder, num_layers=6):
+    """A decoder cut off: enough where the sizes of its layers matter, and not their number."""
+    decoder.config, decoder.layers = replace(decoder.config, num_layers=num_layers), decoder.layers[:num_layers]
+    return decoder
 
 
 def compiled(decoder, form, lane="openvino:CPU"):

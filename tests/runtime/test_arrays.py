@@ -16,7 +16,7 @@ MATRICES = arrays(np.float32, (3, 8), elements=FLOATS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_an_array_and_its_tensor_share_their_memory(dtype) -> None:
+def test_an_array_and_its_tensor_share_their_memory(dtype):
     tensor = torch.arange(6).reshape(2, 3).to(dtype)
     array = as_array(tensor)
     assert array.tolist() == tensor.tolist()
@@ -26,13 +26,13 @@ def test_an_array_and_its_tensor_share_their_memory(dtype) -> None:
 
 
 @given(MATRICES)
-def test_bfloat16_is_rounded_alike(matrix) -> None:
+def test_bfloat16_is_rounded_alike(matrix):
     ours, theirs = matrix.astype(BFLOAT16), torch.from_numpy(matrix).to(torch.bfloat16)
     assert ours.astype(np.float32).tolist() == theirs.float().tolist()
 
 
 @given(MATRICES, MATRICES)
-def test_arrays_are_put_together_alike(a, b) -> None:
+def test_arrays_are_put_together_alike(a, b):
     tensors = torch.from_numpy(a), torch.from_numpy(b)
     for axis in (0, 1):
         assert words.concatenated([a, b], axis).tolist() == words.concatenated(tensors, axis).tolist()
@@ -41,7 +41,7 @@ def test_arrays_are_put_together_alike(a, b) -> None:
 
 
 @given(MATRICES)
-def test_norms_and_shares_agree_to_rounding(matrix) -> None:
+def test_norms_and_shares_agree_to_rounding(matrix):
     tensor = torch.from_numpy(matrix)
     near = {"atol": 1e-4, "rtol": 1e-4}
     torch.testing.assert_close(torch.from_numpy(words.unit_scale(matrix, 1e-5)), words.unit_scale(tensor, 1e-5), **near)
@@ -52,14 +52,14 @@ def test_norms_and_shares_agree_to_rounding(matrix) -> None:
 
 
 @given(arrays(np.float32, (9, 16), elements=FLOATS), st.integers(0, 8), st.integers(1, 9))
-def test_a_norm_of_a_row_depends_on_no_other(matrix, start, count) -> None:
+def test_a_norm_of_a_row_depends_on_no_other(matrix, start, count):
     weight = np.linspace(0.5, 2, 16, dtype=np.float32)
     some = words.rms_norm(matrix[start : start + count], weight, 1e-5)
     assert some.tolist() == words.rms_norm(matrix, weight, 1e-5)[start : start + count].tolist()
 
 
 @given(st.integers(2, 1000), st.integers(1, 7), st.sampled_from([5, 40, 700]), st.integers(0, 99))
-def test_ids_are_ranked_alike(levels, count, vocab_size, seed) -> None:
+def test_ids_are_ranked_alike(levels, count, vocab_size, seed):
     """Few levels of logits leave many equals, also beyond the short look; zero has no sign."""
     logits = np.random.default_rng(seed).integers(-levels, levels, (4, vocab_size)).astype(np.float32) / levels
     logits[:, ::50] = -0.0
@@ -70,7 +70,7 @@ def test_ids_are_ranked_alike(levels, count, vocab_size, seed) -> None:
         assert best_places(rows).tolist() == [row[0] for row in expected]
 
 
-def test_matrices_start_where_torch_is_fast() -> None:
+def test_matrices_start_where_torch_is_fast():
     memory = np.zeros(1000, np.uint8)
     start = -memory.ctypes.data % 64 + 4
     matrix = memory[start : start + 96].view(np.float32).reshape(4, 6)
@@ -81,7 +81,7 @@ def test_matrices_start_where_torch_is_fast() -> None:
     assert words.as_tensors({"matrix": aligned})["matrix"].data_ptr() == aligned.ctypes.data
 
 
-def test_a_function_of_inference_leaves_no_trace_for_gradients() -> None:
+def test_a_function_of_inference_leaves_no_trace_for_gradients():
     weight = torch.ones(2, requires_grad=True)
     assert words.inference(lambda: weight * 2)().requires_grad is False
     assert (weight * 2).requires_grad is True

@@ -44,7 +44,7 @@ def rows_alike(tmp_path_factory):
 
 
 @pytest.mark.parametrize("instructions", possible(ONEDNN))
-def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instructions) -> None:
+def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instructions):
     found = rows_alike(**{ISA_VARIABLE: instructions})
     assert len(found) == 6
     if instructions == TILES:  # a user who wants tiles is told the truth, and nothing else is promised
@@ -54,7 +54,7 @@ def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instruction
 
 
 @pytest.mark.parametrize("instructions", possible(ATEN))
-def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions) -> None:
+def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions):
     found = rows_alike("torch", ATEN_CPU_CAPABILITY=instructions)
     assert len(found) == 2
     assert all(one == {"says": True, "is_so": True} for one in found.values()), found
@@ -68,14 +68,14 @@ def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions) -> 
         ("avx2 avx512f avx512_bf16", {}, {}),
     ],
 )
-def test_tiles_are_left_out_where_there_are_any_and_nobody_chose(tmp_path, flags, given, expected) -> None:
+def test_tiles_are_left_out_where_there_are_any_and_nobody_chose(tmp_path, flags, given, expected):
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : {flags}\n")
     cap_instruction_set(given, info)
     assert given == expected
 
 
-def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path) -> None:
+def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path):
     environment = {}
     cap_instruction_set(environment, tmp_path / "none")
     assert environment == {}
@@ -95,9 +95,7 @@ def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path) -> None:
         ("asimd", "", True),
     ],
 )
-def test_integer_products_are_used_where_the_cpu_has_them_and_nobody_left_them_out(
-    tmp_path, flags, allowed, expected
-) -> None:
+def test_integer_products_are_used_where_the_cpu_has_them_and_nobody_left_them_out(tmp_path, flags, allowed, expected):
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : {flags}\n")
     assert has_vnni({ISA_VARIABLE: allowed}, info) is expected

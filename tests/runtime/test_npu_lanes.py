@@ -75,7 +75,7 @@ def plain(engine_with):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("form", ["float32", "int4"])
-def test_a_draft_on_the_npus_path_leaves_the_text_of_plain_decoding(engine_with, plain, form, name) -> None:
+def test_a_draft_on_the_npus_path_leaves_the_text_of_plain_decoding(engine_with, plain, form, name):
     found = generate(engine_with(form), SCHEDULES[name])
     assert found.tokens == plain
     assert found.trace.events == []
@@ -83,7 +83,7 @@ def test_a_draft_on_the_npus_path_leaves_the_text_of_plain_decoding(engine_with,
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_in_float32_it_drafts_what_the_draft_under_torch_does(engine_with, name) -> None:
+def test_in_float32_it_drafts_what_the_draft_under_torch_does(engine_with, name):
     """Round by round: what was drafted, accepted, and hit or missed."""
     engine, schedule = engine_with("float32"), SCHEDULES[name]
     by_torch = generate(engine, schedule.model_copy(update={"draft_lane": TORCH}))
@@ -93,15 +93,13 @@ def test_in_float32_it_drafts_what_the_draft_under_torch_does(engine_with, name)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
-def test_steps_of_any_rows_can_be_timed(engine_with, rows) -> None:
+def test_steps_of_any_rows_can_be_timed(engine_with, rows):
     lane = engine_with("int4").load_draft(DRAFT)
     seconds = lane.measure(Measurement(part="draft_step", rows=rows, context=20))
     assert min(seconds) > 0
 
 
-def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the_lanes_go_on(
-    engine_with, plain
-) -> None:
+def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the_lanes_go_on(engine_with, plain):
     engine = engine_with("float32")
     wide = SCHEDULES["hybrid mirror"].model_copy(update={"draft_top_k": 20})
     with pytest.raises(ConfigError, match=r"a step of 88 rows does not fit openvino:NPU: its graphs have 64 at most"):
@@ -109,9 +107,7 @@ def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the
     assert generate(engine, SCHEDULES["speculative"]).tokens == plain
 
 
-def test_a_compiler_that_ends_its_process_costs_the_draft_and_nothing_else(
-    folders, plain, monkeypatch, tmp_path
-) -> None:
+def test_a_compiler_that_ends_its_process_costs_the_draft_and_nothing_else(folders, plain, monkeypatch, tmp_path):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     is_compiler = "any(word.endswith('compile_apart') for word in sys.orig_argv)"

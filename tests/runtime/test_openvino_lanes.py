@@ -56,7 +56,7 @@ def engine_and_folders(request, tmp_path_factory):
         yield engine, folders
 
 
-def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_folders) -> None:
+def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_folders):
     """A text that moves into larger buffers on the way."""
     engine, folders = engine_and_folders
     expected = engine.generate(PLAIN, PROMPT, max_new_tokens=150, eos_token_ids=())
@@ -85,7 +85,7 @@ def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_folders) ->
     ],
     ids=lambda one: f"{one.part}-{one.rows}",
 )
-def test_every_part_can_be_timed(engine_and_folders, measurement) -> None:
+def test_every_part_can_be_timed(engine_and_folders, measurement):
     engine, folders = engine_and_folders
     engine.load_target(TARGET)
     lane = engine.load_draft(TARGET, str(folders.feature_drafter))
@@ -94,7 +94,7 @@ def test_every_part_can_be_timed(engine_and_folders, measurement) -> None:
     assert min(seconds) > 0
 
 
-def test_a_second_text_compiles_nothing(long_folders, monkeypatch) -> None:
+def test_a_second_text_compiles_nothing(long_folders, monkeypatch):
     """Lanes are threads here, so that graphs can be counted."""
     names, compile_graph = [], Compiler.compiled
 
@@ -118,13 +118,13 @@ def test_a_second_text_compiles_nothing(long_folders, monkeypatch) -> None:
         assert names == []
 
 
-def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders) -> None:
+def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders):
     engine, folders = engine_and_folders
     anchor = Measurement(part="verify", rows=1, context=130, warm_up=0, is_aside=True)
     schedule = chain("mirror with features", folders)
     rests: list[float] = []
 
-    def at_rest() -> None:
+    def at_rest():
         for lane in (TARGET, DRAFT):
             rests.extend(engine.load_target(lane).measure(anchor))
         rests.extend(engine.load_draft(DRAFT, schedule.drafter).measure(replace(anchor, part="draft_step")))
@@ -136,7 +136,7 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders) -
     assert len(rests) == 3 * len(found.trace.rounds)
 
 
-def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_folders, monkeypatch) -> None:
+def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_folders, monkeypatch):
     engine, folders = engine_and_folders
     expected = engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=())
     schedule = chain("speculative", folders)
@@ -155,7 +155,7 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     assert event.text.endswith("; the target goes on alone")
 
 
-def test_streams_need_a_lane_of_torch(engine_and_folders) -> None:
+def test_streams_need_a_lane_of_torch(engine_and_folders):
     engine, _ = engine_and_folders
     with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
         engine.load_streams(TARGET, "smollm2-135m-streams")
@@ -171,7 +171,7 @@ def no_torch(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature) -> None:
+def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature):
     verification = {"verification": "match" if temperature else "greedy"}
     with new_engine(long_folders, "float32") as engine:
 
@@ -192,7 +192,7 @@ def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature) -> N
         assert list(expected) == continue_text(long_folders.decoder, PROMPT, 20)
 
 
-def test_a_head_of_the_target_brings_torch_to_its_lane(long_folders, tmp_path, no_torch) -> None:
+def test_a_head_of_the_target_brings_torch_to_its_lane(long_folders, tmp_path, no_torch):
     target = long_folders.decoder
     save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
     with new_engine(long_folders, "float32") as engine, pytest.raises(LaneError, match="torch was imported"):

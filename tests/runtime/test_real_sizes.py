@@ -4,7 +4,6 @@ The reference is torch in float32, in one pass over a whole text: no cache, no b
 matter, the first layers of the model serve.
 """
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,14 +20,13 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.masks import prefill_pieces
 from runtime.models.weights import load_decoder
-from tests.runtime.reading import compiled, prepare
+from tests.runtime.reading import compiled, first_layers, prepare
 
 EDGES = (1, 65, 255, 256, 257, 511, 513, 1023, 1025)
 """Lengths of prompts around all that a length is compared with: slots of buffers, rows of calls, keys at once."""
 WINDOW = 5
 NEAR = 2e-3
 """Of two logits, as sums of float32 in another order differ."""
-NUM_LAYERS = 6
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +36,7 @@ def text(embedded_model_folder):
 
 
 def decoder_of(folder, form):
-    decoder = load_decoder(folder, dtype=torch.float32 if form == "float32" else torch.bfloat16)
-    decoder.config, decoder.layers = replace(decoder.config, num_layers=NUM_LAYERS), decoder.layers[:NUM_LAYERS]
-    return decoder
+    return first_layers(load_decoder(folder, dtype=torch.float32 if form == "float32" else torch.bfloat16))
 
 
 @inference
@@ -59,7 +55,7 @@ def read_prompt(backend, text, ids):
         read(backend, text, ids[start:stop])
 
 
-def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pass(embedded_model_folder, text) -> None:
+def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pass(embedded_model_folder, text):
     with torch.inference_mode():
         torch_backend = EagerBackend(decoder_of(embedded_model_folder, "float32"))
         whole = torch_backend.new_text()
@@ -81,7 +77,7 @@ def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pa
 
 
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
-def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded_model_folder, text, form) -> None:
+def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded_model_folder, text, form):
     backend = compiled(decoder_of(embedded_model_folder, form), form)
     prepare(backend, num_slots=530, num_prompt=510, rows=(1, 5))
     for length in (253, 509) if form == "int8" else (253,):
@@ -95,7 +91,7 @@ def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded
         assert torch.equal(found[0], found[1]), (form, length)
 
 
-def test_every_chain_writes_plain_decodings_text_of_long_prompts_in_any_order(embedded_model_folder) -> None:
+def test_every_chain_writes_plain_decodings_text_of_long_prompts_in_any_order(embedded_model_folder):
     """On lanes that are asked for one prompt after the other, by one schedule after the other."""
     target, draft = "openvino:CPU@0", "openvino:CPU@1"
     split = {"target_lane": target, "draft_lane": draft, "num_speculative_tokens": 3}

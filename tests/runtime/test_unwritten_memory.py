@@ -92,7 +92,7 @@ asked = st.tuples(names, st.sampled_from(LENGTHS), st.none() | st.integers(1, NU
 @pytest.mark.parametrize("memory", POISONS)
 @given(requests=st.lists(asked, min_size=3, max_size=6))
 @settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_answers_depend_neither_on_unwritten_memory_nor_on_requests_before(ask, alone, memory, requests) -> None:
+def test_answers_depend_neither_on_unwritten_memory_nor_on_requests_before(ask, alone, memory, requests):
     for name, length, cancelled_after in requests:
         if cancelled_after is not None:
             with pytest.raises(CancelledError):

@@ -2,12 +2,10 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
-from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from tests.runtime import plain
 from tests.runtime.conftest import one_thread
@@ -53,17 +51,17 @@ def assert_learns(task, parameters, *, frozen, batch, num_steps, rate, share):
 
 
 @pytest.fixture(scope="session")
-def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def target_folder(tmp_path_factory):
     return save_target(tiny_target(), tmp_path_factory.mktemp("models") / "tiny-target", torch.bfloat16)
 
 
 @pytest.fixture(scope="session")
-def target(target_folder: Path) -> Decoder:
+def target(target_folder):
     return load_decoder(target_folder, dtype=torch.float32)
 
 
 @pytest.fixture(scope="session")
-def data_path(target: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_path(target, tmp_path_factory):
     """Fourteen answers of 6 to 10 tokens; every third was sampled, so to speak."""
     generator = torch.Generator().manual_seed(0)
     path = tmp_path_factory.mktemp("data") / "answers.jsonl.gz"
@@ -77,7 +75,7 @@ def data_path(target: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def states(request: pytest.FixtureRequest, target: Decoder, data_path: Path, tmp_path: Path) -> TargetStates:
+def states(request, target, data_path, tmp_path):
     """States of all conversations after the last layer, and after those that a module names as `STATE_LAYERS`."""
     layers = getattr(request.module, "STATE_LAYERS", ())
     conversations = read_conversations([data_path], vocab_size=VOCAB_SIZE)

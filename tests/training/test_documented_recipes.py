@@ -46,19 +46,19 @@ def written(default):
     return str(default)
 
 
-def test_every_field_of_a_training_recipe_is_on_the_page() -> None:
+def test_every_field_of_a_training_recipe_is_on_the_page():
     models = TrainingRecipe.__args__
     kinds = [model.model_fields["kind"].default for model in models]
     assert documented(TABLES[0], kinds) == declared(models)
 
 
-def test_every_field_of_a_recipe_for_text_is_on_the_page() -> None:
+def test_every_field_of_a_recipe_for_text_is_on_the_page():
     models = TextRecipe.__args__
     kinds = [model.model_fields["kind"].default for model in models]
     assert documented(TABLES[1], kinds) == declared(models)
 
 
-def test_recipes_shown_on_the_page_are_valid() -> None:
+def test_recipes_shown_on_the_page_are_valid():
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert blocks
     for block in blocks:

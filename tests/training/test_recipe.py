@@ -21,12 +21,12 @@ optimisation:
 @pytest.mark.parametrize(
     "path", [path for path in SHIPPED if path.stem.split("-")[-1] not in TEXTS], ids=lambda path: path.stem
 )
-def test_a_shipped_recipe_is_valid(path) -> None:
+def test_a_shipped_recipe_is_valid(path):
     recipe = load_recipe(path)
     assert recipe.optimisation.num_tokens > 100_000
 
 
-def test_every_kind_and_a_draft_without_features_are_shipped() -> None:
+def test_every_kind_and_a_draft_without_features_are_shipped():
     names = {path.stem.removeprefix("smollm2-135m-") for path in SHIPPED}
     assert names >= {"draft4", "draft4-tokens", "exits", "medusa", "hydra", "eagle1", "eagle3", "streams"}
     assert names >= {"draft4-streams", "draft4-streaming"}
@@ -43,7 +43,7 @@ def test_every_kind_and_a_draft_without_features_are_shipped() -> None:
         ("num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
     ],
 )
-def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, old, new, message) -> None:
+def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, old, new, message):
     path = tmp_path / "recipe.yaml"
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(ConfigError, match=message):

@@ -1,7 +1,5 @@
 """Whole runs on the tiny target: a few steps, a folder, a card."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -37,11 +35,11 @@ def run(target_folder, data_path, tmp_path):
     return start
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_draft_recipe_ends_in_a_draft_that_loads_and_a_card(run, target) -> None:
+def test_a_draft_recipe_ends_in_a_draft_that_loads_and_a_card(run, target):
     folder = run(DRAFT)
     draft = load_draft(folder, target, dtype=torch.float32)
     assert draft.config.exit_features == (1, 3)
@@ -65,7 +63,7 @@ def test_a_draft_recipe_ends_in_a_draft_that_loads_and_a_card(run, target) -> No
     assert all(1 <= row.mean_acceptance_length <= row.num_tokens + 1 for row in card.acceptance)
 
 
-def test_an_exit_recipe_ends_in_adapters_that_load_and_a_table_of_coverage(run, target, tmp_path) -> None:
+def test_an_exit_recipe_ends_in_adapters_that_load_and_a_table_of_coverage(run, target, tmp_path):
     folder = run(EXITS)
     assert sorted(load_exits(folder, target, dtype=torch.float32).adapters) == [2, 3]
     card = read_card(folder)
@@ -77,20 +75,16 @@ def test_an_exit_recipe_ends_in_adapters_that_load_and_a_table_of_coverage(run, 
         assert str(tmp_path.parent) not in (folder / name).read_text(), "nothing depends on where a run took place"
 
 
-class InterruptError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("recipe", [DRAFT, EXITS], ids=["draft", "exits"])
-def test_an_interrupted_and_resumed_run_writes_the_same_weights(run, recipe, monkeypatch) -> None:
+def test_an_interrupted_and_resumed_run_writes_the_same_weights(run, recipe, monkeypatch):
     whole = run(recipe, name="whole/tiny-drafter")
 
     def interrupt(event):
         if event.stage == "training" and event.report.step == 3:
-            raise InterruptError
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(trainer.train, "__kwdefaults__", trainer.train.__kwdefaults__ | {"report_every_s": 0.0})
-    with pytest.raises(InterruptError):
+    with pytest.raises(KeyboardInterrupt):
         run(recipe, name="cut/tiny-drafter", progress=interrupt)
     resumed = run(recipe, name="cut/tiny-drafter")
     assert files(resumed)["model.safetensors"] == files(whole)["model.safetensors"]
@@ -99,7 +93,7 @@ def test_an_interrupted_and_resumed_run_writes_the_same_weights(run, recipe, mon
     assert cards[0] == cards[1]
 
 
-def test_progress_names_the_stages_in_order(run) -> None:
+def test_progress_names_the_stages_in_order(run):
     events = []
     run(EXITS, progress=events.append)
     assert list(dict.fromkeys(event.stage for event in events)) == ["states", "training", "judging"]
@@ -107,7 +101,7 @@ def test_progress_names_the_stages_in_order(run) -> None:
     assert events[-1].stage == "judging"
 
 
-def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path) -> None:
+def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path):
     run(DRAFT, name="one", state_folder=tmp_path / "states")
     stages = []
     run(EXITS, name="two", state_folder=tmp_path / "states", progress=lambda event: stages.append(event.stage))
@@ -117,7 +111,7 @@ def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path) -> None:
     assert "states" not in stages
 
 
-def test_a_folder_with_another_run_is_refused(run) -> None:
+def test_a_folder_with_another_run_is_refused(run):
     run(EXITS)
     longer = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"num_tokens": 301})})
     with pytest.raises(TrainingError, match=r"run.json: .*recipe.optimisation.num_tokens 300, not 301; name another"):
@@ -126,7 +120,7 @@ def test_a_folder_with_another_run_is_refused(run) -> None:
         run(DRAFT)
 
 
-def test_another_target_is_refused_before_training(run, data_path, tmp_path, target_folder) -> None:
+def test_another_target_is_refused_before_training(run, data_path, tmp_path, target_folder):
     other = save_target(tiny_target(seed=8), tmp_path / "other" / "tiny-target", torch.bfloat16)
     run(EXITS, state_folder=tmp_path / "states")
     with pytest.raises(TrainingError, match="holds the states of another target"):
@@ -157,24 +151,24 @@ HEADS = {"vocab_size": 32, "num_held_out": 4, "optimisation": OPTIMISATION}
         ),
     ],
 )
-def test_a_recipe_that_does_not_fit_leaves_no_trace(run, tmp_path, recipe, changes, message) -> None:
+def test_a_recipe_that_does_not_fit_leaves_no_trace(run, tmp_path, recipe, changes, message):
     with pytest.raises(TrainingError, match=message):
         run(recipe.model_copy(update=changes), progress=lambda event: pytest.fail(f"{event.stage} was begun"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unusable_device_is_answered_with_the_usable_ones(run) -> None:
+def test_an_unusable_device_is_answered_with_the_usable_ones(run):
     with pytest.raises(TrainingError, match="device 'tpu' is not usable here; usable: cpu"):
         run(EXITS, device="tpu")
 
 
-def test_weights_that_overflow_stop_the_run(run, target_folder, monkeypatch) -> None:
+def test_weights_that_overflow_stop_the_run(run, target_folder, monkeypatch):
     wild = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"learning_rate": 1e30})})
     with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+"):
         run(wild)
 
 
-def test_benchmarks_and_acceptance_by_task_are_added_to_the_card_later(run) -> None:
+def test_benchmarks_and_acceptance_by_task_are_added_to_the_card_later(run):
     folder = run(EXITS)
     worse, better = (
         TaskAcceptance(mean_acceptance_length=mean, conditional_acceptance_rate=(0.5, 0.25)) for mean in (1.5, 1.7)

@@ -20,7 +20,7 @@ class NoisyLine:
 
     num_conversations = 20
 
-    def __init__(self) -> None:
+    def __init__(self):
         torch.manual_seed(0)
         self.module = nn.Linear(1, 1)
         self.batches = []
@@ -29,7 +29,7 @@ class NoisyLine:
         return 1 + index % 5
 
     def rate_share(self, name):
-        return 1.0
+        return {"weight": 1.0, "bias": 0.5}[name]
 
     def loss(self, batch, generator):
         self.batches.append(batch)
@@ -60,14 +60,14 @@ def interrupt_at(step):
     return progress
 
 
-def test_training_learns(tmp_path) -> None:
+def test_training_learns(tmp_path):
     task = NoisyLine()
     train(task, Optimisation(num_tokens=4000, learning_rate=0.05), tmp_path)
     assert task.module.weight.item() == pytest.approx(2, abs=0.1)
     assert task.module.bias.item() == pytest.approx(1, abs=0.1)
 
 
-def test_the_run_ends_with_the_first_batch_that_reaches_the_tokens_asked_for(uninterrupted) -> None:
+def test_the_run_ends_with_the_first_batch_that_reaches_the_tokens_asked_for(uninterrupted):
     task, report = uninterrupted
     sizes = [sum(task.conversation_length(index) for index in batch) for batch in task.batches]
     assert sum(sizes[:-1]) < 200 <= sum(sizes) == report.num_tokens
@@ -75,7 +75,7 @@ def test_the_run_ends_with_the_first_batch_that_reaches_the_tokens_asked_for(uni
     assert report.scores == task.evaluate()
 
 
-def test_every_parameter_learns_at_its_share_of_the_rate(tmp_path) -> None:
+def test_every_parameter_learns_at_its_share_of_the_rate(tmp_path):
     task, start = NoisyLine(), NoisyLine()
     task.rate_share = {"weight": 1.0, "bias": 0.25}.__getitem__
     train(task, Optimisation(num_tokens=1, warmup_steps=0, decay_fraction=0, weight_decay=0), tmp_path)
@@ -84,7 +84,7 @@ def test_every_parameter_learns_at_its_share_of_the_rate(tmp_path) -> None:
     assert moved[1] == pytest.approx(0.25 * moved[0], rel=1e-3)
 
 
-def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted) -> None:
+def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted):
     batches = uninterrupted[0].batches
     epochs = [[index for batch in batches[at : at + 7] for index in batch] for at in (0, 7)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 2
@@ -92,7 +92,7 @@ def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted) 
 
 
 @pytest.mark.parametrize("steps", [(1,), (2, 5, 20)])
-def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, tmp_path, uninterrupted) -> None:
+def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, tmp_path, uninterrupted):
     for step in steps:
         with pytest.raises(KeyboardInterrupt):
             train(NoisyLine(), SETTINGS, tmp_path, progress=interrupt_at(step), report_every_s=0, save_every_s=0)
@@ -106,7 +106,7 @@ def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, 
     )
 
 
-def test_steps_after_the_last_checkpoint_are_repeated(tmp_path, uninterrupted, monkeypatch) -> None:
+def test_steps_after_the_last_checkpoint_are_repeated(tmp_path, uninterrupted, monkeypatch):
     saves = []
     original = trainer.replace_file
 
@@ -125,7 +125,7 @@ def test_steps_after_the_last_checkpoint_are_repeated(tmp_path, uninterrupted, m
     assert weights(task) == weights(uninterrupted[0])
 
 
-def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted) -> None:
+def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted):
     task = NoisyLine()
     report = train(task, SETTINGS, tmp_path / "whole")
     assert task.batches == []
@@ -137,7 +137,7 @@ def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted) -> None
 class Diverging(NoisyLine):
     """Its loss, or the gradient alone, stops being finite after six steps."""
 
-    def __init__(self, *, in_gradient) -> None:
+    def __init__(self, *, in_gradient):
         super().__init__()
         self.in_gradient = in_gradient
 
@@ -149,7 +149,7 @@ class Diverging(NoisyLine):
 
 
 @pytest.mark.parametrize(("in_gradient", "what"), [(False, "loss is nan"), (True, "gradient norm is inf")])
-def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path, uninterrupted, in_gradient, what) -> None:
+def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path, uninterrupted, in_gradient, what):
     with pytest.raises(
         TrainingError, match=rf"the {what} at step 6; the last checkpoint, .*{CHECKPOINT_FILE}, is kept"
     ):
@@ -160,7 +160,7 @@ def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path, unin
     assert weights(task) == weights(uninterrupted[0])
 
 
-def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monkeypatch) -> None:
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monkeypatch):
     saves = []
     original = trainer.replace_file
 
@@ -180,7 +180,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monk
     assert weights(task) == weights(uninterrupted[0])
 
 
-def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(tmp_path, uninterrupted) -> None:
+def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(tmp_path, uninterrupted):
     path = tmp_path / "whole" / CHECKPOINT_FILE
     wider = NoisyLine()
     wider.module = nn.Linear(2, 1)
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(tmp_path, uni
         train(NoisyLine(), SETTINGS, tmp_path / "whole")
 
 
-def test_the_learning_rate_warms_up_stays_and_falls_to_its_end() -> None:
+def test_the_learning_rate_warms_up_stays_and_falls_to_its_end():
     settings = Optimisation(num_tokens=1000, learning_rate=2.0, warmup_steps=9, decay_fraction=0.5, final_fraction=0.1)
     assert learning_rate(settings, 0, 0) == pytest.approx(0.2)
     assert learning_rate(settings, 9, 100) == learning_rate(settings, 80, 500) == pytest.approx(2.0)
@@ -199,13 +199,13 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_its_end() -> None:
     assert learning_rate(settings, 99, 1000) == pytest.approx(0.2)
 
 
-def test_a_longer_run_begins_like_a_shorter_one() -> None:
+def test_a_longer_run_begins_like_a_shorter_one():
     short, long = (Optimisation(num_tokens=count) for count in (1000, 3000))
     for step, num_tokens in ((0, 0), (50, 300), (200, 700)):
         assert learning_rate(short, step, num_tokens) == learning_rate(long, step, num_tokens)
 
 
-def test_points_of_a_curve_come_back_and_those_after_a_resumed_one_are_written_anew(tmp_path) -> None:
+def test_points_of_a_curve_come_back_and_those_after_a_resumed_one_are_written_anew(tmp_path):
     assert read_curve(tmp_path) == ()
     for num_tokens in (100, 200, 300):
         add_point(tmp_path, num_tokens, {"agreement": 0.123456})
@@ -216,7 +216,7 @@ def test_points_of_a_curve_come_back_and_those_after_a_resumed_one_are_written_a
     )
 
 
-def test_a_curve_that_is_damaged_or_cannot_be_written_is_named(tmp_path) -> None:
+def test_a_curve_that_is_damaged_or_cannot_be_written_is_named(tmp_path):
     (tmp_path / CURVE_FILE).write_text("[{")
     with pytest.raises(TrainingError, match=r"curve\.json: not a readable training curve"):
         add_point(tmp_path, 100, {})

@@ -29,12 +29,12 @@ from runtime.lanes.lane_set import LaneSet
         ("cuda:1-2ranks", "cuda:1"),
     ],
 )
-def test_a_lanes_name_says_its_device(lane, device) -> None:
+def test_a_lanes_name_says_its_device(lane, device):
     assert Device.of_lane(lane).name == device
 
 
 @pytest.mark.parametrize("lane", ["cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"])
-def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
+def test_a_name_with_a_colon_that_says_none_is_refused(lane):
     with pytest.raises(ConfigError, match="names no device; names are such as cpu0, openvino:CPU"):
         LaneSpec(name=lane)
 
@@ -52,22 +52,22 @@ def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
         ("cuda:1#2", "cuda"),
     ],
 )
-def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend) -> None:
+def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend):
     assert Device.of_lane(device).backend == backend
     assert Device.of_lane(device).has_open_keys == (backend == "torch")
 
 
-def test_ranks_have_gpus_that_follow_each_other_and_share_cores() -> None:
+def test_ranks_have_gpus_that_follow_each_other_and_share_cores():
     assert [Device.of_lane("cuda:1-2ranks").of_rank(rank).own_name for rank in (0, 1)] == ["cuda:1", "cuda:2"]
     assert Device.of_lane("big-2ranks").of_rank(1) == CORES
 
 
-def test_what_a_device_computes_with_is_known_of_those_that_are_there() -> None:
+def test_what_a_device_computes_with_is_known_of_those_that_are_there():
     asked = [("cpu", "float32"), ("cpu", "int8"), ("openvino:CPU", "int8"), ("openvino:NPU", "int8"), ("tpu", "int8")]
     assert [form in devices.status_of(name).forms for name, form in asked] == [True, False, True, False, False]
 
 
-def test_every_device_has_lanes_and_forms_or_a_reason() -> None:
+def test_every_device_has_lanes_and_forms_or_a_reason():
     found = devices.devices()
     assert {"cpu", "openvino:CPU"} <= {device.name for device in found}
     for device in found:
@@ -87,7 +87,7 @@ def only(monkeypatch, *there):
     monkeypatch.setattr(devices, "_openvino_devices", lambda: there)
 
 
-def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_that_are_there(monkeypatch) -> None:
+def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_that_are_there(monkeypatch):
     cpu = devices.DeviceStatus(name="cpu", description="", forms=("float32",), lanes="all")
     gone = devices.DeviceStatus(name="openvino:NPU", description="", missing="no driver")
     only(monkeypatch, cpu, gone)
@@ -97,7 +97,7 @@ def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_t
         LaneSpec(name="cuda:3#1")
 
 
-def test_without_the_package_openvinos_devices_say_so(monkeypatch) -> None:
+def test_without_the_package_openvinos_devices_say_so(monkeypatch):
     forget()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reasons = {device.name: device.missing for device in devices.devices()}
@@ -106,7 +106,7 @@ def test_without_the_package_openvinos_devices_say_so(monkeypatch) -> None:
     assert reasons["cpu"] is None
 
 
-def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_path) -> None:
+def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_path):
     specs = [LaneSpec(name="cpu0"), LaneSpec(name="cpu1", dtype="int8")]
     lanes = LaneSet(specs, target=tmp_path, drafter=None, exits=None, dtype="bfloat16")
     with pytest.raises(ConfigError, match="lane 'cpu1' does not compute with int8; it does with bfloat16, float32"):
@@ -114,7 +114,7 @@ def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_pat
 
 
 @pytest.mark.parametrize(("value", "is_there"), [("1", True), ("0", False), ("", False)])
-def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there) -> None:
+def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there):
     monkeypatch.setenv("MIRRORSD_NPU_ON_CPU", value)
     forget()
     [npu] = [device for device in devices.devices() if device.name == "openvino:NPU"]
@@ -151,7 +151,7 @@ def cuda_devices():
     return {device.name: device for device in devices._cuda_devices()}
 
 
-def test_a_gpu_is_listed_with_its_memory_and_a_busy_one_with_the_reason(monkeypatch, with_driver) -> None:
+def test_a_gpu_is_listed_with_its_memory_and_a_busy_one_with_the_reason(monkeypatch, with_driver):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "cuda", Gpus)
     found = cuda_devices()
@@ -160,12 +160,12 @@ def test_a_gpu_is_listed_with_its_memory_and_a_busy_one_with_the_reason(monkeypa
     assert found["cuda:1"].missing.endswith("(CUDA error: all CUDA-capable devices are busy or unavailable)")
 
 
-def test_a_torch_without_cuda_is_the_reason(monkeypatch, with_driver) -> None:
+def test_a_torch_without_cuda_is_the_reason(monkeypatch, with_driver):
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "is built without CUDA" in cuda_devices()["cuda:0"].missing
 
 
-def test_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver) -> None:
+def test_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(Gpus, "device_count", staticmethod(lambda: 0))
     monkeypatch.setattr(torch, "cuda", Gpus)

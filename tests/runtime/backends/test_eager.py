@@ -34,7 +34,7 @@ def text_of(backend, length):
 
 
 @pytest.mark.parametrize("is_tree", [False, True])
-def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree) -> None:
+def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree):
     backend = EagerBackend(decoder)
     text, ids = text_of(backend, 7), (3, 9, 4, 1, 8)
     positions, mask = torch.arange(7, 12), None
@@ -46,7 +46,7 @@ def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree) -> None:
         assert torch.equal(passed(backend, text, ids, positions, mask, cuts), whole)
 
 
-def test_where_rows_are_is_worked_out_once_for_all_slices(decoder, monkeypatch) -> None:
+def test_where_rows_are_is_worked_out_once_for_all_slices(decoder, monkeypatch):
     backend, asked = EagerBackend(decoder), []
     text, own = text_of(backend, 3), decoder.row_places
     monkeypatch.setattr(decoder, "row_places", lambda *args, **given: asked.append(given) or own(*args, **given))
@@ -56,7 +56,7 @@ def test_where_rows_are_is_worked_out_once_for_all_slices(decoder, monkeypatch) 
     assert len(asked) == 2
 
 
-def test_rows_that_wait_between_slices_are_not_taken_for_others(decoder) -> None:
+def test_rows_that_wait_between_slices_are_not_taken_for_others(decoder):
     """A prefix waits for its suffix while another text is read with the same weights, as anchors are."""
     backend = EagerBackend(decoder)
     text, other = text_of(backend, 7), text_of(backend, 4)
@@ -69,7 +69,7 @@ def test_rows_that_wait_between_slices_are_not_taken_for_others(decoder) -> None
 
 
 @pytest.mark.parametrize("cuts", [(), (2,)])
-def test_a_text_is_let_go_once_its_rows_have_passed_all_layers(decoder, cuts) -> None:
+def test_a_text_is_let_go_once_its_rows_have_passed_all_layers(decoder, cuts):
     backend = EagerBackend(decoder)
     text = text_of(backend, 3)
     passed(backend, text, (1, 2), torch.arange(3, 5), cuts=cuts)

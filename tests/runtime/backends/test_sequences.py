@@ -79,7 +79,7 @@ def prompt(length):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_text_that_is_rolled_back_goes_on_as_if_nothing_had_been_after_it(reader, form) -> None:
+def test_a_text_that_is_rolled_back_goes_on_as_if_nothing_had_been_after_it(reader, form):
     text, _ = reader.text(prompt(10))
     reader.feed([IDS[20:33].tolist()], text, range(10, 23))
     text.set_length(10)
@@ -88,7 +88,7 @@ def test_a_text_that_is_rolled_back_goes_on_as_if_nothing_had_been_after_it(read
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_text_is_not_told_from_what_its_memory_held_before(reader, form) -> None:
+def test_a_text_is_not_told_from_what_its_memory_held_before(reader, form):
     text, _ = reader.text()
     text.fill_random(390)
     text.start(400)
@@ -97,7 +97,7 @@ def test_a_text_is_not_told_from_what_its_memory_held_before(reader, form) -> No
 
 
 @WIDE
-def test_rows_of_a_tree_see_their_path(reader) -> None:
+def test_rows_of_a_tree_see_their_path(reader):
     """Every path of a tree, moved after the text, is what the path alone is."""
     tree, parents = [5, 6, 7, 8, 9], (-1, 0, 0, 2)
     rows = tree_rows(parents)
@@ -115,7 +115,7 @@ def test_rows_of_a_tree_see_their_path(reader) -> None:
 
 @pytest.mark.parametrize("length", [22, FIRST_LIMIT])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_of_a_branch_continues_its_text(reader, form, length) -> None:
+def test_a_row_of_a_branch_continues_its_text(reader, form, length):
     """In the longer text branches stand on both sides of a limit, and memory grows under them."""
     (text, _), branches = reader.text(prompt(length)), reader.branches(3)
     branches.follow(text, num_final=length - 2, stop=length)
@@ -134,7 +134,7 @@ def test_a_row_of_a_branch_continues_its_text(reader, form, length) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form) -> None:
+def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form):
     """Others keep theirs, whichever is longer: on both sides of a limit."""
     branches, lengths = reader.branches(3), (22, FIRST_LIMIT + 3, 5)
     for branch, length in enumerate(lengths):
@@ -146,7 +146,7 @@ def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_branches_after_a_window_see_it(reader, form) -> None:
+def test_branches_after_a_window_see_it(reader, form):
     (text, _), branches = reader.text(prompt(10)), reader.branches(2)
     branches.follow(text, num_final=10, stop=10)
     rows = branches.rows(slice(0, 2), [[11], [13]])

@@ -39,7 +39,7 @@ def drafter(kind, target):
     return drafter_of(make(target), PATHS, num_layers=LAYERS)
 
 
-def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kind, drafter, target) -> None:
+def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kind, drafter, target):
     """In real runs and in records alike."""
     output = (drafter.heads if kind == "medusa" else drafter.model).output
 
@@ -53,13 +53,13 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kin
     assert torch.equal(output.rows, target.lm_head.weight[output.ids])
 
 
-def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kind, drafter, target) -> None:
+def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kind, drafter, target):
     whole = nodes(draft_at(drafter, target, TEXT[:6], tree_schedule(kind)))
     small = nodes(draft_at(drafter, target, TEXT[:6], tree_schedule(kind, size=6, depth=2)))
     assert small == [whole[PATHS.index(path)] for path in cut(PATHS, 6, 2)]
 
 
-def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target) -> None:
+def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target):
     propose_the_same_after_every_prompt(drafter.heads if kind == "medusa" else drafter.model)
     schedule = tree_schedule(kind)
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
@@ -67,18 +67,18 @@ def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_ver
     assert window == draft_at(drafter, target, TEXT[:2], schedule)
 
 
-def test_a_sequence_without_features_is_refused(kind, drafter) -> None:
+def test_a_sequence_without_features_is_refused(kind, drafter):
     with pytest.raises(LaneError, match=f"{kind.capitalize()} heads cannot draft without the target's features"):
         drafter.prefill(TEXT, schedule=tree_schedule(kind), capacity=64)
 
 
-def test_it_reads_the_last_layer_at_unit_scale_and_serves_its_own_method_alone(kind, drafter) -> None:
+def test_it_reads_the_last_layer_at_unit_scale_and_serves_its_own_method_alone(kind, drafter):
     assert (drafter.feature_layers, drafter.raw_features, drafter.methods) == ((LAYERS,), False, (kind,))
 
 
 @pytest.mark.parametrize("start", [1, 2, 6])
 @pytest.mark.parametrize("depth", [2, 4])
-def test_ranks_along_a_text_are_the_places_of_its_tokens_in_drafted_trees(kind, drafter, target, start, depth) -> None:
+def test_ranks_along_a_text_are_the_places_of_its_tokens_in_drafted_trees(kind, drafter, target, start, depth):
     schedule = tree_schedule(kind, size=64, depth=depth)
     text = greedy_like(kind, drafter, target)
     expected = places_by_drafting(lambda prefix: draft_at(drafter, target, prefix, schedule), text, start, depth)
@@ -97,11 +97,11 @@ def greedy_like(kind, drafter, target):
     return text
 
 
-def test_a_text_of_one_token_after_one_has_no_ranks(drafter) -> None:
+def test_a_text_of_one_token_after_one_has_no_ranks(drafter):
     assert drafter.level_ranks([5, 6], start=1, features_TE=torch.zeros(0, 16)).tolist() == [[-1] * 4]
 
 
-def test_a_measured_step_leaves_a_drafter_that_drafts_as_before(kind, drafter, target) -> None:
+def test_a_measured_step_leaves_a_drafter_that_drafts_as_before(kind, drafter, target):
     schedule = tree_schedule(kind)
     before = draft_at(drafter, target, TEXT, schedule)
     for rows, context in ((1, 20), (3, 50)):  # in the end further than any text before

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from decoding.errors import ModelError
@@ -8,7 +6,7 @@ from runtime.drafters.shipped import find_drafter, shipped_names
 
 
 @pytest.fixture(autouse=True)
-def shipped_folder(tmp_path: Path, monkeypatch) -> Path:
+def shipped_folder(tmp_path, monkeypatch):
     """Two drafters ship, and a folder that was never finished."""
     folder = tmp_path / "drafters"
     for name in ("small-exits", "small-draft4"):
@@ -19,7 +17,7 @@ def shipped_folder(tmp_path: Path, monkeypatch) -> Path:
     return folder
 
 
-def test_a_drafter_is_found_by_the_name_that_ships_or_by_its_path(shipped_folder, tmp_path) -> None:
+def test_a_drafter_is_found_by_the_name_that_ships_or_by_its_path(shipped_folder, tmp_path):
     assert shipped_names() == ("small-draft4", "small-exits")
     assert find_drafter("small-draft4") == shipped_folder / "small-draft4"
     own = tmp_path / "own"
@@ -35,13 +33,13 @@ def test_a_drafter_is_found_by_the_name_that_ships_or_by_its_path(shipped_folder
         (".", r"'\.' is not a shipped drafter .*, and the folder has no config.json"),
     ],
 )
-def test_a_drafter_that_is_nowhere_is_answered_with_the_names_there_are(name, message, tmp_path, monkeypatch) -> None:
+def test_a_drafter_that_is_nowhere_is_answered_with_the_names_there_are(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=message):
         find_drafter(name)
 
 
-def test_nothing_ships_with_a_package_that_has_no_drafters(tmp_path, monkeypatch) -> None:
+def test_nothing_ships_with_a_package_that_has_no_drafters(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED_FOLDER", tmp_path / "absent")
     with pytest.raises(ModelError, match=r"not a shipped drafter \(none\)"):
         find_drafter("small-draft4")

@@ -21,33 +21,33 @@ from runtime.drafters.trees import (
 PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0))
 
 
-def test_a_window_has_one_token_per_path_below_its_parent() -> None:
+def test_a_window_has_one_token_per_path_below_its_parent():
     window = window_of(PATHS, [[10, 11], [20, 21], [30]])
     assert window.tokens == (10, 11, 20, 21, 20, 30)
     assert window.parents == (-1, -1, 0, 0, 1, 3)
 
 
-def test_a_tree_asks_for_as_many_candidates_as_its_worst_rank_on_a_level() -> None:
+def test_a_tree_asks_for_as_many_candidates_as_its_worst_rank_on_a_level():
     assert candidates_per_level(PATHS) == (2, 2, 1)
     assert candidates_per_level(((0,), (1,), (2,), (2, 4))) == (3, 5)
     assert candidates_per_level(()) == ()
 
 
-def test_following_is_the_text_ahead_of_every_place() -> None:
+def test_following_is_the_text_ahead_of_every_place():
     assert following([7, 8, 9, 5], 1, 3).tolist() == [[8, 9, 5], [9, 5, -1], [5, -1, -1]]
 
 
-def test_the_rank_of_a_token_is_its_place_among_the_candidates() -> None:
+def test_the_rank_of_a_token_is_its_place_among_the_candidates():
     candidates = torch.tensor([[4, 6, 2], [1, 3, 5], [9, 8, 7]])
     assert ranks_of(candidates, torch.tensor([2, 0, 9])).tolist() == [2, -1, 0]
 
 
-def test_places_lead_from_ranks_to_nodes_until_the_tree_ends() -> None:
+def test_places_lead_from_ranks_to_nodes_until_the_tree_ends():
     ranks = np.array([[0, 1, 0], [1, 0, 0], [2, 0, 0], [0, -1, 0], [-1, 0, 0]], dtype=np.int32)
     assert places_along(ranks, PATHS, 3).tolist() == [[0, 3, 5], [1, 4, -1], [-1] * 3, [0, -1, -1], [-1] * 3]
 
 
-def test_beyond_the_last_level_no_node_stands() -> None:
+def test_beyond_the_last_level_no_node_stands():
     ranks = np.array([[0], [1]], dtype=np.int32)
     assert places_along(ranks, PATHS, 2).tolist() == [[0, -1], [1, -1]]
 
@@ -62,12 +62,12 @@ def test_beyond_the_last_level_no_node_stands() -> None:
         (((-1,),), r"paths has \[-1\]"),
     ],
 )
-def test_paths_that_are_no_tree_are_refused(paths, message) -> None:
+def test_paths_that_are_no_tree_are_refused(paths, message):
     with pytest.raises(ValueError, match=message):
         require_tree(paths, 2)
 
 
-def test_a_child_is_found_by_its_token() -> None:
+def test_a_child_is_found_by_its_token():
     tree = DynamicTree(top_k=2)
     tree.expand([[7, 8]], [[-1.0, -2.0]])
     tree.expand([[8, 2], [7, 4]], [[-1.0, -2.0], [-1.0, -2.0]])
@@ -75,7 +75,7 @@ def test_a_child_is_found_by_its_token() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_beginning_of_the_order_is_a_tree_made_of_the_best_paths(seed) -> None:
+def test_every_beginning_of_the_order_is_a_tree_made_of_the_best_paths(seed):
     dice = random.Random(seed)
     top_k, depth = 3, 4
     values = {}

@@ -5,9 +5,15 @@ import pytest
 from tests.runtime.engine.schedules import PROMPT, for_folders, new_engine
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engine(tiny_folders):
     with new_engine(tiny_folders, draft_deadline_s=60.0) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def coarse_engine(tiny_folders):
+    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
         yield engine
 
 

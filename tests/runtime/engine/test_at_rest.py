@@ -4,36 +4,34 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace import Trace
 from runtime.lanes import trace_writer
 from runtime.lanes.sequence_lanes import Listener
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.measurement import Measurement
-from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_engine
+from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
 
 NUM_TOKENS = 20
 ANCHOR = Measurement(part="verify", rows=1, context=12, repeats=1, warm_up=0, is_aside=True)
 STEP = replace(ANCHOR, part="draft_step", repeats=2)
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def engine(request, tiny_folders):
-    with new_engine(tiny_folders, dtype=request.param, draft_deadline_s=60.0) as engine:
-        yield engine
+@pytest.fixture(params=["engine", "coarse_engine"])
+def engine_at_rest(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine, tiny_folders, name) -> None:
-    schedule = for_folders(SCHEDULES[name], tiny_folders)
+def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine_at_rest, tiny_folders, name):
+    engine, schedule = engine_at_rest, for_folders(SCHEDULES[name], tiny_folders)
     lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
-    rests: list[list[float]] = []
+    rests = []
 
-    def at_rest() -> None:
+    def at_rest():
         rests.append([second for lane in lanes for second in engine.load_target(lane).measure(ANCHOR)])
         if schedule.traits.has_draft_model:
             rests[-1] += engine.load_draft(schedule.draft_lane, schedule.drafter).measure(STEP)
 
-    def made(listener: Listener) -> tuple[tuple[int, ...], list[tuple[object, ...]]]:
+    def made(listener):
         found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=listener)
         assert found.trace.events == []
         return found.tokens, [(one.num_drafted, one.num_committed, one.outcome) for one in found.trace.rounds]
@@ -47,15 +45,15 @@ def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine, tin
 class Clock:
     now_s = 100.0
 
-    def perf_counter(self) -> float:
+    def perf_counter(self):
         return self.now_s
 
 
-def test_a_rest_takes_no_time_of_the_trace(monkeypatch) -> None:
+def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(trace_writer, "time", clock)
 
-    def written(rest_s: float) -> Trace:
+    def written(rest_s):
         clock.now_s = 100.0
         writer = TraceWriter()
         clock.now_s += 2.0
@@ -74,10 +72,10 @@ def test_a_rest_takes_no_time_of_the_trace(monkeypatch) -> None:
     assert rested.prefill_s == 2.0
 
 
-def test_a_rest_that_fails_ends_the_sequence_and_the_next_one_is_right(engine, tiny_folders) -> None:
+def test_a_rest_that_fails_ends_the_sequence_and_the_next_one_is_right(engine, tiny_folders):
     schedule = for_folders(SCHEDULES["mirror from the exit"], tiny_folders)
 
-    def fail() -> None:
+    def fail():
         raise OverflowError
 
     with pytest.raises(OverflowError):

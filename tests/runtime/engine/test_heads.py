@@ -67,7 +67,7 @@ def engine(tiny_folders):
 @pytest.mark.parametrize("method", METHODS)
 @given(prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=8), max_new_tokens=st.integers(1, 25))
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_greedy_text_is_that_of_plain_decoding(engine, folders, tiny_folders, method, prompt, max_new_tokens) -> None:
+def test_greedy_text_is_that_of_plain_decoding(engine, folders, tiny_folders, method, prompt, max_new_tokens):
     expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))
     assume(plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE)
     found = engine.generate(schedule_of(folders, method), prompt, max_new_tokens=max_new_tokens)
@@ -76,7 +76,7 @@ def test_greedy_text_is_that_of_plain_decoding(engine, folders, tiny_folders, me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_drafted_trees_are_accepted_in_part(engine, folders, method) -> None:
+def test_drafted_trees_are_accepted_in_part(engine, folders, method):
     traces = [
         engine.generate(schedule_of(folders, method), [token, 9, 4], max_new_tokens=25).trace for token in range(6)
     ]
@@ -85,7 +85,7 @@ def test_drafted_trees_are_accepted_in_part(engine, folders, method) -> None:
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_a_head_in_the_targets_own_lane_says_the_same(engine, folders, method) -> None:
+def test_a_head_in_the_targets_own_lane_says_the_same(engine, folders, method):
     split, pooled = (
         engine.generate(schedule_of(folders, method, draft_lane=lane), PROMPT, max_new_tokens=25, eos_token_ids=())
         for lane in ("small", "big")
@@ -95,14 +95,14 @@ def test_a_head_in_the_targets_own_lane_says_the_same(engine, folders, method) -
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_sampled_text_under_match_is_that_of_plain_sampling(engine, folders, tiny_folders, method) -> None:
+def test_sampled_text_under_match_is_that_of_plain_sampling(engine, folders, tiny_folders, method):
     for seed in range(3):
         expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20, Sampling("match", 1.0, seed), eos=(EOS,))
         found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
         assert list(found.tokens) == expected
 
 
-def test_every_round_of_streaming_is_one_span(engine, folders) -> None:
+def test_every_round_of_streaming_is_one_span(engine, folders):
     found = engine.generate(schedule_of(folders, "speculative_streaming"), PROMPT, max_new_tokens=20, eos_token_ids=())
     rounds, spans = found.trace.rounds, found.trace.spans
     assert {span.work for span in spans} == {Work.STREAM}
@@ -112,7 +112,7 @@ def test_every_round_of_streaming_is_one_span(engine, folders) -> None:
 
 
 @pytest.mark.parametrize("method", ["eagle3", "speculative_streaming"])
-def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method) -> None:
+def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method):
     expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20)
     lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
     with Engine(tiny_folders.target, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
@@ -129,7 +129,7 @@ def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method) -
         ("speculative_streaming", "medusa", "needs streams of the target .mirrorsd_streams., found 'mirrorsd_medusa'"),
     ],
 )
-def test_a_method_and_a_drafter_that_do_not_fit_are_refused(engine, folders, method, folder, message) -> None:
+def test_a_method_and_a_drafter_that_do_not_fit_are_refused(engine, folders, method, folder, message):
     schedule = schedule_of(folders, method, drafter=str(folders / folder))
     with pytest.raises(ConfigError, match=message):
         engine.generate(schedule, PROMPT, max_new_tokens=4)
@@ -140,7 +140,7 @@ def context_of(folders):
 
 
 @pytest.mark.parametrize("kind", ["mirrorsd_exits", "eagle9", None])
-def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind) -> None:
+def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind):
     (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind}))
     with pytest.raises(ModelFormatError, match=f"config.json: .*{kind}.* known kinds: mirrorsd_draft, mirrorsd_medusa"):
         load_drafter(tmp_path, context_of(tiny_folders))
@@ -154,7 +154,7 @@ def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind) -> N
         ({"architectures": ["Eagle3MixtralForCausalLM"]}, "not that of a published EAGLE-3 head"),
     ],
 )
-def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, config, complaint) -> None:
+def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, config, complaint):
     """Their loaders complain here, for there is nothing else in the folder."""
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=complaint) as caught:
@@ -162,14 +162,14 @@ def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, conf
     assert "known kinds" not in str(caught.value)
 
 
-def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path) -> None:
+def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
         load_drafter(tmp_path, context_of(tiny_folders))
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_a_step_of_every_head_can_be_timed_and_no_other(engine, folders, method) -> None:
+def test_a_step_of_every_head_can_be_timed_and_no_other(engine, folders, method):
     lane = engine.load_draft("small", str(folders / method))
     for rows, context in [(1, 30), (6, 8)]:
         measurement = Measurement(part="head_step", rows=rows, context=context, repeats=2)
@@ -180,7 +180,7 @@ def test_a_step_of_every_head_can_be_timed_and_no_other(engine, folders, method)
 
 @pytest.mark.parametrize("method", ["medusa", "hydra"])
 @pytest.mark.parametrize("tree_size", [9, 5])
-def test_rounds_are_those_that_ranks_along_the_text_foretell(engine, folders, tiny_folders, method, tree_size) -> None:
+def test_rounds_are_those_that_ranks_along_the_text_foretell(engine, folders, tiny_folders, method, tree_size):
     schedule = schedule_of(folders, method, num_speculative_tokens=4, tree_size=tree_size)
     found, target = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=()), tiny_folders.decoder
     text, drafter = [*PROMPT, *found.tokens], load_drafter(folders / method, context_of(tiny_folders))
@@ -196,7 +196,7 @@ def test_rounds_are_those_that_ranks_along_the_text_foretell(engine, folders, ti
     assert max(accepted) > 0
 
 
-def test_streaming_can_be_timed_where_there_are_streams(tiny_folders, folders) -> None:
+def test_streaming_can_be_timed_where_there_are_streams(tiny_folders, folders):
     measurement = Measurement(part="stream", rows=9, context=20, repeats=2)
     with thread_engine(tiny_folders.target) as engine:
         lane = engine.load_target("big")

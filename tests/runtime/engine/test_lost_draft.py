@@ -14,15 +14,7 @@ from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.operations import LoadDraft
 from tests.runtime import plain
-from tests.runtime.engine.schedules import (
-    AUTOREGRESSIVE,
-    POOLED,
-    PROMPT,
-    SCHEDULES,
-    for_folders,
-    new_engine,
-    speculative,
-)
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, POOLED, PROMPT, SCHEDULES, for_folders, speculative
 from tests.runtime.unknown_operation import Dance
 
 
@@ -30,7 +22,7 @@ from tests.runtime.unknown_operation import Dance
     ("name", "rounds_before"),
     [("speculative", 0), ("speculative with features", 2), ("mirror from the exit", 3), ("hybrid mirror", 0)],
 )
-def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before) -> None:
+def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before):
     expected = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).tokens
     kill = Countdown(rounds_before, lambda: os.kill(engine.lane("small").process_id, signal.SIGKILL))
     found = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
@@ -42,13 +34,7 @@ def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before
     assert run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).trace.events == []  # the lane is there again
 
 
-@pytest.fixture(scope="module")
-def coarse_engine(tiny_folders):
-    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
-        yield engine
-
-
-def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders) -> None:
+def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders):
     """To the last token: a target that goes on alone computes its rows as it did among others."""
     moments = random.Random(0)
     expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
@@ -79,9 +65,7 @@ class Countdown:
 
 
 @pytest.mark.parametrize(("name", "rounds_before"), [("speculative", 0), ("mirror from the exit", 2)])
-def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(
-    run, engine, tiny_folders, name, rounds_before
-) -> None:
+def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine, tiny_folders, name, rounds_before):
     failed = []
 
     def fail():
@@ -104,30 +88,30 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(
     assert [engine.lane("small").process_id] != failed
 
 
-def test_a_draft_that_hangs_is_given_up(tiny_folders) -> None:
-    with new_engine(tiny_folders, draft_deadline_s=0.5) as engine:
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=20, eos_token_ids=()).tokens
-        for name in ("speculative", "mirror from the exit"):
-            schedule = for_folders(SCHEDULES[name], tiny_folders)
-            process_id = engine.load_draft("small", schedule.drafter).process_id
-            stop = Countdown(1, lambda process_id=process_id: os.kill(process_id, signal.SIGSTOP))
-            found = engine.generate(
-                schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop)
-            )
-            assert found.tokens == expected
-            (event,) = found.trace.events
-            assert "has not answered for 0.5 s" in event.text
-            with pytest.raises(ProcessLookupError):
-                os.kill(process_id, 0)
-
-
-def test_a_draft_that_is_too_slow_is_given_up(tiny_folders) -> None:
-    with new_engine(tiny_folders, draft_deadline_s=0.0) as engine:
-        schedule = for_folders(speculative(), tiny_folders)
-        found = engine.generate(schedule, PROMPT, max_new_tokens=20, eos_token_ids=())
-        assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+def test_a_draft_that_hangs_is_given_up(run, engine, tiny_folders, monkeypatch):
+    monkeypatch.setattr(engine, "_draft_deadline_s", 0.5)
+    expected = run(AUTOREGRESSIVE, max_new_tokens=20, eos_token_ids=()).tokens
+    for name in ("speculative", "mirror from the exit"):
+        process_id = engine.load_draft("small", str(tiny_folders.drafter)).process_id
+        stop = Countdown(1, lambda process_id=process_id: os.kill(process_id, signal.SIGSTOP))
+        found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop))
+        assert found.tokens == expected
         (event,) = found.trace.events
-        assert event.lane == "small"
+        assert "has not answered for 0.5 s" in event.text
+        assert_ended(process_id)
+
+
+def assert_ended(process_id):
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+
+
+def test_a_draft_that_is_too_slow_is_given_up(run, engine, tiny_folders, monkeypatch):
+    monkeypatch.setattr(engine, "_draft_deadline_s", 0.0)
+    found = run(speculative(), max_new_tokens=20, eos_token_ids=())
+    assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+    (event,) = found.trace.events
+    assert event.lane == "small"
 
 
 # While it loads
@@ -159,7 +143,7 @@ class InterruptedLoads:
         self.patch.undo()
 
 
-def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders) -> None:
+def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders):
     expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
     for name in READING:
         schedule = for_folders(SCHEDULES[name], tiny_folders)
@@ -174,32 +158,30 @@ def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(co
     assert again.trace.events == []  # the lane is there again
 
 
-def test_a_draft_that_hangs_while_it_loads_is_ended_and_the_text_is_as_it_was(tiny_folders, monkeypatch) -> None:
+def test_a_draft_that_hangs_while_it_loads_is_ended_and_the_text_is_as_it_was(run, engine, monkeypatch):
     monkeypatch.setattr(lane_set, "DRAFT_LOAD_DEADLINE_S", 0.25)
-    with new_engine(tiny_folders) as engine:
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
-        with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGSTOP)) as loads:
-            found = engine.generate(for_folders(speculative(), tiny_folders), PROMPT, max_new_tokens=24)
-        assert found.tokens == expected
-        (event,) = found.trace.events
-        assert event.text == "lane 'small' has not answered for 0.25 s; the target goes on alone"
-        (process_id,) = loads.process_ids
-        with pytest.raises(ProcessLookupError):
-            os.kill(process_id, 0)
+    expected = run(AUTOREGRESSIVE, eos_token_ids=()).tokens
+    engine.lane("small").kill("it is to load again")
+    with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGSTOP)) as loads:
+        found = run(speculative(), eos_token_ids=())
+    assert found.tokens == expected
+    (event,) = found.trace.events
+    assert event.text == "lane 'small' has not answered for 0.25 s; the target goes on alone"
+    (process_id,) = loads.process_ids
+    assert_ended(process_id)
 
 
-def test_a_draft_in_the_targets_lane_takes_the_target_with_it(tiny_folders) -> None:
-    schedule = for_folders(POOLED, tiny_folders)
-    with new_engine(tiny_folders) as engine:
-        with (
-            InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)),
-            pytest.raises(LaneDiedError, match="'big' is lost: its process ended"),
-        ):
-            engine.generate(schedule, PROMPT, max_new_tokens=8)
-        assert len(engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=()).tokens) == 8
+def test_a_draft_in_the_targets_lane_takes_the_target_with_it(run, engine):
+    engine.lane("big").kill("it is to load again")
+    with (
+        InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)),
+        pytest.raises(LaneDiedError, match="'big' is lost: its process ended"),
+    ):
+        run(POOLED, max_new_tokens=8)
+    assert len(run(POOLED, max_new_tokens=8, eos_token_ids=()).tokens) == 8
 
 
-def test_a_draft_that_is_not_to_be_had_is_still_an_error(tiny_folders, tmp_path) -> None:
+def test_a_draft_that_is_not_to_be_had_is_still_an_error(engine, tmp_path):
     """Nobody waits for a model that was named wrongly to be there the next time."""
-    with new_engine(tiny_folders) as engine, pytest.raises(ModelError):
+    with pytest.raises(ModelError):
         engine.generate(speculative(drafter=str(tmp_path)), PROMPT, max_new_tokens=8)

@@ -16,7 +16,7 @@ PLACEMENTS = {"plain": AUTOREGRESSIVE, "split": speculative(), "mirror": SCHEDUL
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_a_lost_target_hands_over_what_was_committed(run, engine, name) -> None:
+def test_a_lost_target_hands_over_what_was_committed(run, engine, name):
     schedule, said = PLACEMENTS[name], []
     expected = run(schedule, max_new_tokens=24, eos_token_ids=()).tokens
 
@@ -33,7 +33,7 @@ def test_a_lost_target_hands_over_what_was_committed(run, engine, name) -> None:
 
 
 @pytest.mark.parametrize("name", ["mirror", "pooled"])
-def test_a_target_that_hangs_hands_over_what_was_committed_and_is_ended(run, engine, name) -> None:
+def test_a_target_that_hangs_hands_over_what_was_committed_and_is_ended(run, engine, name):
     schedule, said = PLACEMENTS[name], []
     expected = run(schedule, max_new_tokens=24, eos_token_ids=()).tokens
     process_id = engine.lane("big").process_id
@@ -54,7 +54,7 @@ def test_a_target_that_hangs_hands_over_what_was_committed_and_is_ended(run, eng
     assert run(schedule, max_new_tokens=24, eos_token_ids=()).tokens == expected
 
 
-def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committed(run, engine) -> None:
+def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committed(run, engine):
     said = []
 
     def fail(tokens):
@@ -66,7 +66,7 @@ def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committ
     assert caught.value.tokens == tuple(said)
 
 
-def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run, engine) -> None:
+def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run, engine):
     expected = run(POOLED, max_new_tokens=24, eos_token_ids=()).tokens
     said = []
 
@@ -81,7 +81,7 @@ def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run,
     assert event.text.startswith("lane 'big' is lost: its process ended")
 
 
-def test_the_target_is_given_time_by_what_it_is_asked_and_by_what_it_took() -> None:
+def test_the_target_is_given_time_by_what_it_is_asked_and_by_what_it_took():
     deadline = Deadline(60.0)
     assert deadline.of(0) == 60.0
     assert deadline.of(640) == 660.0
@@ -95,7 +95,7 @@ def test_the_target_is_given_time_by_what_it_is_asked_and_by_what_it_took() -> N
     assert deadline.of(640) == 660.0
 
 
-def test_a_deadline_that_cannot_be_kept_is_refused(tiny_folders) -> None:
+def test_a_deadline_that_cannot_be_kept_is_refused(tiny_folders):
     for seconds in (0.0, -1.0, float("nan")):
         with pytest.raises(ConfigError, match="target_deadline_s is"):
             new_engine(tiny_folders, target_deadline_s=seconds)

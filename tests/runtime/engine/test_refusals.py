@@ -21,12 +21,12 @@ from tests.tiny_models import VOCAB_SIZE
         (speculative(), "no draft to run"),
     ],
 )
-def test_schedules_that_do_not_fit_are_refused(engine, schedule, message) -> None:
+def test_schedules_that_do_not_fit_are_refused(engine, schedule, message):
     with pytest.raises(ConfigError, match=message):
         engine.generate(schedule, PROMPT, max_new_tokens=4)
 
 
-def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_folders) -> None:
+def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_folders):
     plain_draft = speculative(exit_features=True, drafter=str(tiny_folders.drafter))
     with pytest.raises(ConfigError, match="reads no features"):
         engine.generate(plain_draft, PROMPT, max_new_tokens=4)
@@ -46,12 +46,12 @@ def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_
         *((PROMPT, {"temperature": wrong}, "temperature is ") for wrong in (-1.0, 1e-320, 1e308, inf, nan)),
     ],
 )
-def test_wrong_arguments_are_refused(engine, prompt, options, message) -> None:
+def test_wrong_arguments_are_refused(engine, prompt, options, message):
     with pytest.raises(ConfigError, match=message):
         engine.generate(AUTOREGRESSIVE, prompt, **{"max_new_tokens": 4} | options)
 
 
-def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_path) -> None:
+def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"config\.json"):
         engine.load_draft("small", str(tmp_path))
@@ -59,7 +59,7 @@ def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_pat
         engine.lane("small").request(Dance()).result()
 
 
-def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders) -> None:
+def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders):
     blocks = Schedule(
         method="block", target_lane="big", draft_lane="big", num_speculative_tokens=2, drafter="nobody's blocks"
     )

@@ -10,7 +10,7 @@ from tests.runtime.engine.schedules import SCHEDULES
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_the_trace_tells_every_round(run, name) -> None:
+def test_the_trace_tells_every_round(run, name):
     schedule = SCHEDULES[name]
     found = run(schedule)
     rounds, trace = found.trace.rounds, found.trace
@@ -26,7 +26,7 @@ def test_the_trace_tells_every_round(run, name) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_the_trace_tells_every_operation(run, name) -> None:
+def test_the_trace_tells_every_operation(run, name):
     schedule = SCHEDULES[name]
     trace = run(schedule).trace
     num_rounds, num_tokens = len(trace.rounds), schedule.num_speculative_tokens
@@ -48,7 +48,7 @@ def test_the_trace_tells_every_operation(run, name) -> None:
     assert transfers == [("big->small", place) for place in range(num_rounds) if schedule.uses_exit]
 
 
-def test_a_draft_that_is_almost_the_target_hits(run) -> None:
+def test_a_draft_that_is_almost_the_target_hits(run):
     """With the draft's two best runners-up as roots and a window of its length, hits do happen."""
     traces = [run(SCHEDULES["mirror from the draft"], [token, 9, 4], 40).trace for token in range(8)]
     assert metrics.reuse_rate(traces) > 0.2

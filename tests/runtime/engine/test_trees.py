@@ -68,7 +68,7 @@ def run(engine, folders):
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_greedy_text_is_that_of_plain_decoding(
     run, tiny_folders, draft_lane, drafter, *, prompt, max_new_tokens, tree_size
-) -> None:
+):
     expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))
     assume(plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE)
     found = run(prompt, max_new_tokens, drafter=drafter, draft_lane=draft_lane, tree_size=tree_size)
@@ -77,13 +77,13 @@ def test_greedy_text_is_that_of_plain_decoding(
 
 
 @pytest.mark.parametrize("rule", ["match", "one-hot", "typical", "greedy"])
-def test_temperature_zero_is_greedy_under_every_rule(run, tiny_folders, rule) -> None:
+def test_temperature_zero_is_greedy_under_every_rule(run, tiny_folders, rule):
     found = run(verification=rule)
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 24)
     assert metrics.mean_acceptance_length([found.trace]) > 1.5
 
 
-def test_the_trace_tells_trees_as_it_tells_chains(run) -> None:
+def test_the_trace_tells_trees_as_it_tells_chains(run):
     trace = run().trace
     assert sum(entry.num_committed for entry in trace.rounds) == 24
     verified = [span for span in trace.spans if span.work is Work.VERIFY]
@@ -93,7 +93,7 @@ def test_the_trace_tells_trees_as_it_tells_chains(run) -> None:
     assert max(entry.num_drafted for entry in trace.rounds) == 10
 
 
-def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_folders) -> None:
+def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_folders):
     hydra = schedule_of(folders).model_copy(update={"method": "hydra"})
     with pytest.raises(ConfigError, match="method is hydra, but the drafter trees is one for medusa or eagle2"):
         engine.generate(hydra, PROMPT, max_new_tokens=4)

@@ -1,7 +1,5 @@
 """Small drafters stay in a lane, so that schedules which take turns load each once; large ones go."""
 
-from pathlib import Path
-
 import pytest
 
 from runtime.wire.operations import LoadDraft
@@ -11,14 +9,14 @@ from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
 
 
-def drafter_of(root: Path, name: str, num_bytes: int) -> LoadDraft:
+def drafter_of(root, name, num_bytes):
     folder = root / name
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(bytes(num_bytes))
     return LoadDraft(target=root, drafter=folder, dtype="float32")
 
 
-def test_those_not_asked_for_for_longest_make_room(tmp_path) -> None:
+def test_those_not_asked_for_for_longest_make_room(tmp_path):
     kept = KeptDrafters(most_bytes=100)
     one, two, three = (drafter_of(tmp_path, name, 40) for name in ("one", "two", "three"))
     kept.add(one, "one")
@@ -28,7 +26,7 @@ def test_those_not_asked_for_for_longest_make_room(tmp_path) -> None:
     assert [kept.get(each) for each in (one, two, three)] == ["one", None, "three"]
 
 
-def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path) -> None:
+def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path):
     kept = KeptDrafters(most_bytes=100)
     small, large = drafter_of(tmp_path, "small", 40), drafter_of(tmp_path, "large", 101)
     kept.add(small, "small")
@@ -36,7 +34,7 @@ def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path) -> None:
     assert (kept.get(small), kept.get(large)) == (None, None)
 
 
-def test_another_form_or_device_is_another_drafter(tmp_path) -> None:
+def test_another_form_or_device_is_another_drafter(tmp_path):
     kept = KeptDrafters(most_bytes=100)
     asked = drafter_of(tmp_path, "one", 40)
     kept.add(asked, "one")
@@ -58,7 +56,7 @@ def loaded(monkeypatch):
     return names
 
 
-def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_text(tiny_folders, loaded) -> None:
+def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_text(tiny_folders, loaded):
     schedules = [
         SCHEDULES["speculative"].model_copy(update={"drafter": str(folder)})
         for folder in (tiny_folders.drafter, tiny_folders.feature_drafter)

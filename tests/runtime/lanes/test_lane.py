@@ -52,7 +52,7 @@ def environment_of(lane):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
-def test_a_lane_is_pinned_and_told_its_threads(lanes) -> None:
+def test_a_lane_is_pinned_and_told_its_threads(lanes):
     assert os.sched_getaffinity(lanes["big"].process_id) == {min(os.sched_getaffinity(0))}
     assert os.sched_getaffinity(lanes["small"].process_id) == os.sched_getaffinity(0)
     assert environment_of(lanes["big"])[b"OMP_NUM_THREADS"] == b"1"
@@ -69,9 +69,7 @@ def test_a_lane_is_pinned_and_told_its_threads(lanes) -> None:
         (2, {"OMP_WAIT_POLICY": "passive"}, {"OMP_WAIT_POLICY": "passive"}),
     ],
 )
-def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(
-    monkeypatch, num_threads, given, expected
-) -> None:
+def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monkeypatch, num_threads, given, expected):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -83,7 +81,7 @@ def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(
     lane.kill("the test is over")
 
 
-def test_thread_counts_are_set_before_torch_is_there() -> None:
+def test_thread_counts_are_set_before_torch_is_there():
     code = (
         "import os, sys; from runtime.worker.pinning import pin; pin([], 3); "
         "print(os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules)"
@@ -94,26 +92,26 @@ def test_thread_counts_are_set_before_torch_is_there() -> None:
     assert found.stdout.split() == ["3", "False"]
 
 
-def test_the_parent_of_lanes_needs_no_torch() -> None:
+def test_the_parent_of_lanes_needs_no_torch():
     code = "import sys, runtime.engine; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 
 
-def test_answers_come_in_any_order_they_are_waited_for(sleeper) -> None:
+def test_answers_come_in_any_order_they_are_waited_for(sleeper):
     first, second = sleeper.request(Ping()), sleeper.request(Ping())
     later = second.result()
     assert first.result().end_s <= later.start_s
 
 
-def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper) -> None:
+def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper):
     sleeper.post(Dance())
     with pytest.raises(LaneError, match="no operation 'Dance'"):
         sleeper.request(Ping()).result()
     assert sleeper.request(Ping()).result()
 
 
-def test_waiting_has_an_end(sleeper) -> None:
+def test_waiting_has_an_end(sleeper):
     os.kill(sleeper.process_id, signal.SIGSTOP)
     reply = sleeper.request(Ping())
     with pytest.raises(LaneTimeoutError, match=r"'sleeper' has not answered for 0\.05 s"):
@@ -122,7 +120,7 @@ def test_waiting_has_an_end(sleeper) -> None:
     assert reply.result()
 
 
-def test_a_killed_lane_says_so_to_whoever_waits(sleeper) -> None:
+def test_a_killed_lane_says_so_to_whoever_waits(sleeper):
     reply = sleeper.request(Ping())
     reply.result()
     os.kill(sleeper.process_id, signal.SIGKILL)
@@ -134,13 +132,13 @@ def test_a_killed_lane_says_so_to_whoever_waits(sleeper) -> None:
     assert sleeper.request(Ping()).result()
 
 
-def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper) -> None:
+def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper):
     sleeper.request(Ping()).result()
     os.kill(sleeper.process_id, signal.SIGINT)
     assert sleeper.request(Ping()).result()
 
 
-def test_a_lane_ends_with_its_parent() -> None:
+def test_a_lane_ends_with_its_parent():
     code = (
         "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.wire.operations import Ping; "
         "lane = Lane(LaneSpec(name='orphan')); lane.start(); "
@@ -157,12 +155,12 @@ def test_a_lane_ends_with_its_parent() -> None:
     ("options", "message"),
     [({"num_threads": 0}, "num_threads is 0"), ({"cores": (0, 9999)}, "9999.*not all among those available")],
 )
-def test_impossible_lanes_are_refused(options, message) -> None:
+def test_impossible_lanes_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         LaneSpec(name="odd", **options)
 
 
-def test_lanes_have_names_of_their_own(tiny_folders) -> None:
+def test_lanes_have_names_of_their_own(tiny_folders):
     specs = [LaneSpec(name="same"), LaneSpec(name="same")]
     with pytest.raises(ConfigError, match="share a name"):
         LaneSet(specs, target=tiny_folders.target, drafter=None, exits=None, dtype="float32")
@@ -172,14 +170,14 @@ def test_lanes_have_names_of_their_own(tiny_folders) -> None:
 
 
 @pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit"])
-def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
+def test_every_part_of_the_target_can_be_timed(lanes, part):
     seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
     assert len(seconds) == 4
     assert all(0 < each < 10 for each in seconds)
 
 
 @pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
-def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth) -> None:
+def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth):
     model, moved = TargetModel.of(tiny_target()), []
     measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
     before, run = TargetParts(model, measurement).prepare()[::-1]
@@ -191,7 +189,7 @@ def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth) -> Non
 
 
 @pytest.mark.parametrize(("part", "layers"), [("lm_head", 4), ("exit", 2), ("verify", 0)])
-def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers) -> None:
+def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers):
     model, passed = TargetModel.of(tiny_target()), []
     advance = model.advance
     model.advance = lambda rows, stop: passed.append(stop) or advance(rows, stop)
@@ -214,11 +212,11 @@ def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, laye
         {"part": "head_step", "rows": 5},
     ],
 )
-def test_steps_of_the_draft_can_be_timed(lanes, options) -> None:
+def test_steps_of_the_draft_can_be_timed(lanes, options):
     assert len(lanes["small"].measure(Measurement(**{"part": "draft_step"} | options, context=15, repeats=3))) == 3
 
 
-def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes) -> None:
+def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes):
     step = Measurement(part="draft_step", rows=4, context=10)
     with lanes["small"].busy(step) as meanwhile:
         lanes["big"].measure(Measurement(part="verify", rows=3, context=20, repeats=20))
@@ -226,7 +224,7 @@ def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes) -> None:
     assert len(lanes["small"].measure(step)) == 1
 
 
-def test_a_ping_is_answered_with_nothing(lanes) -> None:
+def test_a_ping_is_answered_with_nothing(lanes):
     assert lanes["big"].request(Ping()).result().value is None
 
 
@@ -239,11 +237,11 @@ def test_a_ping_is_answered_with_nothing(lanes) -> None:
         ("big", Measurement(part="lunch"), "part 'lunch' is unknown; known: verify, verify_tree"),
     ],
 )
-def test_what_cannot_be_timed_is_refused(lanes, lane, measurement, message) -> None:
+def test_what_cannot_be_timed_is_refused(lanes, lane, measurement, message):
     with pytest.raises(LaneError, match=message):
         lanes[lane].measure(measurement)
 
 
-def test_a_lane_has_no_billion_threads() -> None:
+def test_a_lane_has_no_billion_threads():
     with pytest.raises(ConfigError, match="num_threads is 1000000000, it must be 1 to 1024"):
         LaneSpec(name="big", num_threads=10**9)

@@ -41,18 +41,18 @@ with torch.device("meta"):
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
-def test_models_are_loaded_without_the_compiler_of_torch(tiny_folders, device) -> None:
+def test_models_are_loaded_without_the_compiler_of_torch(tiny_folders, device):
     """It takes as long to import as torch, and torch asks for it to draw or count on the meta device."""
     folders = tiny_folders.target, tiny_folders.exits, tiny_folders.feature_drafter
     assert imported_by(_LOAD, device, *map(str, folders)).isdisjoint(COMPILER)
 
 
-def test_so_are_heads() -> None:
+def test_so_are_heads():
     assert imported_by(_MAKE).isdisjoint(COMPILER)
 
 
 @pytest.mark.parametrize("drafter", ["feature_drafter", "prompt-lookup"])
-def test_a_lane_of_graphs_drafts_by_models_of_its_own_and_by_text_without_torch(tiny_folders, drafter) -> None:
+def test_a_lane_of_graphs_drafts_by_models_of_its_own_and_by_text_without_torch(tiny_folders, drafter):
     folder = getattr(tiny_folders, drafter, None) or find_drafter(drafter)
     folders = tiny_folders.target, tiny_folders.exits, folder
     assert "torch" not in imported_by(_LOAD, "openvino:CPU", *map(str, folders))

@@ -78,7 +78,7 @@ OPT_66B = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_parameters_are_those_of_the_decoder(name) -> None:
+def test_parameters_are_those_of_the_decoder(name):
     config = tiny_config(**SHAPES[name])
     with torch.device("meta"):
         decoder = Decoder(config)
@@ -90,7 +90,7 @@ def test_parameters_are_those_of_the_decoder(name) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "untied", "qwen2", "qwen3"])
 @pytest.mark.parametrize("form", ["int8", "int4"])
-def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypatch) -> None:
+def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypatch):
     """Next to what stays as it was, and to the matrices that are joined before they are rounded."""
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     config = tiny_config(**SHAPES[name], hidden_size=64, intermediate_size=192)
@@ -110,7 +110,7 @@ def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypat
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrices_share(
     raw, form, tmp_path, monkeypatch
-) -> None:
+):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     small = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 8, "vocab_size": 211}
     folder = save_shape(raw | small | {"intermediate_size": 192, "ffn_dim": 192}, "small", source="small")
@@ -125,13 +125,13 @@ def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrice
     assert weight_bytes(config, form) == graphs + head + vectors + rotations
 
 
-def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not() -> None:
+def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not():
     config = replace(ModelConfig.from_hf(QWEN3_8B), random_seed=0)
     sizes = {form: weight_bytes(config, form) / 1e9 for form in ("bfloat16", "int8", "int4")}
     assert sizes == pytest.approx({"bfloat16": 16.42, "int8": 7.63, "int4": 4.35}, abs=0.05)
 
 
-def test_parameters_of_models_that_people_know() -> None:
+def test_parameters_of_models_that_people_know():
     assert num_parameters(ModelConfig.from_hf(QWEN3_8B)) == 8_190_735_360
     hidden = 9216
     by_hand = 64 * (12 * hidden**2 + 13 * hidden) + (50_272 + 2048 + 2 + 2) * hidden
@@ -140,14 +140,14 @@ def test_parameters_of_models_that_people_know() -> None:
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("num_slots", [1, 63, 64, 65, 300])
-def test_keys_and_values_are_those_of_a_cache(num_slots, dtype) -> None:
+def test_keys_and_values_are_those_of_a_cache(num_slots, dtype):
     cache = KVCache(tiny_config(), num_slots, dtype=TORCH[dtype])
     assert keys_values_bytes(tiny_config(), num_slots, dtype) == cache.memory.slots.nbytes
 
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("schedule", [SPECULATIVE, MIRROR])
-def test_a_draft_needs_a_text_for_every_branch(schedule, dtype) -> None:
+def test_a_draft_needs_a_text_for_every_branch(schedule, dtype):
     config = tiny_config(num_layers=2)
     draft = DraftSize(layers=config, num_outputs=61, weights=1000)
     need = memory_needed(tiny_config(), schedule, dtype=dtype, num_tokens=70, draft=draft)["small"]
@@ -162,7 +162,7 @@ def test_a_draft_needs_a_text_for_every_branch(schedule, dtype) -> None:
     assert need.total == need.weights + need.keys_values + need.branches + need.working + need.process
 
 
-def test_a_pooled_lane_holds_both_models_in_one_process() -> None:
+def test_a_pooled_lane_holds_both_models_in_one_process():
     draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
     pooled = SPECULATIVE.model_copy(update={"draft_lane": "big"})
     split, both = (
@@ -172,14 +172,14 @@ def test_a_pooled_lane_holds_both_models_in_one_process() -> None:
     assert both["big"] == split["big"] + replace(split["small"], process=0)
 
 
-def test_a_target_alone_needs_no_draft() -> None:
+def test_a_target_alone_needs_no_draft():
     plain = Schedule(method="autoregressive", target_lane="big")
     needs = memory_needed(tiny_config(), plain, dtype="float32", num_tokens=70)
     assert set(needs) == {"big"}
     assert needs["big"].branches == 0
 
 
-def test_more_of_anything_never_needs_less() -> None:
+def test_more_of_anything_never_needs_less():
     draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
 
     def total(schedule=MIRROR, num_tokens=70, **changes):
@@ -192,7 +192,7 @@ def test_more_of_anything_never_needs_less() -> None:
     assert total(vocab_size=200) > total()
 
 
-def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_folders) -> None:
+def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_folders):
     target = tiny_folders.decoder.config
     whole = draft_size(tiny_folders.target, target, "bfloat16", shares_lane=False)
     assert whole.weights == weight_bytes(target, "bfloat16")
@@ -206,7 +206,7 @@ def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_f
     assert trained.weights - shared.weights == 2 * num_parameters(replace(target, num_layers=0))
 
 
-def test_what_drafts_without_weights_takes_nothing(tmp_path) -> None:
+def test_what_drafts_without_weights_takes_nothing(tmp_path):
     (tmp_path / "config.json").write_text('{"speculators_model_type": "mirrorsd_prompt_lookup"}')
     size = draft_size(tmp_path, tiny_config(), "float32", shares_lane=False)
     assert size.weights == 0
@@ -216,7 +216,7 @@ def test_what_drafts_without_weights_takes_nothing(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("kind", "process"), [("mirrorsd_draft", COMPILED_PROCESS_BYTES), ("mirrorsd_eagle3", PROCESS_BYTES)]
 )
-def test_a_lane_of_graphs_imports_torch_for_heads_alone(tmp_path, kind, process) -> None:
+def test_a_lane_of_graphs_imports_torch_for_heads_alone(tmp_path, kind, process):
     (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind, "draft_vocab_size": 30}))
     (tmp_path / "model.safetensors").write_bytes(content_of({"w": np.zeros((3, 4), np.float32)}))
     size = draft_size(tmp_path, tiny_config(), "bfloat16", shares_lane=False)
@@ -228,13 +228,13 @@ def test_a_lane_of_graphs_imports_torch_for_heads_alone(tmp_path, kind, process)
     assert needs["openvino:CPU@1"].process == process
 
 
-def test_needs_add_up() -> None:
+def test_needs_add_up():
     one, other = LaneNeed(weights=1, branches=2), LaneNeed(weights=3, working=4, process=5, keys_values=6)
     assert one + other == LaneNeed(weights=4, branches=2, working=4, process=5, keys_values=6)
     assert (one + other).total == 21
 
 
-def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_where_calls_are_filled_up() -> None:
+def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_where_calls_are_filled_up():
     config = tiny_config(num_layers=2)
     draft = DraftSize(layers=config, num_outputs=61, weights=1000)
     needs = {}
@@ -251,7 +251,7 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     assert needs["openvino:NPU"].branches == 2 * num_roots(MIRROR) * needs["openvino:NPU"].keys_values
 
 
-def test_a_compiled_lane_holds_copies_of_a_small_decoders_graphs() -> None:
+def test_a_compiled_lane_holds_copies_of_a_small_decoders_graphs():
     config = tiny_config(num_layers=2)
 
     def weights(lane, dtype="bfloat16"):

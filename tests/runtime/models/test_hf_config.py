@@ -42,7 +42,7 @@ OPT = {
 
 @pytest.mark.parametrize("name", sorted(set(LLAMA) - {"architectures"}))
 @pytest.mark.parametrize("value", [None, "32", [32], {}, True, 0, -1, 10**30, float("1e300"), 2.5])
-def test_every_field_has_its_type_and_its_range(name, value) -> None:
+def test_every_field_has_its_type_and_its_range(name, value):
     if name == "rms_norm_eps" and value == 0:
         return
     with pytest.raises(ModelError, match=rf"my\.json: {name}: Input should") as caught:
@@ -51,7 +51,7 @@ def test_every_field_has_its_type_and_its_range(name, value) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(LLAMA) - {"architectures"}))
-def test_what_is_missing_is_named(name) -> None:
+def test_what_is_missing_is_named(name):
     with pytest.raises(ModelError, match=rf"my\.json: {name}: Field required"):
         ModelConfig.from_hf({key: value for key, value in LLAMA.items() if key != name}, source="my.json")
 
@@ -77,20 +77,20 @@ def test_what_is_missing_is_named(name) -> None:
         ({"quantization_config": ["x" * 10_000]}, "weights quantized by "),
     ],
 )
-def test_what_cannot_be_is_refused(changes, complaint) -> None:
+def test_what_cannot_be_is_refused(changes, complaint):
     with pytest.raises(ModelError, match=rf"my\.json: {complaint}") as caught:
         ModelConfig.from_hf(LLAMA | changes, source="my.json")
     assert len(str(caught.value)) <= MOST_CHARACTERS
 
 
-def test_what_others_write_for_nothing_is_nothing() -> None:
+def test_what_others_write_for_nothing_is_nothing():
     absent = dict.fromkeys(("num_key_value_heads", "head_dim", "rope_scaling", "sliding_window", "eos_token_id"))
     found = ModelConfig.from_hf(LLAMA | absent | {"attention_bias": None, "rope_theta": 500_000, "unknown": {}})
     assert (found.num_kv_heads, found.head_dim, found.rope_theta, found.rope_scaling) == (4, 8, 500_000.0, None)
     assert found.eos_token_ids == ()
 
 
-def test_an_opt_config_says_what_is_other_about_it() -> None:
+def test_an_opt_config_says_what_is_other_about_it():
     found = ModelConfig.from_hf(OPT)
     assert (found.positions, found.norm, found.mlp) == ("learned", "layer", "relu")
     assert (found.intermediate_size, found.num_kv_heads, found.head_dim) == (24, 4, 8)
@@ -112,12 +112,12 @@ def test_an_opt_config_says_what_is_other_about_it() -> None:
         ({"ffn_dim": "24"}, "ffn_dim: Input should be"),
     ],
 )
-def test_variants_of_opt_that_are_not_supported_are_named(changes, complaint) -> None:
+def test_variants_of_opt_that_are_not_supported_are_named(changes, complaint):
     with pytest.raises(ModelError, match=rf"my\.json: {complaint}"):
         ModelConfig.from_hf(OPT | changes, source="my.json")
 
 
-def test_a_sliding_window_bounds_the_text() -> None:
+def test_a_sliding_window_bounds_the_text():
     """A text that fits into the window is seen whole, so that full attention is right for it."""
     mistral = LLAMA | {"architectures": ["MistralForCausalLM"]}
     assert ModelConfig.from_hf(mistral | {"sliding_window": 24}).max_position == 24
@@ -131,13 +131,13 @@ def test_a_sliding_window_bounds_the_text() -> None:
         ModelConfig.from_hf(qwen | {"use_sliding_window": True, "sliding_window": None}, source="my.json")
 
 
-def test_what_is_made_of_parts_of_a_llama_refuses_others() -> None:
+def test_what_is_made_of_parts_of_a_llama_refuses_others():
     ModelConfig.from_hf(LLAMA).require_rotary("heads")
     with pytest.raises(ModelError, match=r"heads: made for targets with rotary positions.* not for OPTForCausalLM"):
         ModelConfig.from_hf(OPT).require_rotary("heads")
 
 
-def test_both_places_of_the_scaling_are_read() -> None:
+def test_both_places_of_the_scaling_are_read():
     scaled = Llama3Rope(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position=64)
     assert ModelConfig.from_hf(LLAMA | {"rope_scaling": LLAMA3}).rope_scaling == scaled
     newer = ModelConfig.from_hf(LLAMA | {"rope_parameters": LLAMA3 | {"rope_theta": 5e5}})
@@ -148,7 +148,7 @@ def test_both_places_of_the_scaling_are_read() -> None:
     ("content", "complaint"),
     [("[" * 100_000, "not valid JSON .nested too deep"), ("[1]", "expected a JSON object"), ('{"a": NaN}', "NaN")],
 )
-def test_a_file_that_is_no_object_is_refused(tmp_path, content, complaint) -> None:
+def test_a_file_that_is_no_object_is_refused(tmp_path, content, complaint):
     for name in ("config.json", "generation_config.json"):
         (tmp_path / "config.json").write_text(json.dumps(LLAMA))
         (tmp_path / name).write_text(content)

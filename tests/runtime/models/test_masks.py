@@ -13,7 +13,7 @@ def parent_lists(draw):
 
 
 @given(parent_lists(), st.integers(0, 5))
-def test_a_node_sees_the_text_its_ancestors_and_itself(parents, context) -> None:
+def test_a_node_sees_the_text_its_ancestors_and_itself(parents, context):
     rows = tree_rows(parents)
     mask = rows.mask(context)
     assert mask.shape == (len(parents) + 1, context + len(parents) + 1)

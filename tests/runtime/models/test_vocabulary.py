@@ -12,12 +12,12 @@ KEPT = torch.arange(0, 40, 3)
 PROMPTS = st.lists(st.integers(0, 39), max_size=20)
 
 
-def rows() -> OutputRows:
+def rows():
     return OutputRows(KEPT, TARGET[KEPT], TARGET)
 
 
 @given(prompt=PROMPTS, earlier=PROMPTS)
-def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row(prompt, earlier) -> None:
+def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row(prompt, earlier):
     output = rows()
     output.add_prompt_tokens(earlier)
     output.add_prompt_tokens(prompt)
@@ -29,14 +29,14 @@ def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row
     assert torch.equal(output.rows, TARGET[KEPT]), "kept rows are never changed"
 
 
-def test_before_a_prompt_and_after_one_of_kept_ids_nothing_is_added() -> None:
+def test_before_a_prompt_and_after_one_of_kept_ids_nothing_is_added():
     output = rows()
     assert output.ids.tolist() == KEPT.tolist()
     output.add_prompt_tokens([3, 3, 0, 39])
     assert torch.equal(output.rows, TARGET[KEPT])
 
 
-def test_rows_that_are_no_copies_of_the_targets_stay_alone() -> None:
+def test_rows_that_are_no_copies_of_the_targets_stay_alone():
     own = torch.randn(len(KEPT), 6)
     output = OutputRows(KEPT, own)
     output.add_prompt_tokens([1, 2, 4])
@@ -45,7 +45,7 @@ def test_rows_that_are_no_copies_of_the_targets_stay_alone() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_logits_are_in_the_dtype_of_the_states_in_the_order_of_the_ids(dtype) -> None:
+def test_logits_are_in_the_dtype_of_the_states_in_the_order_of_the_ids(dtype):
     output = rows()
     output.add_prompt_tokens([1, 7])
     states = torch.randn(2, 3, 6).to(dtype)

@@ -40,7 +40,7 @@ def calls(monkeypatch):
         ("cpu", [("gloo", None), ("control", "gloo")]),
     ],
 )
-def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joined, calls, tmp_path) -> None:
+def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joined, calls, tmp_path):
     store, elsewhere = FileStore(str(tmp_path / "store")), torch.device("meta")
     store.set("joined/0", "")
     group = Group(1, 2, store, device=device)
@@ -52,7 +52,7 @@ def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joine
 
 
 @pytest.mark.parametrize(("device", "own"), [("cuda:2", "cuda:3"), ("cpu", "cpu")])
-def test_a_rank_has_the_device_that_follows_as_many_after_the_first(device, own, monkeypatch) -> None:
+def test_a_rank_has_the_device_that_follows_as_many_after_the_first(device, own, monkeypatch):
     found = []
     monkeypatch.setattr(local_group, "open_store", lambda *_: None)
     monkeypatch.setattr(local_group, "serve_rank", lambda *_, device: found.append(device.own_name))
@@ -60,7 +60,7 @@ def test_a_rank_has_the_device_that_follows_as_many_after_the_first(device, own,
     assert found == [own]
 
 
-def test_a_share_is_loaded_where_its_rank_computes(tmp_path) -> None:
+def test_a_share_is_loaded_where_its_rank_computes(tmp_path):
     folder = save_target(tiny_target(), tmp_path / "target")
     group = SimpleNamespace(rank=0, world_size=2, device="meta")
     decoder = load_sharded_decoder(folder, group, dtype=torch.float32)
@@ -69,7 +69,7 @@ def test_a_share_is_loaded_where_its_rank_computes(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("own", "asked"), [("cpu", "cuda:0"), ("cuda:1", "cpu"), ("cpu", "openvino:CPU")])
-def test_ranks_are_not_asked_to_compute_on_what_is_not_theirs(own, asked, tmp_path) -> None:
+def test_ranks_are_not_asked_to_compute_on_what_is_not_theirs(own, asked, tmp_path):
     models = TorchModels(SimpleNamespace(rank=1, world_size=2, device=own), 1)
     with pytest.raises(LaneError, match=f"computed by torch on their {own[:3]}.*, not by {asked}"):
         models.load_target(LoadTarget(target=tmp_path, exits=None, dtype="float32", device=asked))

@@ -84,36 +84,36 @@ def exchanges(group):
     return [*found, group.tell(b"at last" if group.rank == 0 else b"").decode()]
 
 
-def test_a_rank_that_never_joins_is_named(run) -> None:
+def test_a_rank_that_never_joins_is_named(run):
     [(kind, text)] = run(nothing, {0: 2}, [0], join_deadline_s=1.0)
     assert kind == "LaneTimeoutError"
     assert text == "rank 1 of a group of 2 has not joined within 1 s"
 
 
-def test_a_rank_that_ends_is_missed_at_once(run) -> None:
+def test_a_rank_that_ends_is_missed_at_once(run):
     [(kind, text)] = run(one_ends, {0: 2, 1: 2}, [0], deadline_s=TIMEOUT_S)
     assert kind == "LaneDiedError"
     assert "a rank ended" in text
 
 
-def test_a_rank_that_hangs_is_missed_at_the_deadline(run) -> None:
+def test_a_rank_that_hangs_is_missed_at_the_deadline(run):
     [(kind, text)] = run(one_hangs, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
     assert kind == "LaneDiedError"
     assert text == "a group of 2 ranks is lost: a rank has not answered for 2 s"
 
 
-def test_what_a_rank_left_word_of_is_told(run) -> None:
+def test_what_a_rank_left_word_of_is_told(run):
     [(kind, text)] = run(one_leaves_word, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
     assert kind == "LaneDiedError"
     assert text == "a group of 2 ranks is lost: rank 1 failed: out of memory"
 
 
-def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run) -> None:
+def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run):
     [(kind, _)] = run(rank_0_ends_while_others_are_idle, {0: 2, 1: 2}, [1])
     assert kind == "LaneDiedError"
 
 
-def test_what_ranks_exchange_is_everybodys_failures_included_however_long_or_late(run) -> None:
+def test_what_ranks_exchange_is_everybodys_failures_included_however_long_or_late(run):
     own = "its memory holds 3 of 4 GB"
     others = f"rank 1 of 3 failed: LaneError: {own}"
     found = run(exchanges, {0: 3, 1: 3, 2: 3}, [0, 1, 2], deadline_s=DEADLINE_S)

@@ -79,7 +79,7 @@ def ended(process_ids):
     return not any(map(is_running, process_ids))
 
 
-def test_greedy_text_is_that_of_one_rank(engine, tiny_folders) -> None:
+def test_greedy_text_is_that_of_one_rank(engine, tiny_folders):
     expected = {tuple(prompt): plain.continue_text(tiny_folders.decoder, prompt, 20, eos=(EOS,)) for prompt in PROMPTS}
     certain = {
         prompt: text
@@ -92,14 +92,14 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders) -> None:
             assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == text, name
 
 
-def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders) -> None:
+def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders):
     for prompt in PROMPTS[:2]:
         expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
         for name, schedule in schedules_for(tiny_folders):
             assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
 
 
-def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders) -> None:
+def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders):
     for seed in range(3):
         sampled = {"max_new_tokens": 20, "temperature": 1.0, "seed": seed}
         expected = engine.generate(PLAIN, PROMPT, **sampled).tokens
@@ -108,12 +108,12 @@ def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_fo
                 assert engine.generate(schedule, PROMPT, **sampled).tokens == expected, name
 
 
-def test_the_self_test_of_exact_text_passes(engine) -> None:
+def test_the_self_test_of_exact_text_passes(engine):
     assert engine.row_invariance(BIG).is_invariant
 
 
 @pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit", "prefill"])
-def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
+def test_every_part_of_the_target_can_be_timed(engine, part):
     lane = engine.load_target(BIG)
     measurement = Measurement(part=part, rows=4, context=20, repeats=3, exit_layer=2 if part == "exit" else None)
     seconds = lane.measure(measurement)
@@ -121,31 +121,31 @@ def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
     assert min(seconds) > 0
 
 
-def test_what_cannot_be_loaded_leaves_a_lane_that_serves(engine, tiny_folders, tmp_path) -> None:
+def test_what_cannot_be_loaded_leaves_a_lane_that_serves(engine, tiny_folders, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="not a kind of drafter"):
         engine.load_draft(BIG, str(tmp_path))
     assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
 
 
-def test_streams_of_a_split_target_are_refused(engine, tiny_folders) -> None:
+def test_streams_of_a_split_target_are_refused(engine, tiny_folders):
     with pytest.raises(LaneError, match="on 2 ranks"):
         engine.load_streams(BIG, str(tiny_folders.drafter))
 
 
-def test_a_group_of_more_ranks_than_heads_is_refused(tiny_folders) -> None:
+def test_a_group_of_more_ranks_than_heads_is_refused(tiny_folders):
     lanes = [LaneSpec(name="big-3ranks")]
     with Engine(tiny_folders.target, lanes=lanes) as engine, pytest.raises(ModelError, match="num_kv_heads 2"):
         engine.load_target("big-3ranks")
 
 
-def test_a_lanes_name_says_its_ranks() -> None:
+def test_a_lanes_name_says_its_ranks():
     assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
     with pytest.raises(ConfigError, match="has no ranks"):
         LaneSpec(name="cpu0-0ranks")
 
 
-def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_other_one(tiny_folders) -> None:
+def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_other_one(tiny_folders):
     engine = Engine(tiny_folders.target, lanes=[LaneSpec(name=BIG), LaneSpec(name="big")], dtype="float32")
     two, one = engine.memory_needed(PLAIN, 20)[BIG], engine.memory_needed(AUTOREGRESSIVE, 20)["big"]
     embedding = tiny_folders.decoder.embedding.weight.nbytes
@@ -154,7 +154,7 @@ def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_othe
     assert on_several(one, 1, engine.config, "float32") == one
 
 
-def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders) -> None:
+def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders):
     """And the others end with rank 0, and all of them with the engine."""
     with new_engine(tiny_folders) as engine:
         expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
@@ -178,7 +178,7 @@ def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(t
     assert ended(processes)
 
 
-def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path) -> None:
+def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path):
     config = json.loads((tiny_folders.target / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"mirrorsd_random_weights": 0}))
     words, known = (9, 8, 7, 6, 5, 4, 3, 1), (True,) * 8
@@ -189,7 +189,7 @@ def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path) -> None
     assert found.label == "random weights, replayed acceptance"
 
 
-def test_the_embedded_model_writes_on_two_ranks_what_it_writes_on_one(embedded_model_folder) -> None:
+def test_the_embedded_model_writes_on_two_ranks_what_it_writes_on_one(embedded_model_folder):
     """Nine query heads and three of keys and values: shares of one third and two thirds."""
     prompt = Tokenizer.from_folder(embedded_model_folder).encode_chat(
         [{"role": "user", "content": "What is a lighthouse?"}]

@@ -14,7 +14,7 @@ from tests.runtime.drafters.parallel_track.test_tracks import save
 PLAIN = Schedule(method="autoregressive", target_lane="big-2ranks")
 
 
-def test_each_rank_has_a_process_and_an_embedding(tiny_folders) -> None:
+def test_each_rank_has_a_process_and_an_embedding(tiny_folders):
     engine = Engine(tiny_folders.target, lanes=[LaneSpec(name="big-2ranks"), LaneSpec(name="big")], dtype="float32")
     two = engine.memory_needed(PLAIN, 20)["big-2ranks"]
     one = engine.memory_needed(PLAIN.model_copy(update={"target_lane": "big"}), 20)["big"]
@@ -24,7 +24,7 @@ def test_each_rank_has_a_process_and_an_embedding(tiny_folders) -> None:
     assert on_ranks(one, 1, engine.config, "float32") == one
 
 
-def test_tracks_are_counted_to_the_byte(tiny_folders, tmp_path) -> None:
+def test_tracks_are_counted_to_the_byte(tiny_folders, tmp_path):
     folder, target = save(tmp_path / "draft", num_tracks=4), ModelConfig.from_folder(tiny_folders.target)
     drafter = load_parallel_track(folder, tiny_folders.target, dtype=torch.float32, group=Group.alone())
     decoder = drafter.model.decoder

@@ -82,7 +82,7 @@ def ranks(request, folders, tmp_path_factory):
     return usable, on_ranks(report, tmp_path_factory.mktemp("ranks"), request.param, *usable)
 
 
-def test_logits_are_those_of_one_rank_but_for_the_order_of_sums(ranks) -> None:
+def test_logits_are_those_of_one_rank_but_for_the_order_of_sums(ranks):
     usable, reports = ranks
     for place, folder in enumerate(usable):
         whole = logits_of(load_decoder(folder, dtype=torch.float32))
@@ -90,7 +90,7 @@ def test_logits_are_those_of_one_rank_but_for_the_order_of_sums(ranks) -> None:
             torch.testing.assert_close(torch.tensor(found[place]["logits"]), whole, rtol=1e-4, atol=1e-4)
 
 
-def test_all_ranks_say_the_same_to_the_last_bit(ranks) -> None:
+def test_all_ranks_say_the_same_to_the_last_bit(ranks):
     _, (first, *others) = ranks
     for other in others:
         for ours, theirs in zip(first, other, strict=True):
@@ -99,20 +99,20 @@ def test_all_ranks_say_the_same_to_the_last_bit(ranks) -> None:
             assert ours["log_probs"] == theirs["log_probs"]
 
 
-def test_a_rows_bits_do_not_depend_on_its_company(ranks) -> None:
+def test_a_rows_bits_do_not_depend_on_its_company(ranks):
     """So speculation by a group writes what the same group writes by plain decoding, to the last bit."""
     _, reports = ranks
     assert all(found["is_row_invariant"] for rank in reports for found in rank)
 
 
-def test_merged_best_ids_are_those_of_all_logits(ranks) -> None:
+def test_merged_best_ids_are_those_of_all_logits(ranks):
     _, reports = ranks
     for found in (found for rank in reports for found in rank):
         assert found["best"] == found["best_of_all"]
         torch.testing.assert_close(torch.tensor(found["log_probs"]), torch.tensor(found["log_probs_of_all"]))
 
 
-def test_each_rank_holds_its_share_of_the_layers(ranks) -> None:
+def test_each_rank_holds_its_share_of_the_layers(ranks):
     usable, reports = ranks
     for place, folder in enumerate(usable):
         layers = load_decoder(folder, dtype=torch.float32).layers
@@ -123,27 +123,27 @@ def test_each_rank_holds_its_share_of_the_layers(ranks) -> None:
         assert whole <= sum(held) < 1.3 * whole
 
 
-def test_a_model_of_random_weights_is_whole_in_a_group_of_one(folders, tmp_path) -> None:
+def test_a_model_of_random_weights_is_whole_in_a_group_of_one(folders, tmp_path):
     config = json.loads((folders[0] / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"mirrorsd_random_weights": 3}))
     alone = load_sharded_decoder(tmp_path, Group.alone(), dtype=torch.float32)
     assert torch.equal(logits_of(alone), logits_of(load_decoder(tmp_path, dtype=torch.float32)))
 
 
-def test_a_group_of_one_is_no_group(folders) -> None:
+def test_a_group_of_one_is_no_group(folders):
     for folder in folders:
         alone = load_sharded_decoder(folder, Group.alone(), dtype=torch.float32)
         assert torch.equal(logits_of(alone), logits_of(load_decoder(folder, dtype=torch.float32)))
 
 
-def test_of_equal_logits_the_lower_id_goes_first() -> None:
+def test_of_equal_logits_the_lower_id_goes_first():
     logits = torch.zeros(2, VOCAB_SIZE)
     logits[1, 7] = 1.0
     best = sharded_top_k(logits, torch.arange(VOCAB_SIZE), 3, Group.alone())
     assert best.ids.tolist() == [[0, 1, 2], [7, 0, 1]]
 
 
-def test_ids_that_are_asked_for_beyond_a_ranks_own_are_filled_up() -> None:
+def test_ids_that_are_asked_for_beyond_a_ranks_own_are_filled_up():
     best = sharded_top_k(torch.tensor([[1.0, 2.0]]), torch.tensor([4, 9]), 3, Group.alone())
     assert best.ids.tolist()[0][:2] == [9, 4]
     assert best.log_probs[0, 2] == -torch.inf

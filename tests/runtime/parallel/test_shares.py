@@ -18,14 +18,14 @@ def shares(config, world_size):
 
 
 @given(whole=st.integers(0, 200), world_size=st.integers(1, 20))
-def test_runs_follow_each_other_and_differ_by_one_at_most(whole, world_size) -> None:
+def test_runs_follow_each_other_and_differ_by_one_at_most(whole, world_size):
     runs = [IndexRange.of(whole, rank, world_size) for rank in range(world_size)]
     assert [index for run in runs for index in indices(run)] == list(range(whole))
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
 @given(num_kv=st.integers(1, 8), group=st.integers(1, 8), world_size=st.integers(1, 16))
-def test_every_query_head_is_on_one_rank_next_to_the_keys_it_reads(num_kv, group, world_size) -> None:
+def test_every_query_head_is_on_one_rank_next_to_the_keys_it_reads(num_kv, group, world_size):
     config = tiny_config(num_heads=num_kv * group, num_kv_heads=num_kv)
     can_be_split = world_size <= num_kv or (world_size % num_kv == 0 and world_size <= num_kv * group)
     if not can_be_split:
@@ -43,13 +43,13 @@ def test_every_query_head_is_on_one_rank_next_to_the_keys_it_reads(num_kv, group
             assert read < share.kv_heads.stop
 
 
-def test_key_value_heads_are_on_one_rank_where_there_are_enough() -> None:
+def test_key_value_heads_are_on_one_rank_where_there_are_enough():
     dealt = shares(tiny_config(num_heads=9, num_kv_heads=3), 2)
     assert [indices(share.kv_heads) for share in dealt] == [[0], [1, 2]]
     assert [len(share.heads) for share in dealt] == [3, 6]
 
 
-def test_the_sizes_of_a_share_are_those_of_a_smaller_model() -> None:
+def test_the_sizes_of_a_share_are_those_of_a_smaller_model():
     config = tiny_config(num_heads=4, num_kv_heads=2, intermediate_size=25)
     own = Share.of(config, 1, 2).of_config(config)
     assert (own.num_heads, own.num_kv_heads, own.intermediate_size) == (2, 1, 13)
@@ -64,6 +64,6 @@ def test_the_sizes_of_a_share_are_those_of_a_smaller_model() -> None:
         ({"num_heads": 6, "num_kv_heads": 3}, 4, "num_kv_heads 3"),
     ],
 )
-def test_what_cannot_be_split_is_refused_by_name(changes, world_size, named) -> None:
+def test_what_cannot_be_split_is_refused_by_name(changes, world_size, named):
     with pytest.raises(ModelError, match=named):
         Share.of(tiny_config(**changes), 0, world_size)

@@ -23,7 +23,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_shapes_are_those_of_the_parameters(name) -> None:
+def test_shapes_are_those_of_the_parameters(name):
     config = tiny_config(**FAMILIES[name])
     expected = {name: tuple(weight.shape) for name, weight in Decoder(config).named_parameters()}
     assert decoder_shapes(config) == expected
@@ -31,7 +31,7 @@ def test_shapes_are_those_of_the_parameters(name) -> None:
 
 @pytest.mark.parametrize("name", ["tied", "untied", "biases", "norms"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_same_numbers_are_read(tmp_path, name, dtype) -> None:
+def test_the_same_numbers_are_read(tmp_path, name, dtype):
     folder = save_target(tiny_target(**FAMILIES[name]), tmp_path / "target")
     whole = load_decoder(folder, dtype=dtype)
     stored = load_stored_decoder(folder, BFLOAT16 if dtype == torch.bfloat16 else FLOAT32)
@@ -47,7 +47,7 @@ def test_the_same_numbers_are_read(tmp_path, name, dtype) -> None:
             assert all(np.array_equal(ours[name], weight) for name, weight in parameters.items())
 
 
-def test_states_and_norms_are_the_decoders() -> None:
+def test_states_and_norms_are_the_decoders():
     decoder = tiny_target()
     stored, ids = stored_form(decoder), np.array([[3, 1, 4]])
     x_BTD = stored.embedded(ids)
@@ -56,7 +56,7 @@ def test_states_and_norms_are_the_decoders() -> None:
     torch.testing.assert_close(torch.from_numpy(stored.normalise(x_BTD)), expected)
 
 
-def test_a_shell_has_no_layers_and_a_missing_tensor_is_named(tmp_path) -> None:
+def test_a_shell_has_no_layers_and_a_missing_tensor_is_named(tmp_path):
     folder = save_target(tiny_target(), tmp_path / "target")
     shell = load_stored_decoder(folder, FLOAT32, with_layers=False)
     assert shell.layers == []

@@ -65,12 +65,12 @@ def decode(target, prompt, num_tokens):
     depth=st.integers(1, 3),
 )
 @settings(deadline=None, max_examples=10)
-def test_the_text_is_that_of_plain_decoding(prompt, size, depth) -> None:
+def test_the_text_is_that_of_plain_decoding(prompt, size, depth):
     text, _ = decode(streaming(prompt, size=size, depth=depth), prompt, 12)
     assert text == plain.continue_text(DECODER, prompt, 12)
 
 
-def test_every_window_holds_the_best_ids_of_the_streams_of_the_row_that_chose_the_last_token() -> None:
+def test_every_window_holds_the_best_ids_of_the_streams_of_the_row_that_chose_the_last_token():
     _, drafted = decode(streaming(PROMPT), PROMPT, 10)
     assert len(drafted) > 3
     for text, window in drafted:
@@ -78,7 +78,7 @@ def test_every_window_holds_the_best_ids_of_the_streams_of_the_row_that_chose_th
         assert window.parents == (-1, -1, 0, -1, 0, 2, 1, 2)
 
 
-def test_a_window_that_is_accepted_in_part_is_followed_by_the_streams_of_its_last_row_that_stands() -> None:
+def test_a_window_that_is_accepted_in_part_is_followed_by_the_streams_of_its_last_row_that_stands():
     first, second = plain.continue_text(DECODER, PROMPT, 3)[1:]
     target = streaming(PROMPT)
     token = target.stream(NO_WINDOW).next_token
@@ -91,14 +91,14 @@ def test_a_window_that_is_accepted_in_part_is_followed_by_the_streams_of_its_las
 
 
 @pytest.mark.parametrize(("size", "depth"), [(1, 3), (4, 3), (8, 2), (8, 1)])
-def test_trees_are_cut_to_size_and_depth(size, depth) -> None:
+def test_trees_are_cut_to_size_and_depth(size, depth):
     _, drafted = decode(streaming(PROMPT, size=size, depth=depth), PROMPT, 3)
     kept = [path for path in PATHS if len(path) <= depth][:size]
     for text, window in drafted:
         assert list(window.tokens) == expected_window(text, kept)
 
 
-def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
+def test_verdicts_are_those_of_verify_bit_for_bit():
     """The rows of the target pass through the same calls; a window of any shape leaves the same keys."""
     own, other = streaming(PROMPT), TargetModel.of(DECODER)
     other.prefill(PROMPT, capacity=100)
@@ -111,7 +111,7 @@ def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
         window = verdict.window
 
 
-def test_streams_leave_the_text_in_the_cache_as_it_is() -> None:
+def test_streams_leave_the_text_in_the_cache_as_it_is():
     drafting, plain_target = streaming(PROMPT), streaming(PROMPT)
     drafting.stream(NO_WINDOW)
     plain_target.verify(NO_WINDOW)
@@ -121,7 +121,7 @@ def test_streams_leave_the_text_in_the_cache_as_it_is() -> None:
     assert torch.equal(found, expected)
 
 
-def test_streams_have_room_after_a_text_that_fills_its_slots() -> None:
+def test_streams_have_room_after_a_text_that_fills_its_slots():
     target = streaming(list(range(1, 60)) + PROMPT[:2])
     room = target.cache.memory.num_slots
     with torch.inference_mode():
@@ -130,7 +130,7 @@ def test_streams_have_room_after_a_text_that_fills_its_slots() -> None:
     assert target.cache.cursor == room - target.num_streams
 
 
-def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text() -> None:
+def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text():
     text = PROMPT + plain.continue_text(DECODER, PROMPT, 12)
     found = ranks_along(streaming(PROMPT), text, start=len(PROMPT))
     assert found.shape == (12, 3)
@@ -144,7 +144,7 @@ def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text() -> Non
         assert found[place - len(PROMPT)].tolist() == expected
 
 
-def test_rounds_accept_what_the_record_says() -> None:
+def test_rounds_accept_what_the_record_says():
     paths = (*((rank,) for rank in range(9)), *((0, rank) for rank in range(9)))
     target = streaming(PROMPT, size=18, paths=paths)
     text = PROMPT + plain.continue_text(DECODER, PROMPT, 40)
@@ -161,6 +161,6 @@ def test_rounds_accept_what_the_record_says() -> None:
     assert sum(accepted) > 0, "the streams of this test accept something"
 
 
-def test_a_text_too_short_for_streams_has_no_ranks() -> None:
+def test_a_text_too_short_for_streams_has_no_ranks():
     found = ranks_along(streaming([5]), [5, 7], start=1)
     assert found.tolist() == [[-1, -1, -1]]

@@ -24,7 +24,7 @@ def begin(decoder, prompt=PROMPT, heads=None, **options):
     return target
 
 
-def test_one_token_at_a_time_is_plain_decoding() -> None:
+def test_one_token_at_a_time_is_plain_decoding():
     decoder = tiny_target()
     target = begin(decoder)
     tokens = [target.verify(NO_WINDOW).next_token for _ in range(20)]
@@ -40,7 +40,7 @@ def test_one_token_at_a_time_is_plain_decoding() -> None:
     exit_layer=st.one_of(st.none(), st.integers(1, 3)),
     rule=st.sampled_from(["greedy", "match"]),
 )
-def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule) -> None:
+def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule):
     """Windows that agree with the text for a while and then do not, with and without an exit."""
     decoder = tiny_target(seed)
     sampling = Sampling(rule, 0.8, seed)
@@ -68,7 +68,7 @@ def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule)
     trees=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=6),
     rule=st.sampled_from(["greedy", "match"]),
 )
-def test_any_trees_give_the_same_text_and_the_features_of_its_rows(seed, prompt, trees, rule) -> None:
+def test_any_trees_give_the_same_text_and_the_features_of_its_rows(seed, prompt, trees, rule):
     decoder, rng = tiny_target(seed % 4), np.random.default_rng(seed)
     sampling = Sampling(rule, 0.8, seed)
     text = plain.continue_text(decoder, prompt, 6 * len(trees), sampling)
@@ -87,7 +87,7 @@ def test_any_trees_give_the_same_text_and_the_features_of_its_rows(seed, prompt,
     assert decided == text[: len(decided)]
 
 
-def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary() -> None:
+def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary():
     decoder = tiny_target()
     kept = torch.arange(0, VOCAB_SIZE, 3)
     adapters = tiny_adapters(decoder, (2,))
@@ -105,7 +105,7 @@ def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary() -> No
 
 
 @pytest.mark.parametrize("layers", [(1,), (1, 3), (2, 4)])
-def test_features_belong_to_the_rows_that_were_read(layers) -> None:
+def test_features_belong_to_the_rows_that_were_read(layers):
     decoder = tiny_target()
     target = TargetModel.of(decoder)
     text = [*PROMPT, *plain.continue_text(decoder, PROMPT, 8)]
@@ -119,7 +119,7 @@ def test_features_belong_to_the_rows_that_were_read(layers) -> None:
     assert torch.allclose(signal.features, expected[7:9], atol=1e-5)
 
 
-def test_raw_features_are_the_states_as_the_layers_left_them() -> None:
+def test_raw_features_are_the_states_as_the_layers_left_them():
     """Layer 4 is the last: its state before the final norm."""
     decoder = tiny_target()
     target = TargetModel.of(decoder)
@@ -131,12 +131,12 @@ def test_raw_features_are_the_states_as_the_layers_left_them() -> None:
     assert torch.allclose(decoder.logits(expected[4:5, 16:]).argmax(-1), torch.tensor(text[5]))
 
 
-def test_a_prompt_of_one_token_has_no_features_yet() -> None:
+def test_a_prompt_of_one_token_has_no_features_yet():
     target = TargetModel.of(tiny_target())
     assert target.prefill([4], capacity=CAPACITY, feature_layers=(1, 2)).shape == (0, 32)
 
 
-def test_a_long_prompt_is_read_in_pieces() -> None:
+def test_a_long_prompt_is_read_in_pieces():
     decoder = tiny_target(max_position=1200)
     prompt = [(7 * place) % VOCAB_SIZE for place in range(1100)]
     target = TargetModel.of(decoder)
@@ -145,7 +145,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
     assert target.verify(NO_WINDOW).next_token == plain.continue_text(decoder, prompt, 1)[0]
 
 
-def test_a_new_sequence_forgets_the_old_one() -> None:
+def test_a_new_sequence_forgets_the_old_one():
     decoder = tiny_target()
     target = begin(decoder)
     target.prefix(Window((3, 4)), 2, 2)

@@ -29,7 +29,7 @@ own_ids = st.lists(st.integers(0, WORDS - 1), unique=True, min_size=2, max_size=
 
 
 @given(replay=replays(), own=own_ids)
-def test_candidates_hold_the_word_where_it_is_offered_and_nowhere_else(replay, own) -> None:
+def test_candidates_hold_the_word_where_it_is_offered_and_nowhere_else(replay, own):
     for place, word in enumerate(replay.text):
         position = replay.prompt_length + place
         for_draft, for_exit = replay.draft_alternatives(position, own), replay.exit_candidates(position, own)
@@ -45,13 +45,13 @@ def test_candidates_hold_the_word_where_it_is_offered_and_nowhere_else(replay, o
 
 
 @given(replay=replays(), own=own_ids)
-def test_after_its_end_models_speak_for_themselves(replay, own) -> None:
+def test_after_its_end_models_speak_for_themselves(replay, own):
     position = replay.prompt_length + len(replay.text)
     assert replay.target_token(position, own[0]) == replay.draft_token(position, own[0]) == own[0]
     assert replay.draft_alternatives(position, own) == replay.exit_candidates(position, own) == tuple(own)
 
 
-def test_a_verdict_follows_from_what_the_target_is_made_to_say() -> None:
+def test_a_verdict_follows_from_what_the_target_is_made_to_say():
     replay = ReplayedText(
         prompt_length=3, text=(7, 8, 9), drafted=(7, 1, 9), in_draft=(False,) * 3, in_exit=(False,) * 3
     )

@@ -101,7 +101,7 @@ def ratio_verdicts(pair, tokens, distributions):
 
 
 @pytest.mark.parametrize(("seed", "width"), [(0, 2), (1, 4), (2, VOCAB)])
-def test_ratio_reproduces_the_target_exactly(seed, width) -> None:
+def test_ratio_reproduces_the_target_exactly(seed, width):
     pair = Pair(seed, draft_width=width)
 
     def verdicts(tokens, distributions):
@@ -110,7 +110,7 @@ def test_ratio_reproduces_the_target_exactly(seed, width) -> None:
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
 
 
-def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> None:
+def test_the_integral_notices_a_draft_that_names_the_wrong_distribution():
     pair = Pair(0)
     uniform = Candidates(tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
 
@@ -120,13 +120,13 @@ def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> Non
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) > 0.01
 
 
-def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
+def test_greedy_takes_the_lowest_id_of_equal_logits():
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]], dtype=torch.bfloat16)
     assert decide(logits, NO_WINDOW, GREEDY, 0).next_token == 1
 
 
 @given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))
-def test_ratio_accepts_whatever_was_drawn_from_the_targets_own_distribution(seed, draw) -> None:
+def test_ratio_accepts_whatever_was_drawn_from_the_targets_own_distribution(seed, draw):
     logits = random_logits(seed, 2, VOCAB)
     own = truncated(logits[0], TEMPERATURE, VOCAB)
     window = Window((draw_from(own, draw),), (), (own,))
@@ -134,21 +134,21 @@ def test_ratio_accepts_whatever_was_drawn_from_the_targets_own_distribution(seed
 
 
 @given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))
-def test_a_token_without_weight_is_never_sampled(seed, draw) -> None:
+def test_a_token_without_weight_is_never_sampled(seed, draw):
     rng = np.random.default_rng(seed)
     weights = rng.random(8) * (rng.random(8) < 0.5)
     weights[rng.integers(8)] = 0.25
     assert weights[sample(weights, draw)] > 0
 
 
-def test_a_truncated_draft_sums_to_one_best_first() -> None:
+def test_a_truncated_draft_sums_to_one_best_first():
     candidates = truncated(random_logits(1, VOCAB), TEMPERATURE, 3)
     assert len(candidates.tokens) == 3
     assert sum(candidates.probabilities) == pytest.approx(1.0, abs=1e-15)
     assert list(candidates.probabilities) == sorted(candidates.probabilities, reverse=True)
 
 
-def test_temperature_zero_is_greedy() -> None:
+def test_temperature_zero_is_greedy():
     logits = random_logits(4, 3, VOCAB)
     best = logits.argmax(-1).tolist()
     window, sampling = Window(tuple(best[:2])), Sampling("ratio", 0.0, seed=1)

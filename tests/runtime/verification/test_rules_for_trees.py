@@ -157,14 +157,14 @@ def own_rule(verify, target, window, texts):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_hot_reproduces_the_target_exactly(seed) -> None:
+def test_one_hot_reproduces_the_target_exactly(seed):
     rng, target = np.random.default_rng(seed), Target(seed)
     window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
     verdicts = integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts))
     assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
 
 
-def test_one_hot_is_exact_where_a_tree_holds_every_token() -> None:
+def test_one_hot_is_exact_where_a_tree_holds_every_token():
     target, texts = Target(3), [(3,), (0,), (4,), (1,), (2,)]
     window = Window((3, 0, 4, 1, 2), parents=(-1,) * 5)
     verdicts = list(integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts)))
@@ -173,14 +173,14 @@ def test_one_hot_is_exact_where_a_tree_holds_every_token() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_match_reproduces_the_target_exactly(seed) -> None:
+def test_match_reproduces_the_target_exactly(seed):
     rng, target = np.random.default_rng(seed), Target(seed)
     window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
     verdicts = integrate(own_rule(verify_match, target, window, texts), own_pieces(target, texts))
     assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
 
 
-def test_typical_does_not_reproduce_the_target() -> None:
+def test_typical_does_not_reproduce_the_target():
     """It is offered as lossy; this shows that it is, and that the integral would notice."""
     far = []
     for seed in range(6):
@@ -192,7 +192,7 @@ def test_typical_does_not_reproduce_the_target() -> None:
     assert min(far) > 0.01
 
 
-def test_the_integral_notices_one_draw_for_all_siblings() -> None:
+def test_the_integral_notices_one_draw_for_all_siblings():
     target, texts = Target(1), [(3,), (0,), (4,)]
     window = Window((3, 0, 4), parents=(-1,) * 3)
     rows = target.rows(texts)
@@ -240,7 +240,7 @@ def rows_along(path):
 
 @settings(deadline=None)
 @given(trees_and_logits)
-def test_greedy_takes_the_longest_path_of_argmaxes(case) -> None:
+def test_greedy_takes_the_longest_path_of_argmaxes(case):
     rng = np.random.default_rng(case)
     window, _ = random_tree(rng, *case[1:])
     logits = torch.tensor(rng.integers(0, 4, (len(window.tokens) + 1, VOCAB))).bfloat16()  # ties are frequent
@@ -259,7 +259,7 @@ def test_greedy_takes_the_longest_path_of_argmaxes(case) -> None:
 
 @settings(deadline=None)
 @given(trees_and_logits)
-def test_typical_takes_the_deepest_path_of_plausible_tokens(case) -> None:
+def test_typical_takes_the_deepest_path_of_plausible_tokens(case):
     rng = np.random.default_rng(case)
     window, _ = random_tree(rng, *case[1:])
     logits = torch.tensor(rng.normal(0.0, 2.0, (len(window.tokens) + 1, VOCAB)))
@@ -283,7 +283,7 @@ def test_typical_takes_the_deepest_path_of_plausible_tokens(case) -> None:
 
 @settings(deadline=None)
 @given(trees_and_logits)
-def test_match_commits_what_plain_sampling_commits(case) -> None:
+def test_match_commits_what_plain_sampling_commits(case):
     rng = np.random.default_rng(case)
     window, _ = random_tree(rng, *case[1:])
     logits = torch.tensor(rng.normal(0.0, 1.0, (len(window.tokens) + 1, VOCAB)))
@@ -295,7 +295,7 @@ def test_match_commits_what_plain_sampling_commits(case) -> None:
 
 
 @given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
-def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted) -> None:
+def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted):
     logits = torch.tensor(np.random.default_rng(seed).normal(0.0, 1.0, (len(drafted) + 1, VOCAB)))
     chain = Window(tuple(drafted))
     tree = Window(tuple(drafted), parents=tuple(range(-1, len(drafted) - 1)))
@@ -318,7 +318,7 @@ def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted) -> None:
 
 
 @pytest.mark.parametrize("rule", ["match", "one-hot", "typical"])
-def test_without_a_window_every_rule_samples_as_plain_decoding(rule) -> None:
+def test_without_a_window_every_rule_samples_as_plain_decoding(rule):
     logits = Target(5).logits()[None]
     for position in range(20):
         found = decide(logits, Window(()), Sampling(rule, 0.8, seed=2), position)

@@ -28,7 +28,7 @@ def through(message):
     return received
 
 
-def test_messages_arrive_in_order_with_their_arrays(ends) -> None:
+def test_messages_arrive_in_order_with_their_arrays(ends):
     near, far = ends
     block = Block("int32", (2, 1), b"\1\0\0\0\2\0\0\0")
     near.send({"op": "first"}, (block, Block("float64", (0, 3), b"")))
@@ -38,7 +38,7 @@ def test_messages_arrive_in_order_with_their_arrays(ends) -> None:
     assert not far.has_message()
 
 
-def test_an_array_larger_than_any_buffer_arrives_whole(ends) -> None:
+def test_an_array_larger_than_any_buffer_arrives_whole(ends):
     near, far = ends
     block = Block("int32", (3_000_000,), bytes(range(250)) * 48_000)
     sender = threading.Thread(target=near.send, args=({}, (block,)))
@@ -47,7 +47,7 @@ def test_an_array_larger_than_any_buffer_arrives_whole(ends) -> None:
     sender.join()
 
 
-def test_half_a_message_is_no_message() -> None:
+def test_half_a_message_is_no_message():
     raw, end = socket.socketpair()
     far = Channel(end)
     near, copy = socket.socketpair()
@@ -65,7 +65,7 @@ def test_half_a_message_is_no_message() -> None:
     far.close()
 
 
-def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends) -> None:
+def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends):
     near, far = ends
     near.send({"op": "last"})
     near.close()
@@ -79,13 +79,13 @@ def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends) -> None:
         far.send({"op": "answer"})
 
 
-def test_a_receiver_that_takes_nothing_is_noticed(ends) -> None:
+def test_a_receiver_that_takes_nothing_is_noticed(ends):
     near, _ = ends
     with pytest.raises(TimeoutError):
         near.send({}, (Block("int32", (2_500_000,), bytes(10_000_000)),), timeout_s=0.01)
 
 
-def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it() -> None:
+def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it():
     raw, near = socket.socketpair()
     num_bytes, taken = 4_000_000, 0
     send = threading.Thread(
@@ -105,13 +105,13 @@ def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("shape", [(3, 4), (0, 4), (1,)])
-def test_tensors_survive_bit_by_bit(dtype, shape) -> None:
+def test_tensors_survive_bit_by_bit(dtype, shape):
     tensor = (torch.randn(*shape) * 100).to(dtype)
     found = to_tensor(through(Message({}, (to_block(tensor),))).blocks[0])
     assert found.dtype == dtype
     assert torch.equal(found, tensor)
 
 
-def test_a_view_crosses_as_what_it_shows() -> None:
+def test_a_view_crosses_as_what_it_shows():
     tensor = torch.arange(12.0).view(3, 4).t()
     assert torch.equal(to_tensor(to_block(tensor)), tensor)

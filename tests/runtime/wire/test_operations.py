@@ -92,7 +92,7 @@ verdicts = st.builds(
 
 
 @given(windows | tree_windows | signals | verdicts)
-def test_values_survive_exactly(value) -> None:
+def test_values_survive_exactly(value):
     assert through(value) == value
 
 
@@ -123,7 +123,7 @@ START = SequenceStart(prompt=[3, 1, 2], max_new_tokens=9, schedule=SCHEDULE, tem
         Take(num_accepted=1, next_token=2),
     ],
 )
-def test_operations_arrive_as_they_were_sent(operation) -> None:
+def test_operations_arrive_as_they_were_sent(operation):
     class ArrivedError(Exception):
         pass
 
@@ -150,11 +150,11 @@ def test_operations_arrive_as_they_were_sent(operation) -> None:
         ),
     ],
 )
-def test_replies_arrive_as_they_were_sent(operation, reply) -> None:
+def test_replies_arrive_as_they_were_sent(operation, reply):
     assert handled(operation, lambda _: reply) == Answer(reply, 1.0, 2.0)
 
 
-def test_every_operation_has_a_name_of_its_own() -> None:
+def test_every_operation_has_a_name_of_its_own():
     kinds = [kind for kind in vars(operations).values() if isinstance(kind, type) and issubclass(kind, Operation)]
     names = [kind.__name__ for kind in kinds if kind is not Operation]
     assert len(names) == len(set(names)) == 21
@@ -182,7 +182,7 @@ Suffix.handled_by(handle)
 """
 
 
-def test_a_misspelt_operation_or_field_is_an_error_of_types(tmp_path) -> None:
+def test_a_misspelt_operation_or_field_is_an_error_of_types(tmp_path):
     mistakes = tmp_path / "mistakes.py"
     mistakes.write_text(MISTAKES)
     checked = ["runtime/wire/operations.py", "runtime/wire/codec.py", "runtime/lanes/lane.py", "decoding/messages.py"]

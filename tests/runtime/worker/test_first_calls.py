@@ -16,38 +16,38 @@ class CountingDrafter:
 
     timed_parts = ("head_step",)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.steps: list[int] = []
 
-    def timed_step(self, measurement: Measurement) -> object:
+    def timed_step(self, measurement):
         return lambda: self.steps.append(measurement.rows)
 
 
 @pytest.fixture
-def role() -> MeasureRole:
+def role():
     found = MeasureRole(channel=None)
     found.drafter = CountingDrafter()
     return found
 
 
-def runs(role: MeasureRole, measurement: Measurement) -> int:
+def runs(role, measurement):
     """How often something was done for being timed once more."""
     before = len(role.drafter.steps)
     assert len(role.measure(Measure(measurement=measurement))) == measurement.repeats
     return len(role.drafter.steps) - before
 
 
-def test_the_first_time_is_not_kept_and_later_ones_are(role: MeasureRole) -> None:
+def test_the_first_time_is_not_kept_and_later_ones_are(role):
     assert [runs(role, STEP) for _ in range(3)] == [3, 2, 2]
 
 
-def test_every_size_has_a_first_time_and_more_repeats_are_no_other(role: MeasureRole) -> None:
+def test_every_size_has_a_first_time_and_more_repeats_are_no_other(role):
     assert runs(role, STEP) == 3
     assert runs(role, replace(STEP, rows=8)) == 3
     assert runs(role, replace(STEP, repeats=5)) == 5
 
 
-def test_so_has_every_model(role: MeasureRole) -> None:
+def test_so_has_every_model(role):
     first, second = role.drafter, CountingDrafter()
     assert runs(role, STEP) == 3
     role.drafter = second
@@ -56,5 +56,5 @@ def test_so_has_every_model(role: MeasureRole) -> None:
     assert runs(role, STEP) == 2, "one that was kept knows it still"
 
 
-def test_warming_up_that_is_asked_for_is_enough(role: MeasureRole) -> None:
+def test_warming_up_that_is_asked_for_is_enough(role):
     assert [runs(role, replace(STEP, warm_up=2)) for _ in range(2)] == [4, 4]

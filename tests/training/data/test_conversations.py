@@ -1,6 +1,5 @@
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,12 @@ from training.data.conversations import Conversation, fingerprint, most_frequent
 GOOD = {"prompt": [1, 2], "answer": [3, 4, 2], "temperature": 0.8}
 
 
-def write(path: Path, lines: list[str]) -> Path:
+def write(path, lines):
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path) -> None:
+def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path):
     first = write(tmp_path / "a.jsonl", [json.dumps(GOOD), json.dumps({"prompt": [5], "answer": [6]})])
     second = tmp_path / "b.jsonl.gz"
     second.write_bytes(gzip.compress(json.dumps({"prompt": [7], "answer": [8]}).encode()))
@@ -47,20 +46,20 @@ def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path) -> Non
         (f'{{"prompt": [1], "answer": [{"9" * 900}]}}', "9+.* is not a token id"),
     ],
 )
-def test_a_damaged_line_is_named_by_file_and_number(tmp_path, line, message) -> None:
+def test_a_damaged_line_is_named_by_file_and_number(tmp_path, line, message):
     path = write(tmp_path / "data.jsonl", [json.dumps(GOOD), line])
     with pytest.raises(TrainingError, match=rf"data\.jsonl:2: {message}"):
         read_conversations([path], vocab_size=9)
 
 
-def test_a_compressed_file_that_was_cut_off_is_named(tmp_path) -> None:
+def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n".join([json.dumps(GOOD).encode()] * 500))[:-20])
     with pytest.raises(TrainingError, match=r"data\.jsonl\.gz: cannot be read beyond line \d+"):
         read_conversations([path], vocab_size=9)
 
 
-def test_a_line_without_an_end_is_not_read_into_memory(tmp_path, monkeypatch) -> None:
+def test_a_line_without_an_end_is_not_read_into_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(conversations, "MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(GOOD).encode() + b"\n" + b" " * 1_000_000))
@@ -68,7 +67,7 @@ def test_a_line_without_an_end_is_not_read_into_memory(tmp_path, monkeypatch) ->
         read_conversations([path], vocab_size=9)
 
 
-def test_a_missing_or_empty_file_is_named(tmp_path) -> None:
+def test_a_missing_or_empty_file_is_named(tmp_path):
     with pytest.raises(TrainingError, match=r"absent\.jsonl: cannot be read"):
         read_conversations([tmp_path / "absent.jsonl"], vocab_size=9)
     empty = tmp_path / "empty.jsonl"
@@ -77,7 +76,7 @@ def test_a_missing_or_empty_file_is_named(tmp_path) -> None:
         read_conversations([empty], vocab_size=9)
 
 
-def test_the_last_conversations_are_held_out() -> None:
+def test_the_last_conversations_are_held_out():
     rows = [Conversation((index,), (0,)) for index in range(5)]
     assert training_part(rows, 2) == rows[:3]
     for count in (0, 5):
@@ -85,7 +84,7 @@ def test_the_last_conversations_are_held_out() -> None:
             training_part(rows, count)
 
 
-def test_the_ids_that_answers_use_most_are_kept() -> None:
+def test_the_ids_that_answers_use_most_are_kept():
     rows = [Conversation((9, 9, 9, 9), (5, 5, 5, 7, 7)), Conversation((9,), (7, 5, 3, 4))]
     assert most_frequent_ids(rows, 2) == [5, 7]
     assert most_frequent_ids(rows, 3) == [3, 5, 7], "of ids used equally often the lower one is kept"
@@ -93,7 +92,7 @@ def test_the_ids_that_answers_use_most_are_kept() -> None:
     assert most_frequent_ids(rows, 6) == [0, 1, 3, 4, 5, 7], "places left over go to the lowest ids"
 
 
-def test_the_fingerprint_knows_where_prompts_end_and_nothing_of_temperatures() -> None:
+def test_the_fingerprint_knows_where_prompts_end_and_nothing_of_temperatures():
     row = Conversation((1, 2), (3,), 0.0)
     assert fingerprint([row]) == fingerprint([row._replace(temperature=0.8)])
     assert fingerprint([row]) != fingerprint([Conversation((1,), (2, 3), 0.0)])

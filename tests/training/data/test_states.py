@@ -23,13 +23,13 @@ def assert_filled(states, layers):
             assert torch.allclose(states.rows(layer, index).float(), expected.float(), rtol=0.02, atol=1e-3)
 
 
-def test_every_conversation_has_the_states_it_has_alone(tmp_path, target, conversations) -> None:
+def test_every_conversation_has_the_states_it_has_alone(tmp_path, target, conversations):
     states = TargetStates(tmp_path, target, conversations, [1, 3])
     states.fill()
     assert_filled(states, [1, 3, 4])
 
 
-def test_an_interrupted_fill_goes_on_where_it_was(tmp_path, target, conversations, monkeypatch) -> None:
+def test_an_interrupted_fill_goes_on_where_it_was(tmp_path, target, conversations, monkeypatch):
     monkeypatch.setattr(states_module, "_CONVERSATIONS_PER_SAVE", 4)
 
     def interrupt(done, total):
@@ -47,7 +47,7 @@ def test_an_interrupted_fill_goes_on_where_it_was(tmp_path, target, conversation
     assert len(seen) == 2, "a filled folder is not filled again"
 
 
-def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations) -> None:
+def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations):
     TargetStates(tmp_path, target, conversations, [2]).fill()
     states = TargetStates(tmp_path, target, conversations, [1])
     states.fill()
@@ -55,19 +55,19 @@ def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations) -> No
     assert_filled(TargetStates(tmp_path, target, conversations, [2]), [2])
 
 
-def test_a_folder_of_another_target_or_of_other_data_is_refused(tmp_path, target, conversations) -> None:
+def test_a_folder_of_another_target_or_of_other_data_is_refused(tmp_path, target, conversations):
     TargetStates(tmp_path, target, conversations, [2])
     for other, rows in ((tiny_target(5), conversations), (target, conversations[1:])):
         with pytest.raises(TrainingError, match="holds the states of another target or other data"):
             TargetStates(tmp_path, other, rows, [2])
 
 
-def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations) -> None:
+def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations):
     with pytest.raises(TrainingError, match=r"layers \[7\]: the target has layers 1\.\.4"):
         TargetStates(tmp_path, target, conversations, [7])
 
 
-def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, monkeypatch) -> None:
+def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, monkeypatch):
     def full(file, offset, length):
         raise OSError(28, "No space left on device")
 

@@ -7,19 +7,19 @@ from training.data.conversations import Conversation
 from training.judging.drafter_acceptance import AgreementCount, HeldOutAcceptance, accepted_by_round, judge_draft
 
 
-def test_a_round_starts_where_the_last_one_ended() -> None:
+def test_a_round_starts_where_the_last_one_ended():
     # round 1 at place 0: 2 accepted and a bonus; round 2 at 3: 0 and a correction; round 3 at 4: 1
     assert accepted_by_round([2, 9, 9, 0, 1], 4) == [2, 0, 1]
     assert accepted_by_round([2, 0, 3, 0, 1], 1) == [1, 1, 1]
 
 
-def test_figures_follow_their_definitions() -> None:
+def test_figures_follow_their_definitions():
     result = HeldOutAcceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
     assert result.mean_acceptance_length == pytest.approx(11 / 4)
     assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0))
 
 
-def test_no_round_gives_no_figure() -> None:
+def test_no_round_gives_no_figure():
     result = HeldOutAcceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
     assert result.mean_acceptance_length != result.mean_acceptance_length
 
@@ -41,7 +41,7 @@ def play(draft, prompt, answer, window):
     return accepted
 
 
-def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one() -> None:
+def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one():
     draft = tiny_draft(tiny_target())
     prompts = ((3, 9), (17, 5, 5, 40), (8,))
     conversations = []
@@ -59,7 +59,7 @@ def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one() -> None:
     assert found[1].mean_acceptance_length > found[0].mean_acceptance_length > 1.0
 
 
-def test_agreement_is_counted_over_all_batches() -> None:
+def test_agreement_is_counted_over_all_batches():
     scores = 9.0 - torch.arange(9.0)
     best_is_0, best_is_1 = scores, scores[[1, 0, *range(2, 9)]]
     count = AgreementCount()

@@ -52,7 +52,7 @@ def teacher_logits(task, index):
     return final @ task.states.target.lm_head.weight[KEPT].to(torch.bfloat16).T
 
 
-def test_the_initial_draft_is_made_of_the_targets_layers_embedding_and_head(target) -> None:
+def test_the_initial_draft_is_made_of_the_targets_layers_embedding_and_head(target):
     draft = initial_draft(recipe(), target, KEPT)
     for own, source in zip(draft.decoder.layers, (0, 1, 3), strict=True):
         for name, weight in own.named_parameters():
@@ -64,7 +64,7 @@ def test_the_initial_draft_is_made_of_the_targets_layers_embedding_and_head(targ
     assert not [name for name in trained if "embedding" in name or "head" in name]
 
 
-def test_the_draft_trains_in_float32_whatever_the_target_is_in(target) -> None:
+def test_the_draft_trains_in_float32_whatever_the_target_is_in(target):
     lower = type(target)(target.config)
     lower.load_state_dict(target.state_dict())
     draft = initial_draft(recipe(), lower.to(torch.bfloat16), KEPT)
@@ -72,7 +72,7 @@ def test_the_draft_trains_in_float32_whatever_the_target_is_in(target) -> None:
     assert torch.equal(draft.decoder.embedding.weight, target.embedding.weight)
 
 
-def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(target, states, monkeypatch) -> None:
+def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(target, states, monkeypatch):
     task = DraftTask(recipe(), KEPT, states)
     torch.nn.init.normal_(task.module.fuse.weight, std=0.3)
     batch = [0, 3, 4]
@@ -91,7 +91,7 @@ def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(ta
     assert float(loss.detach()) == pytest.approx(sum(losses) / len(losses), rel=0.02)
 
 
-def test_held_out_agreement_counts_the_tokens_the_target_would_have_said(target, states) -> None:
+def test_held_out_agreement_counts_the_tokens_the_target_would_have_said(target, states):
     task = DraftTask(recipe(), KEPT, states)
     torch.nn.init.normal_(task.module.fuse.weight, std=0.3)
     patterns = {
@@ -110,7 +110,7 @@ def test_held_out_agreement_counts_the_tokens_the_target_would_have_said(target,
         assert found[name] == pytest.approx(sum(hits) / len(hits), abs=1.5 / len(hits)), name
 
 
-def test_features_are_dropped_in_runs_and_from_some_conversations_altogether() -> None:
+def test_features_are_dropped_in_runs_and_from_some_conversations_altogether():
     present = draft_module.random_presence(torch.Size((400, 60)), 0.25, torch.Generator().manual_seed(0))
     without = [row for row in present.tolist() if not any(row)]
     assert 60 < len(without) < 140
@@ -126,7 +126,7 @@ def test_features_are_dropped_in_runs_and_from_some_conversations_altogether() -
     assert 0.7 < share < 0.85
 
 
-def test_the_finished_draft_is_judged_as_it_lies_on_disk(target, states, tmp_path) -> None:
+def test_the_finished_draft_is_judged_as_it_lies_on_disk(target, states, tmp_path):
     task = DraftTask(recipe(), KEPT, states)
     judgement = task.finish(tmp_path / "draft", target_name="tiny", metadata={}, progress=lambda *_: None)
     assert [(result.num_tokens, result.with_features) for result in judgement.acceptance] == [(3, False), (3, True)]

@@ -14,7 +14,7 @@ def rows():
 
 
 @pytest.mark.parametrize("piece", [256, 3])
-def test_loss_and_gradient_are_those_of_the_plain_soft_cross_entropy(rows, monkeypatch, piece) -> None:
+def test_loss_and_gradient_are_those_of_the_plain_soft_cross_entropy(rows, monkeypatch, piece):
     monkeypatch.setattr(distillation, "_ROWS_PER_PIECE", piece)
     student, teacher, head = rows
     plain = soft_cross_entropy(student @ head.T, teacher @ head.T)
@@ -25,7 +25,7 @@ def test_loss_and_gradient_are_those_of_the_plain_soft_cross_entropy(rows, monke
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_in_bfloat16_they_are_near(rows) -> None:
+def test_in_bfloat16_they_are_near(rows):
     student, teacher, head = rows
     plain = soft_cross_entropy(student @ head.T, teacher @ head.T)
     (expected,) = torch.autograd.grad(plain, student)
@@ -37,7 +37,7 @@ def test_in_bfloat16_they_are_near(rows) -> None:
     assert torch.allclose(found, expected, atol=0.01)
 
 
-def test_the_mean_rows_are_those_of_the_teachers_softmax(rows) -> None:
+def test_the_mean_rows_are_those_of_the_teachers_softmax(rows):
     _, teacher, head = rows
     found = mean_rows(teacher, head)
     for row in range(7):
@@ -47,7 +47,7 @@ def test_the_mean_rows_are_those_of_the_teachers_softmax(rows) -> None:
         assert torch.allclose(found[row], expected, atol=1e-5)
 
 
-def test_no_rows_have_no_loss(rows) -> None:
+def test_no_rows_have_no_loss(rows):
     _, _, head = rows
     nothing = torch.zeros(0, 5, requires_grad=True)
     loss = cross_entropy_to_mean_rows(nothing, mean_rows(nothing.detach(), head), head)

@@ -76,7 +76,7 @@ def teacher(states, index, position):
     return (states.target.lm_head.weight[KEPT] @ states.rows(4, index)[position].float()).softmax(0)
 
 
-def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_behind(states) -> None:
+def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_behind(states):
     rows = EagleRows.of(states, [1, 2])
     first, second = states.conversations[1], states.conversations[2]
     assert rows.ids.tolist() == [*first.ids[1:-1], *second.ids[1:-1]]
@@ -89,7 +89,7 @@ def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_b
     assert len(alive) == len(first.answer) + len(second.answer) - 4
 
 
-def test_features_belong_to_the_position_before_and_have_unit_scale(states) -> None:
+def test_features_belong_to_the_position_before_and_have_unit_scale(states):
     features = row_features(states, [3], (2, 4)).float()
     state = states.rows(2, 3).float()[: len(states.conversations[3].ids) - 2]
     assert torch.allclose(features[:, :16], rms_norm(state, torch.ones(16), 1e-5), atol=0.02)
@@ -97,7 +97,7 @@ def test_features_belong_to_the_position_before_and_have_unit_scale(states) -> N
     assert torch.allclose(features[:, 16:] * states.target.final_norm, last, atol=0.05)
 
 
-def test_what_the_targets_head_reads_at_the_roots(states) -> None:
+def test_what_the_targets_head_reads_at_the_roots(states):
     rows = EagleRows.of(states, [0, 5])
     found = row_states(states, [0, 5])[rows.roots]
     expected = []
@@ -107,7 +107,7 @@ def test_what_the_targets_head_reads_at_the_roots(states) -> None:
     assert torch.equal(found, torch.stack(expected))
 
 
-def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states) -> None:
+def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states):
     batch = [0, 3, 4]
     rows = EagleRows.of(states, batch)
     entered = plain_entered(task.module, torch.cat([taps(states, index, kind)[:-2] for index in batch]))
@@ -119,7 +119,7 @@ def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states)
         assert torch.allclose(features[rows.surviving(step)], torch.stack(expected), rtol=1e-3, atol=1e-4), step
 
 
-def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(target, states) -> None:
+def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(target, states):
     task = EagleTask(eagle1(noise=0, cross_entropy_weight=0.3), KEPT, states)
     torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
     distances, entropies = [], []
@@ -134,14 +134,14 @@ def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(t
     assert float(loss.detach()) == pytest.approx(expected, rel=0.03)
 
 
-def test_noise_moves_what_eagle1_is_fed(target, states) -> None:
+def test_noise_moves_what_eagle1_is_fed(target, states):
     task = EagleTask(eagle1(noise=0.5), KEPT, states)
     first, second = (float(task.loss([0], torch.Generator().manual_seed(seed))[0].detach()) for seed in (0, 1))
     assert first != second
     assert first == float(task.loss([0], torch.Generator().manual_seed(0))[0].detach())
 
 
-def test_the_loss_of_eagle3_is_the_cross_entropy_of_all_steps_each_worth_less(target, states) -> None:
+def test_the_loss_of_eagle3_is_the_cross_entropy_of_all_steps_each_worth_less(target, states):
     task = EagleTask(eagle3(num_steps=3, step_weight=0.5), KEPT, states)
     torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
     entropies = [[], [], []]
@@ -156,7 +156,7 @@ def test_the_loss_of_eagle3_is_the_cross_entropy_of_all_steps_each_worth_less(ta
     assert float(loss.detach()) == pytest.approx(expected, rel=0.03)
 
 
-def test_held_out_agreement_is_counted_step_by_step(task, kind, states) -> None:
+def test_held_out_agreement_is_counted_step_by_step(task, kind, states):
     found = task.evaluate()
     hits = [[] for _ in range(4)]
     for index in range(10, 14):
@@ -169,7 +169,7 @@ def test_held_out_agreement_is_counted_step_by_step(task, kind, states) -> None:
         assert found[f"agreement_step{step + 1}"] == pytest.approx(share, abs=2.5 / len(values)), step
 
 
-def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target, states) -> None:
+def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target, states):
     head = initial_head(eagle1() if kind == "eagle1" else eagle3(), KEPT, states)
     batch = list(range(len(states.conversations)))
     rows = EagleRows.of(states, batch)
@@ -189,7 +189,7 @@ def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target
     assert float((guess - wanted).square().mean()) == pytest.approx(least, rel=0.1)
 
 
-def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, states) -> None:
+def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, states):
     lower = type(target)(target.config)
     lower.load_state_dict(target.state_dict())
     states.target = lower.to(torch.bfloat16)
@@ -200,7 +200,7 @@ def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, sta
     assert torch.equal(head.lm_head.weight, target.lm_head.weight[KEPT])
 
 
-def test_the_finished_head_is_judged_as_it_lies_on_disk(task, states, tmp_path) -> None:
+def test_the_finished_head_is_judged_as_it_lies_on_disk(task, states, tmp_path):
     judgement = task.finish(tmp_path / "eagle", target_name="tiny", metadata={}, progress=lambda *_: None)
     assert [(result.num_tokens, result.tree_size) for result in judgement.acceptance] == [(3, 4), (3, 8)]
     greedy = [row for row in states.conversations[10:] if row.temperature == 0]

@@ -39,7 +39,7 @@ def coverage_by_hand(adapters, states, top_k):
     return shares
 
 
-def test_an_exit_starts_as_final_norm_and_head_alone(task, states) -> None:
+def test_an_exit_starts_as_final_norm_and_head_alone(task, states):
     nothing = dict.fromkeys((2, 3), nn.Identity())
     untrained = task.coverage(nothing, KEPT).shares
     figures = task.evaluate()
@@ -47,7 +47,7 @@ def test_an_exit_starts_as_final_norm_and_head_alone(task, states) -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 4])
-def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, states, top_k) -> None:
+def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, states, top_k):
     for adapter in task.adapters.values():
         nn.init.normal_(adapter.down.weight, std=0.3)
     expected = coverage_by_hand(task.adapters, states, top_k)
@@ -56,26 +56,26 @@ def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, 
         assert found[layer][top_k] == pytest.approx(expected[layer], abs=0.06)
 
 
-def test_coverage_grows_with_k_and_ends_where_the_kept_vocabulary_ends(task, states) -> None:
+def test_coverage_grows_with_k_and_ends_where_the_kept_vocabulary_ends(task, states):
     for shares in task.coverage(task.adapters, KEPT).shares.values():
         values = list(shares.values())
         assert values == sorted(values)
         assert values[-1] < 1, "tokens outside the kept vocabulary are never covered"
 
 
-def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task, target) -> None:
+def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task, target):
     weights = task.module.parameters()
     assert_learns(task, weights, frozen=target, batch=list(range(10)), num_steps=60, rate=1e-2, share=0.9)
 
 
-def test_the_same_seed_starts_with_the_same_adapters(task, target, states) -> None:
+def test_the_same_seed_starts_with_the_same_adapters(task, target, states):
     torch.rand(3)
     again = ExitTask(task.recipe, KEPT, states)
     for name, weight in again.module.state_dict().items():
         assert torch.equal(weight, task.module.state_dict()[name]), name
 
 
-def test_trained_and_untrained_coverage_are_reported_apart(task, tmp_path, states) -> None:
+def test_trained_and_untrained_coverage_are_reported_apart(task, tmp_path, states):
     for adapter in task.adapters.values():
         nn.init.normal_(adapter.down.weight, std=1.0)
     judgement = task.finish(tmp_path / "exits", target_name="tiny", metadata={}, progress=lambda *_: None)

@@ -41,13 +41,13 @@ def task(kind, target, states):
     return kind.make(target, states)
 
 
-def shake(task) -> None:
+def shake(task):
     torch.manual_seed(1)
     for parameter in task.module.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
 
 
-def test_the_loss_is_the_weighted_mean_of_the_cross_entropy_of_the_heads(kind, task) -> None:
+def test_the_loss_is_the_weighted_mean_of_the_cross_entropy_of_the_heads(kind, task):
     shake(task)
     batch, total = [2, 5, 7], 0.0
     for head, weight in enumerate(kind.weights, 1):
@@ -61,7 +61,7 @@ def test_the_loss_is_the_weighted_mean_of_the_cross_entropy_of_the_heads(kind, t
     assert num_tokens == sum(len(predicting_positions(task.states, index, 3)) for index in batch)
 
 
-def test_agreement_is_the_share_of_tokens_that_a_head_ranks_among_its_best(task) -> None:
+def test_agreement_is_the_share_of_tokens_that_a_head_ranks_among_its_best(task):
     shake(task)
     figures = task.evaluate()
     for head in (1, 2, 3):
@@ -71,14 +71,12 @@ def test_agreement_is_the_share_of_tokens_that_a_head_ranks_among_its_best(task)
             assert figures[f"agreement_head{head}_top{top_k}"] == pytest.approx(hits / len(pairs), abs=0.06)
 
 
-def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target) -> None:
+def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target):
     weights = task.module.parameters()
     assert_learns(task, weights, frozen=target, batch=list(range(10)), num_steps=40, rate=1e-2, share=0.8)
 
 
-def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_size(
-    kind, task, target, tmp_path
-) -> None:
+def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_size(kind, task, target, tmp_path):
     shake(task)
     seen = []
     judgement = task.finish(
@@ -99,7 +97,7 @@ def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_
     assert seen == [(done, 10 + len(greedy)) for done in range(10 + len(greedy))]
 
 
-def test_the_places_are_those_that_predict_an_answer_token_and_have_enough_before_them(states) -> None:
+def test_the_places_are_those_that_predict_an_answer_token_and_have_enough_before_them(states):
     batch = [4, 0, 9]
     rows = make_batch(states, batch)
     width = rows.ids.shape[1]
@@ -109,7 +107,7 @@ def test_the_places_are_those_that_predict_an_answer_token_and_have_enough_befor
     assert predicting_places(rows, 3).tolist() == expected
 
 
-def test_every_hydra_head_starts_as_the_targets_own_output_head(target, states) -> None:
+def test_every_hydra_head_starts_as_the_targets_own_output_head(target, states):
     task = hydra_task(target, states)
     for head in (1, 2, 3):
         stored = [task.states.rows(4, 0)[at - head] for at in predicting_positions(task.states, 0, 3)]
@@ -118,7 +116,7 @@ def test_every_hydra_head_starts_as_the_targets_own_output_head(target, states) 
         assert torch.equal(torch.stack(found), (torch.stack(stored) @ rows.T).float())
 
 
-def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(target) -> None:
+def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(target):
     prefix, source = initial_hydra(HYDRA_RECIPE, target, KEPT).prefix, target.layers[-1]
     assert torch.equal(prefix.qkv.weight, source.qkv.weight)
     strength = [
@@ -134,11 +132,11 @@ def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(
     assert not prefix.down.weight.any(), "what the MLP adds starts at zero"
 
 
-def test_the_same_seed_starts_with_the_same_hydra_heads(target) -> None:
+def test_the_same_seed_starts_with_the_same_hydra_heads(target):
     first, again = (initial_hydra(HYDRA_RECIPE, target, KEPT).state_dict() for _ in range(2))
     assert all(torch.equal(weight, again[name]) for name, weight in first.items())
 
 
-def test_only_the_medusa_heads_are_trained(target, states) -> None:
+def test_only_the_medusa_heads_are_trained(target, states):
     names = {name.split(".")[2] for name, _ in medusa_task(target, states).module.named_parameters()}
     assert names == {"blocks", "projection"}

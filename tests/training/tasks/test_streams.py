@@ -55,7 +55,7 @@ def pairs_by_hand(task, index):
                 yield stream, head @ hidden[stream - 1], head @ final[position + stream]
 
 
-def test_the_loss_is_the_weighted_cross_entropy_of_each_stream_to_the_target_that_far_ahead(task) -> None:
+def test_the_loss_is_the_weighted_cross_entropy_of_each_stream_to_the_target_that_far_ahead(task):
     blur(task.module)
     losses = {1: [], 2: [], 3: []}
     for index in (0, 5):
@@ -68,7 +68,7 @@ def test_the_loss_is_the_weighted_cross_entropy_of_each_stream_to_the_target_tha
     assert num_rows == len(losses[1])
 
 
-def test_agreement_is_the_share_of_held_out_positions_named_by_each_stream(task) -> None:
+def test_agreement_is_the_share_of_held_out_positions_named_by_each_stream(task):
     blur(task.module)
     hits = {(stream, top_k): [] for stream in (1, 2, 3) for top_k in (1, 3, 8)}
     for index in range(10, 14):
@@ -81,20 +81,20 @@ def test_agreement_is_the_share_of_held_out_positions_named_by_each_stream(task)
         assert found[f"agreement_stream{stream}_top{top_k}"] == pytest.approx(share, abs=0.08)
 
 
-def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target) -> None:
+def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target):
     weights = list(task.module.parameters())
     assert sum(weight.requires_grad for weight in weights) == len(task.module.trained)
     assert_learns(task, weights, frozen=target, batch=[0, 1, 2, 3], num_steps=30, rate=2e-2, share=0.9)
 
 
-def test_the_same_seed_starts_with_the_same_streams(task, target, states) -> None:
+def test_the_same_seed_starts_with_the_same_streams(task, target, states):
     torch.rand(3)
     again = stream_task(target, states)
     for name, weight in again.module.trained.items():
         assert torch.equal(weight, task.module.trained[name]), name
 
 
-def test_every_row_of_an_answer_that_looks_at_the_answer_is_taken_where_there_are_few() -> None:
+def test_every_row_of_an_answer_that_looks_at_the_answer_is_taken_where_there_are_few():
     rows = choose_rows(predicting((2, 6), (0, 3), width=7), 99, 2, torch.Generator())
     assert rows.positions.tolist() == [[2, 3, 4], [0, 1, 0]]
     assert rows.ahead[0].tolist() == [[3, 4], [4, 5], [5, 6]]
@@ -102,7 +102,7 @@ def test_every_row_of_an_answer_that_looks_at_the_answer_is_taken_where_there_ar
     assert rows.has_target[1].tolist() == [[True, True], [True, False], [False, False]]
 
 
-def test_some_rows_of_long_answers_are_drawn_at_random_and_never_twice() -> None:
+def test_some_rows_of_long_answers_are_drawn_at_random_and_never_twice():
     generator = torch.Generator().manual_seed(0)
     seen = set()
     for _ in range(40):
@@ -113,17 +113,17 @@ def test_some_rows_of_long_answers_are_drawn_at_random_and_never_twice() -> None
     assert seen == set(range(5, 24)), "the last row has nothing to look at"
 
 
-def test_without_a_generator_rows_are_spread_evenly() -> None:
+def test_without_a_generator_rows_are_spread_evenly():
     assert choose_rows(predicting((0, 11)), 5, 1, None).positions.tolist() == [[0, 2, 4, 6, 8]]
 
 
-def test_an_answer_of_one_token_has_nothing_to_learn_from() -> None:
+def test_an_answer_of_one_token_has_nothing_to_learn_from():
     rows = choose_rows(predicting((3, 4), (0, 3)), 9, 2, None)
     assert not rows.has_target[0].any()
     assert rows.has_target[1].any()
 
 
-def test_a_finished_run_leaves_streams_with_the_tree_they_are_judged_with(task, tmp_path) -> None:
+def test_a_finished_run_leaves_streams_with_the_tree_they_are_judged_with(task, tmp_path):
     blur(task.module)
     judgement = task.finish(tmp_path / "streams", target_name="tiny", metadata={}, progress=lambda *_: None)
     loaded = load_streams(tmp_path / "streams", task.target)
@@ -134,7 +134,7 @@ def test_a_finished_run_leaves_streams_with_the_tree_they_are_judged_with(task, 
     assert {result.num_committed for result in judgement.acceptance} == {sum(len(row.answer) for row in greedy)}
 
 
-def test_trees_are_grown_on_training_answers_alone(task, tmp_path, monkeypatch) -> None:
+def test_trees_are_grown_on_training_answers_alone(task, tmp_path, monkeypatch):
     seen = []
     level_ranks = StreamTree.level_ranks
 

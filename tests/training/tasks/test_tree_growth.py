@@ -26,12 +26,12 @@ def share(ranks, path):
     return sum(list(row[: len(path)]) == list(path) for row in ranks.tolist())
 
 
-def test_the_path_that_stands_most_often_is_added_first() -> None:
+def test_the_path_that_stands_most_often_is_added_first():
     ranks = ranks_of([0, 1], [0, 1], [0, 0], [1, 0], [1, 0], [1, -1], [1, -1], [-1, 0])
     assert grow_tree(ranks, 4) == ((0,), (1,), (1, 0), (0, 0)), "(1,) and (0, 1) wait for better siblings"
 
 
-def test_every_step_takes_the_best_of_all_nodes_that_may_follow() -> None:
+def test_every_step_takes_the_best_of_all_nodes_that_may_follow():
     ranks = random_ranks()
     tree = grow_tree(ranks, 40)
     for step, path in enumerate(tree):
@@ -47,7 +47,7 @@ def test_every_step_takes_the_best_of_all_nodes_that_may_follow() -> None:
         assert share(ranks, path) == max(share(ranks, other) for other in possible)
 
 
-def test_a_grown_tree_is_a_tree_whose_siblings_stand_best_first() -> None:
+def test_a_grown_tree_is_a_tree_whose_siblings_stand_best_first():
     tree = grow_tree(random_ranks(seed=1), 64)
     assert len(set(tree)) == 64
     parents_of(tree)
@@ -57,17 +57,17 @@ def test_a_grown_tree_is_a_tree_whose_siblings_stand_best_first() -> None:
         children[path[:-1]] += 1
 
 
-def test_a_smaller_tree_is_the_beginning_of_a_bigger_one() -> None:
+def test_a_smaller_tree_is_the_beginning_of_a_bigger_one():
     ranks = random_ranks(seed=2)
     assert grow_tree(ranks, 64)[:16] == grow_tree(ranks, 16)
 
 
-def test_a_tree_ends_where_levels_and_ranks_end() -> None:
+def test_a_tree_ends_where_levels_and_ranks_end():
     tree = grow_tree(ranks_of([0], [3]), 64)
     assert sorted(tree) == [(rank,) for rank in range(MOST_RANKS)]
 
 
-def test_ranks_that_no_tree_may_use_count_as_none() -> None:
+def test_ranks_that_no_tree_may_use_count_as_none():
     assert grow_tree(ranks_of([MOST_RANKS, 0], [1, 0], [1, 0]), 3) == ((0,), (1,), (1, 0))
 
 
@@ -90,7 +90,7 @@ def rounds_by_hand(answers, paths):
     return tuple(accepted)
 
 
-def test_rounds_are_those_of_the_tree_of_each_size_and_of_the_chain(answers) -> None:
+def test_rounds_are_those_of_the_tree_of_each_size_and_of_the_chain(answers):
     paths = grow_tree(random_ranks(), 30)
     small, big, chain = judge_heads(answers, paths, (5, 30))
     assert [row.tree_size for row in (small, big, chain)] == [5, 30, 0]
@@ -101,5 +101,5 @@ def test_rounds_are_those_of_the_tree_of_each_size_and_of_the_chain(answers) -> 
     assert big.mean_acceptance_length == pytest.approx(47 / len(big.accepted))
 
 
-def test_without_answers_there_is_nothing_to_judge() -> None:
+def test_without_answers_there_is_nothing_to_judge():
     assert judge_heads([], ((0,),), (1,)) == ()

@@ -11,7 +11,7 @@ PROMPTS = [[5, 9, 1], [7], [3, 3, 8, 20, 44, 12, 6], [50, 2, 31, 4], [60, 59]]
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_greedy_rows_say_what_each_prompt_alone_is_answered(seed) -> None:
+def test_greedy_rows_say_what_each_prompt_alone_is_answered(seed):
     target = tiny_target(seed)
     free = [plain.continue_text(target, prompt, 12) for prompt in PROMPTS]
     stop_ids = {EOS, free[0][2], free[3][4]}
@@ -28,7 +28,7 @@ def test_greedy_rows_say_what_each_prompt_alone_is_answered(seed) -> None:
     assert len({len(answer) for answer in found}) > 1, "some rows must outlive others"
 
 
-def test_a_sampled_row_does_not_depend_on_when_the_others_stop() -> None:
+def test_a_sampled_row_does_not_depend_on_when_the_others_stop():
     def sample(stop_ids):
         return decode_batch(
             tiny_target(),
@@ -47,7 +47,7 @@ def test_a_sampled_row_does_not_depend_on_when_the_others_stop() -> None:
         assert answer == uncut[:end]
 
 
-def test_sampled_tokens_follow_the_distribution_cut_at_top_p() -> None:
+def test_sampled_tokens_follow_the_distribution_cut_at_top_p():
     logits = torch.tensor([[2.0, 0.0, 1.0, -1.0]])
     count = 4000
     uniforms = (torch.arange(count) + 0.5) / count
@@ -60,7 +60,7 @@ def test_sampled_tokens_follow_the_distribution_cut_at_top_p() -> None:
         assert share == pytest.approx(nucleus.get(token, 0.0), abs=1e-3)
 
 
-def test_each_row_has_its_own_temperature() -> None:
+def test_each_row_has_its_own_temperature():
     logits = torch.randn(2, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
     tokens = choose_tokens(logits, torch.tensor([0.0, 5.0]), torch.tensor([0.99, 0.99]), 1.0)
     assert tokens[0] == logits[0].argmax()

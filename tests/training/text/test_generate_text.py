@@ -29,7 +29,7 @@ def make(tmp_path):
     return generate_it
 
 
-def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make) -> None:
+def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make):
     seen = []
     path = make(progress=lambda done, total: seen.append((done, total)))
     rows = read_conversations([path], vocab_size=61)
@@ -41,7 +41,7 @@ def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make) -> Non
     assert path.read_bytes() == before
 
 
-def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make) -> None:
+def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make):
     for row in read_conversations([make()], vocab_size=61):
         assert row.prompt[0] == 1
         assert row.prompt[-4:] == (EOS, 4, 1, 3)
@@ -50,7 +50,7 @@ def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make)
         assert EOS not in content
 
 
-def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn(make) -> None:
+def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn(make):
     target = tiny_target()
     rows = read_conversations([make()], vocab_size=61)
     greedy = [row for row in rows if row.temperature == 0]
@@ -60,26 +60,22 @@ def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn
     assert {row.temperature for row in rows} == {0.0, 0.8}
 
 
-def test_the_same_seed_gives_the_same_file_and_another_seed_another(make) -> None:
+def test_the_same_seed_gives_the_same_file_and_another_seed_another(make):
     first, second = make(name="a.jsonl"), make(name="b.jsonl")
     other = make(RECIPE.model_copy(update={"seed": 5}), name="c.jsonl")
     assert first.read_bytes() == second.read_bytes()
     assert first.read_bytes() != other.read_bytes()
 
 
-class InterruptError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("name", ["text.jsonl", "text.jsonl.gz"])
-def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name) -> None:
+def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name):
     whole = make(name=f"whole-{name}")
 
     def interrupt(done, total):
         if done >= 10:
-            raise InterruptError
+            raise KeyboardInterrupt
 
-    with pytest.raises(InterruptError):
+    with pytest.raises(KeyboardInterrupt):
         make(name=name, progress=interrupt)
     path = whole.with_name(name)
     with path.open("ab") as file:
@@ -87,7 +83,7 @@ def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name) 
     assert make(name=name).read_bytes() == whole.read_bytes()
 
 
-def test_the_provenance_names_model_dtype_recipe_and_extent(make) -> None:
+def test_the_provenance_names_model_dtype_recipe_and_extent(make):
     path = make()
     provenance = json.loads((path.parent / "text.jsonl.gz.provenance.json").read_text())
     assert provenance["model"] == "tiny-target"
@@ -97,7 +93,7 @@ def test_the_provenance_names_model_dtype_recipe_and_extent(make) -> None:
     assert provenance["num_bytes"] == path.stat().st_size
 
 
-def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_path) -> None:
+def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_path):
     path = make()
     before = path.read_bytes()
     with pytest.raises(TrainingError, match="was begun with another recipe: name another file"):
@@ -108,20 +104,20 @@ def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_
         make(name="mine.jsonl")
 
 
-def test_a_file_that_lost_its_end_is_named(make) -> None:
+def test_a_file_that_lost_its_end_is_named(make):
     path = make()
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(TrainingError, match=r"text.jsonl.gz: shorter than .* records"):
         make()
 
 
-def test_a_target_with_nothing_new_to_say_ends_in_an_error(make) -> None:
+def test_a_target_with_nothing_new_to_say_ends_in_an_error(make):
     silent = RECIPE.model_copy(update={"openers": ("7",), "user_temperature": 1e-6, "max_user_tokens": 1})
     with pytest.raises(TrainingError, match="tiny-target repeats itself: name more openers"):
         make(silent)
 
 
-def test_a_full_disk_keeps_what_is_complete(make, monkeypatch) -> None:
+def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
     whole = make(name="whole.jsonl")
     original = generate.replace_file
     saves = []
@@ -139,7 +135,7 @@ def test_a_full_disk_keeps_what_is_complete(make, monkeypatch) -> None:
     assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
 
 
-def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path) -> None:
+def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path):
     from runtime.models.tokenizer import Tokenizer
     from runtime.models.weights import load_decoder
 

@@ -15,7 +15,7 @@ templates:
 """
 
 
-def test_the_shipped_recipes_are_valid_and_name_nothing_twice() -> None:
+def test_the_shipped_recipes_are_valid_and_name_nothing_twice():
     opened = load_text_recipe(FOLDER / "smollm2-135m-selfgen.yaml")
     assert isinstance(opened, SelfTextRecipe)
     assert len(set(opened.openers)) == len(opened.openers) > 90
@@ -34,7 +34,7 @@ def test_the_shipped_recipes_are_valid_and_name_nothing_twice() -> None:
         ("num_conversations", "num", r"recipe.yaml:2:\d+: .*Extra inputs"),
     ],
 )
-def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, old, new, message) -> None:
+def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, old, new, message):
     path = tmp_path / "recipe.yaml"
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(ConfigError, match=message):

@@ -27,7 +27,7 @@ def draw(count=60, seed=0, recipe=RECIPE):
     return [[int(word) for word in turn.split()] for turn in turns]
 
 
-def test_passages_are_whole_answers_up_to_the_tokens_wanted() -> None:
+def test_passages_are_whole_answers_up_to_the_tokens_wanted():
     for turn in draw():
         passages = turn[1:] if turn[0] == 7 else turn[4:]
         answers = {tuple(passages[at : at + 3]) for at in range(0, len(passages), 3)}
@@ -35,12 +35,12 @@ def test_passages_are_whole_answers_up_to_the_tokens_wanted() -> None:
         assert len(passages) in (6, 12 - 6)  # two answers of four tokens, end of turn included, make 5 to 8
 
 
-def test_more_tokens_take_more_passages() -> None:
+def test_more_tokens_take_more_passages():
     long = RECIPE.model_copy(update={"passage_tokens": (9, 12), "templates": ("7 {passage}",)})
     assert {len(turn) for turn in draw(recipe=long)} == {1 + 3 * 3}
 
 
-def test_a_question_is_the_user_turn_that_one_of_the_passages_answered() -> None:
+def test_a_question_is_the_user_turn_that_one_of_the_passages_answered():
     asking = [turn for turn in draw() if turn[0] == 8]
     assert 10 < len(asking) < 50
     for turn in asking:
@@ -49,7 +49,7 @@ def test_a_question_is_the_user_turn_that_one_of_the_passages_answered() -> None
         assert question + 1 in passages[::3]
 
 
-def test_every_template_and_every_conversation_is_used_and_the_seed_decides() -> None:
+def test_every_template_and_every_conversation_is_used_and_the_seed_decides():
     turns = draw()
     assert {turn[0] for turn in turns} == {7, 8}
     assert {number for turn in turns for number in turn} >= {answer[0] for answer in ANSWERS}
@@ -69,7 +69,7 @@ def make(tmp_path):
     return generate_it
 
 
-def test_the_target_answers_requests_about_passages(make) -> None:
+def test_the_target_answers_requests_about_passages(make):
     path = make()
     rows = read_conversations([path], vocab_size=61)
     assert len(rows) == len({row.prompt for row in rows}) == 12
@@ -83,13 +83,13 @@ def test_the_target_answers_requests_about_passages(make) -> None:
     assert len(provenance["sources"]) == 64
 
 
-def test_a_file_is_not_gone_on_with_from_other_passages(make) -> None:
+def test_a_file_is_not_gone_on_with_from_other_passages(make):
     make()
     with pytest.raises(TrainingError, match="was begun with another sources"):
         make(sources=SOURCES[:2])
 
 
-def test_passages_must_come_from_somewhere_and_openers_take_none(make) -> None:
+def test_passages_must_come_from_somewhere_and_openers_take_none(make):
     with pytest.raises(TrainingError, match="'passages' needs conversations to take them from"):
         make(sources=())
     with pytest.raises(TrainingError, match="'selfgen' takes no passages"):

@@ -40,7 +40,7 @@ def one_by_one(shape):
 
 
 @given(st.integers(0, 20_000), st.integers(1, 700))
-def test_pieces_cover_their_rows_and_each_looks_at_the_slots_of_its_rows_alone(first, num_rows) -> None:
+def test_pieces_cover_their_rows_and_each_looks_at_the_slots_of_its_rows_alone(first, num_rows):
     found = list(pieces(first, num_rows))
     assert [start for start, _ in found] == [0, *[stop for _, stop in found[:-1]]]
     assert found[-1][1] == num_rows
@@ -52,7 +52,7 @@ def test_pieces_cover_their_rows_and_each_looks_at_the_slots_of_its_rows_alone(f
 
 
 @given(st.integers(0, 100_000))
-def test_sizes_are_large_enough_and_few(count) -> None:
+def test_sizes_are_large_enough_and_few(count):
     size = slot_bucket(count)
     assert count + SPARE <= size <= max(256, 1.5 * (count + SPARE))
     assert size % 64 == 0
@@ -62,7 +62,7 @@ def test_sizes_are_large_enough_and_few(count) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_float32_logits_are_the_decoders(shape) -> None:
+def test_float32_logits_are_the_decoders(shape):
     expected = read(EagerBackend(decoder_of(shape)), [len(IDS)], ids=IDS)
     found = one_by_one(shape)
     assert torch.equal(found.argmax(-1), expected.argmax(-1))
@@ -73,16 +73,16 @@ def test_float32_logits_are_the_decoders(shape) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @given(chunks=st.lists(st.integers(1, 30), min_size=1, max_size=12), cut=st.booleans())
 @settings(max_examples=6)
-def test_a_row_has_the_same_bits_in_any_chunk_with_any_cut_and_on_both_sides_of_a_limit(shape, chunks, cut) -> None:
+def test_a_row_has_the_same_bits_in_any_chunk_with_any_cut_and_on_both_sides_of_a_limit(shape, chunks, cut):
     found = read(backend_of(shape), [*chunks, len(IDS)], ids=IDS, cuts=(1,) * cut)
     assert torch.equal(found, one_by_one(shape))
 
 
-def test_the_self_test_says_so() -> None:
+def test_the_self_test_says_so():
     assert is_row_invariant(backend_of("grouped queries"))
 
 
-def test_prepared_calls_serve_the_sequence_and_no_others_are_made() -> None:
+def test_prepared_calls_serve_the_sequence_and_no_others_are_made():
     backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
     text = backend.new_text()
     whole = segments_between(2, 4)
@@ -103,7 +103,7 @@ def test_prepared_calls_serve_the_sequence_and_no_others_are_made() -> None:
     assert text.memory.calls == made
 
 
-def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> None:
+def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers():
     backend = backend_of("grouped queries")
     text, branches = backend.new_text(), backend.new_branches(2)
     text.start(10)
@@ -118,7 +118,7 @@ def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> 
     text.set_length(room + 1)
 
 
-def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch) -> None:
+def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch):
     backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
     text = backend.new_text()
 

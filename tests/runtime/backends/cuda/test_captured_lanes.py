@@ -44,7 +44,7 @@ def captured(monkeypatch):
     return made
 
 
-def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(long_folders, eager, captured) -> None:
+def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(long_folders, eager, captured):
     with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
         found = generate(engine, long_folders)
     assert len(captured) > 2

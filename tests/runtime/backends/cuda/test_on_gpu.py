@@ -48,7 +48,7 @@ def chosen(backend, prompt, num_tokens):
 
 
 @pytest.mark.skipif(EMBEDDED is None, reason="the embedded model is not in the cache")
-def test_tokens_of_the_embedded_model_in_float32_are_those_of_the_cpu() -> None:
+def test_tokens_of_the_embedded_model_in_float32_are_those_of_the_cpu():
     torch.backends.cuda.matmul.allow_tf32 = False
     prompt = list(range(100, 160))
     with torch.inference_mode():
@@ -57,14 +57,14 @@ def test_tokens_of_the_embedded_model_in_float32_are_those_of_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_replay_is_what_the_same_calls_give_without_capture(dtype, monkeypatch) -> None:
+def test_a_replay_is_what_the_same_calls_give_without_capture(dtype, monkeypatch):
     prompt = torch.randint(VOCAB_SIZE, (140,)).tolist()
     replayed = chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
     monkeypatch.setattr(GraphCapture, "captured", lambda _, run: run)
     assert replayed == chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
 
 
-def test_two_streams_each_do_their_own() -> None:
+def test_two_streams_each_do_their_own():
     device = torch.device(GPU)
     streams = [torch.cuda.Stream(device) for _ in range(2)]
     counts = [torch.zeros(1, device=device) for _ in streams]
@@ -83,7 +83,7 @@ def test_two_streams_each_do_their_own() -> None:
 
 
 @pytest.mark.parametrize("draft", ["cuda:0#2", "cpu0"])
-def test_lanes_on_a_gpu_run_and_are_timed(draft, tmp_path) -> None:
+def test_lanes_on_a_gpu_run_and_are_timed(draft, tmp_path):
     target = tiny_target(max_position=400)
     drafter = save_draft_of(target, tmp_path / "drafter")
     folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")

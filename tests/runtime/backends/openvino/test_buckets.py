@@ -18,21 +18,21 @@ from runtime.backends.openvino.buckets import (
 
 
 @given(st.integers(1, 2000))
-def test_a_graph_has_the_rows_asked_for_and_the_slots_with_one_to_spare(count) -> None:
+def test_a_graph_has_the_rows_asked_for_and_the_slots_with_one_to_spare(count):
     assert row_bucket(count) >= count
     assert slot_bucket(count) > count
     assert row_bucket(row_bucket(count)) == row_bucket(count)
 
 
 @given(st.integers(0, 5000))
-def test_a_text_passes_through_every_doubling(count) -> None:
+def test_a_text_passes_through_every_doubling(count):
     sizes = slot_buckets(count)
     assert (sizes[0], sizes[-1]) == (256, slot_bucket(count))
     assert all(after == 2 * before for before, after in pairwise(sizes))
 
 
 @given(st.integers(2, 200), st.integers(2, 200))
-def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_and_one_for_more(rows, texts) -> None:
+def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_and_one_for_more(rows, texts):
     for num_copies, few in ((8, 4), (16, 8), (100, 8)):
         small = COPIES_BYTES // num_copies
         assert own_size(SINGLE_ROW, small) == SINGLE_ROW
@@ -42,7 +42,7 @@ def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_an
 
 
 @given(st.sampled_from([(1, 2), (1, 9), (2, 1), (30, 1)]))
-def test_a_middling_decoder_has_one_for_single_rows_alone_and_a_large_one_none(size) -> None:
+def test_a_middling_decoder_has_one_for_single_rows_alone_and_a_large_one_none(size):
     for num_bytes in (COPIES_BYTES // 8 + 1, COPIES_BYTES):
         assert own_size(size, num_bytes) is None
         assert own_size(SINGLE_ROW, num_bytes) == SINGLE_ROW
@@ -50,13 +50,13 @@ def test_a_middling_decoder_has_one_for_single_rows_alone_and_a_large_one_none(s
 
 
 @given(st.integers(0, 700), st.sets(st.integers(1, 80), min_size=1, max_size=5))
-def test_pieces_are_all_rows_in_order_and_each_has_a_graph(num_rows, sizes) -> None:
+def test_pieces_are_all_rows_in_order_and_each_has_a_graph(num_rows, sizes):
     found = list(pieces(num_rows, sizes))
     assert [row for start, stop in found for row in range(start, stop)] == list(range(num_rows))
     assert all(0 < stop - start <= max(sizes) for start, stop in found)
 
 
-def test_a_window_is_one_call_and_a_prompt_is_not_filled_up_to_twice_its_rows() -> None:
+def test_a_window_is_one_call_and_a_prompt_is_not_filled_up_to_twice_its_rows():
     assert list(pieces(5, {1, 5, 16, 64})) == [(0, 5)]
     assert list(pieces(3, {1, 5, 16, 64})) == [(0, 3)]
     assert list(pieces(7, {1, 5, 16, 64})) == [(0, 7)]

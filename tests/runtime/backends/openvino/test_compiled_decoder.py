@@ -13,7 +13,7 @@ from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.weights import load_decoder
 from tests.runtime import reading
-from tests.runtime.reading import IDS, compiled, prepare, read, rounded
+from tests.runtime.reading import IDS, compiled, first_layers, prepare, read, rounded
 from tests.tiny_models import tiny_target
 
 FORMS = ["float32", "bfloat16", "int8", "int4"]
@@ -41,7 +41,7 @@ def one_by_one(shape, form):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_float32_logits_are_the_decoders(shape) -> None:
+def test_float32_logits_are_the_decoders(shape):
     expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
     found = one_by_one(shape, "float32")
     assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
@@ -49,7 +49,7 @@ def test_float32_logits_are_the_decoders(shape) -> None:
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])
-def test_logits_are_those_of_the_rounded_weights(form) -> None:
+def test_logits_are_those_of_the_rounded_weights(form):
     """The embedding, which is looked up, stays as it is, and the head is int8 where layers are int4."""
     own, other, whole = (tiny_target(max_position=400, tie_embeddings=False) for _ in range(3))
     found = read(compiled(own, form), [16] * 8)
@@ -64,14 +64,14 @@ def test_logits_are_those_of_the_rounded_weights(form) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @given(chunks=st.lists(st.sampled_from([*SIZES, 3, 30]), min_size=1, max_size=12), cut=st.booleans())
 @settings(deadline=None, max_examples=4)
-def test_a_row_has_the_same_bits_in_any_chunk_and_with_any_cut(shape, form, chunks, cut) -> None:
+def test_a_row_has_the_same_bits_in_any_chunk_and_with_any_cut(shape, form, chunks, cut):
     backend = backend_of(shape, form)
     found = read(backend, [*chunks, len(IDS)], cuts=(1,) * cut)
     assert torch.equal(found, one_by_one(shape, form))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slots(form) -> None:
+def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slots(form):
     """From 127 slots on it moves into larger buffers; a text that begins in a large one says the same."""
     backend, ids = backend_of("grouped queries", form), IDS.repeat(3)[:300]
     grown = read(backend, [8] * 40, ids=ids)
@@ -85,7 +85,7 @@ def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slo
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_self_test_says_so(form) -> None:
+def test_the_self_test_says_so(form):
     assert is_row_invariant(backend_of("grouped queries", form))
 
 
@@ -95,7 +95,7 @@ PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7
 
 @pytest.mark.parametrize("planned", PLANNED)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, planned) -> None:
+def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, planned):
     most, least = PLANNED[planned]
     backend = prepare(compiled(decoder_of("grouped queries"), form), num_branches=most, least_branches=least)
 
@@ -119,7 +119,7 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
             assert torch.equal(some, every[:count])
 
 
-def test_an_architecture_without_a_graph_is_refused() -> None:
+def test_an_architecture_without_a_graph_is_refused():
     decoder = tiny_target(architecture="OPTForCausalLM")
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
         compiled(decoder, "float32")
@@ -127,5 +127,5 @@ def test_an_architecture_without_a_graph_is_refused() -> None:
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
-def test_the_embedded_model_is_row_invariant(form) -> None:
-    assert is_row_invariant(compiled(load_decoder(EMBEDDED, dtype=torch.bfloat16), form))
+def test_the_embedded_model_is_row_invariant(form):
+    assert is_row_invariant(compiled(first_layers(load_decoder(EMBEDDED, dtype=torch.bfloat16)), form))

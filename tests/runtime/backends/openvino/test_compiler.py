@@ -35,7 +35,7 @@ def first_of(compiled):
     return float(compiled([np.array([1, 2], np.float32)])[0][0])
 
 
-def test_a_graph_is_compiled_once_for_all_processes() -> None:
+def test_a_graph_is_compiled_once_for_all_processes():
     build = Builder(3.0)
     for _ in range(3):
         assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
@@ -46,7 +46,7 @@ def test_a_graph_is_compiled_once_for_all_processes() -> None:
 @pytest.mark.parametrize(
     "other", [("float32", 1, {"number": 4}), ("bfloat16", 1, {"number": 3}), ("float32", 2, {"number": 3})]
 )
-def test_another_graph_form_or_number_of_threads_is_compiled_anew(other) -> None:
+def test_another_graph_form_or_number_of_threads_is_compiled_anew(other):
     form, num_threads, key = other
     build = Builder(3.0)
     compiler_of().kept({"number": 3}, build)
@@ -55,7 +55,7 @@ def test_another_graph_form_or_number_of_threads_is_compiled_anew(other) -> None
 
 
 @pytest.mark.parametrize("rest", [lambda whole: b"", lambda whole: bytes(len(whole) - len(whole) // 2)])
-def test_a_damaged_file_is_made_again(rest) -> None:
+def test_a_damaged_file_is_made_again(rest):
     build = Builder(3.0)
     compiler_of().kept({"number": 3}, build)
     (path,) = compiled_folder().iterdir()
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_made_again(rest) -> None:
     assert path.stat().st_size == len(whole)
 
 
-def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
+def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
     compiled_folder().write_text("in the way")
     build = Builder(3.0)
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
     assert build.count == 2
 
 
-def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
+def test_what_was_not_used_for_longest_makes_room(monkeypatch):
     monkeypatch.setattr("runtime.backends.openvino.weights.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
     compiler_of().kept({"number": 3}, first)
@@ -84,13 +84,13 @@ def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
     assert second.count == 1
 
 
-def test_what_takes_no_time_is_compiled_anew() -> None:
+def test_what_takes_no_time_is_compiled_anew():
     compiler = compiler_of()
     assert first_of(compiler.compiled(Builder(3.0)())) == 4.0
     assert not compiled_folder().exists()
 
 
-def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane(monkeypatch) -> None:
+def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane(monkeypatch):
     def refuse(*_):
         raise RuntimeError("no such operation")
 

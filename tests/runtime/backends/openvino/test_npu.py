@@ -39,7 +39,7 @@ def eager_logits(decoder):
 
 
 @pytest.mark.parametrize("chunks", [[1], [3], [16, 3, 1, 7, 2]], ids=str)
-def test_float32_logits_are_the_decoders_over_rows_of_all_graphs_and_more_slots_than_the_first_has(chunks) -> None:
+def test_float32_logits_are_the_decoders_over_rows_of_all_graphs_and_more_slots_than_the_first_has(chunks):
     expected = eager_logits(decoder_of())
     found = read(backend_of("float32"), chunks * len(IDS), ids=IDS)
     assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
@@ -48,7 +48,7 @@ def test_float32_logits_are_the_decoders_over_rows_of_all_graphs_and_more_slots_
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
-def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
+def test_logits_are_those_of_the_rounded_weights(form, shape):
     """In float16, while hidden states cross in bfloat16; the head is int8 where layers are int4."""
     found = read(backend_of(form, shape), [3] * len(IDS), ids=IDS)
     near = eager_logits(rounded(decoder_of(shape), form))
@@ -60,7 +60,7 @@ def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
 
 
 @pytest.mark.parametrize("fewest", [None, 2])
-def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest) -> None:
+def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest):
     """One for each of many numbers would be compiled, and held, with weights of its own."""
     planned = {"num_slots": 100, "num_prompt": 0, "rows": (1,), "prompt_segments": ()}
     backend = compiled(decoder_of(), "float32", NPU.name)
@@ -68,7 +68,7 @@ def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest) -> None:
     assert backend._num_texts == {limits_of(NPU).bucket(5)} != {5}
 
 
-def test_a_step_has_the_rows_of_the_next_graph() -> None:
+def test_a_step_has_the_rows_of_the_next_graph():
     limits = limits_of(NPU)
     assert [limits.bucket(count) for count in (1, 2, 3, 4, 5, 9, 17, 64)] == [1, 2, 4, 4, 8, 16, 32, 64]
     assert limits_of(Device.of_lane("openvino:CPU")).bucket(3) == 3
@@ -82,7 +82,7 @@ def test_a_step_has_the_rows_of_the_next_graph() -> None:
         ({"rows": (1, 70)}, "a step of 70 rows"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message) -> None:
+def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message):
     monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled"))
     monkeypatch.setattr(compiler.Compiler, "_read", lambda *_: pytest.fail("it was read"))
     backend = compiled(decoder_of(), "int8", NPU.name)
@@ -103,7 +103,7 @@ def prepare_head(form="int8"):
     compiled(decoder_of(), form, NPU.name).logits(torch.zeros(1, 3, 16))
 
 
-def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh) -> None:
+def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh):
     fresh.write_text("import os\nos.abort()\n")
     with pytest.raises(
         LaneError, match=r"ended its process \(SIGABRT\).*The graph is a head of 4 rows.*another driver"
@@ -111,7 +111,7 @@ def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_ma
         prepare_head()
 
 
-def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch) -> None:
+def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch):
     fresh.write_text("import time\ntime.sleep(1000)\n")
     whole = compile_apart.compiled_apart
     monkeypatch.setattr(compiler, "compiled_apart", lambda *given: whole(*given, timeout_s=0.5))
@@ -119,13 +119,13 @@ def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch) -> None:
         prepare_head()
 
 
-def test_a_graph_that_the_compiler_refuses_is_an_error_with_its_words(fresh) -> None:
+def test_a_graph_that_the_compiler_refuses_is_an_error_with_its_words(fresh):
     fresh.write_text("import openvino\ndef refuse(*_): raise RuntimeError('no such thing')\nopenvino.Core = refuse\n")
     with pytest.raises(LaneError, match=r"compiler for NPU refuses it: no such thing\. The graph is a head of 4 rows"):
         prepare_head()
 
 
-def test_what_was_compiled_is_read_from_disk(fresh, monkeypatch) -> None:
+def test_what_was_compiled_is_read_from_disk(fresh, monkeypatch):
     prepare_head()
     monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled again"))
     prepare_head()

@@ -47,7 +47,7 @@ def read(backend, ids, *, cuts=()):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_states_logits_and_features_are_the_same(form) -> None:
+def test_states_logits_and_features_are_the_same(form):
     compiled, for_torch, _ = pair_of(form)
     ours, x = read(compiled, IDS, cuts=(1, 2))
     theirs, y = read(for_torch, IDS, cuts=(1, 2))
@@ -64,7 +64,7 @@ def test_states_logits_and_features_are_the_same(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_draft_or_an_exit_adds_is_the_same(form) -> None:
+def test_what_a_draft_or_an_exit_adds_is_the_same(form):
     compiled, for_torch, decoder = pair_of(form)
     dtype = decoder.lm_head.weight.dtype
     x = as_array(torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(1)).to(dtype)).astype(np.float32)
@@ -87,7 +87,7 @@ def test_what_a_draft_or_an_exit_adds_is_the_same(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_adapter_computes_what_torch_does(form) -> None:
+def test_an_adapter_computes_what_torch_does(form):
     compiled, _, decoder = pair_of(form)
     adapter = tiny_adapters(decoder, (2,))[2].float()
     arrays = {name: as_array(weight) for name, weight in adapter.named_parameters()}
@@ -99,7 +99,7 @@ def test_an_adapter_computes_what_torch_does(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_of_a_prompts_head_depends_on_no_other(form) -> None:
+def test_a_row_of_a_prompts_head_depends_on_no_other(form):
     compiled, _, _ = pair_of(form)
     rows = np.random.default_rng(0).standard_normal((11, 16), np.float32)
     x = np.random.default_rng(1).standard_normal((1, 9, 16), np.float32)

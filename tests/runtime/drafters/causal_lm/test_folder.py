@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 
-def write_tokenizer(folder: Path, vocab: dict[str, int]) -> Path:
+def write_tokenizer(folder, vocab):
     backend = Tokenizer(models.WordLevel(vocab, unk_token="w0"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.save(str(folder / "tokenizer.json"))
@@ -28,7 +27,7 @@ WORDS = {f"w{index}": index for index in range(VOCAB_SIZE)}
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
+def folders(tmp_path):
     """(target, draft): the same tiny model, with tokenizers that agree."""
     target = write_tokenizer(save_target(tiny_target(), tmp_path / "target"), WORDS)
     draft = tmp_path / "draft"
@@ -36,7 +35,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return target, draft
 
 
-def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders: tuple[Path, Path]) -> None:
+def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders):
     target, draft = folders
     decoder = load_decoder(target, dtype=torch.float32)
     drafter = load_causal_lm(draft, target, dtype=torch.float32)
@@ -53,7 +52,7 @@ def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders: tuple
         text.append(token)
 
 
-def test_ids_beyond_the_targets_are_never_proposed() -> None:
+def test_ids_beyond_the_targets_are_never_proposed():
     draft = as_draft(tiny_target(), VOCAB_SIZE - 7)
     assert draft.output.ids.tolist() == list(range(VOCAB_SIZE - 7))
     assert draft.output.logits(torch.zeros(1, draft.decoder.config.hidden_size)).shape == (1, VOCAB_SIZE - 7)
@@ -73,14 +72,14 @@ LAST = VOCAB_SIZE - 1
         ),
     ],
 )
-def test_another_tokenizer_is_refused_with_the_first_difference(folders, words, message) -> None:
+def test_another_tokenizer_is_refused_with_the_first_difference(folders, words, message):
     target, draft = folders
     write_tokenizer(draft, words)
     with pytest.raises(ModelError, match=message):
         load_causal_lm(draft, target, dtype=torch.float32)
 
 
-def test_a_folder_without_a_tokenizer_or_of_another_family_is_refused(folders: tuple[Path, Path]) -> None:
+def test_a_folder_without_a_tokenizer_or_of_another_family_is_refused(folders):
     target, draft = folders
     config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
     (draft / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2LMHeadModel"]}), encoding="utf-8")

@@ -60,7 +60,7 @@ def plain_order(head, committed, features_TE):
     return [path for path, _ in sorted(pool, key=lambda item: (-item[1], len(item[0])))]
 
 
-def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(target, method, drafter) -> None:
+def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(target, method, drafter):
     features = target_features(target, TEXT, LAYERS[method])
     prompt = TEXT[:4]
     drafter.prefill(prompt, schedule=schedule(method), capacity=20, features_TE=features[:3])
@@ -76,7 +76,7 @@ def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(t
         assert nodes(window) == plain_order(drafter.head, TEXT[:length], features)[:12]
 
 
-def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter) -> None:
+def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter):
     """In real runs and in records alike."""
     head = drafter.head
     head.share(target.embedding.weight, target.lm_head.weight[KEPT], KEPT, target_head_VD=target.lm_head.weight)
@@ -94,7 +94,7 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
     assert set(ids[0]) == set(said_after(text[:2]))
 
 
-def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter) -> None:
+def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter):
     features = target_features(target, TEXT, LAYERS[method])
     windows = []
     for size in (12, 5):
@@ -103,7 +103,7 @@ def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter
     assert windows[1] == windows[0][:5]
 
 
-def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter) -> None:
+def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter):
     features = target_features(target, TEXT, LAYERS[method])
     drafter.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
     window = drafted(drafter.rollout())[1]
@@ -120,7 +120,7 @@ def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter)
     assert [rank if rank < 12 else -1 for rank in ranks[1, :2].tolist()] == found
 
 
-def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, method, drafter) -> None:
+def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, method, drafter):
     # a text made of paths of the head's own trees, likely ones and unlikely ones
     head, start = drafter.head, 3
     text = TEXT[:start]
@@ -142,7 +142,7 @@ def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, 
         assert ranks[place].tolist() == expected
 
 
-def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, drafter, monkeypatch) -> None:
+def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, drafter, monkeypatch):
     """Of several shapes and past a block of keys; each alone where calls of more rows might have other bits."""
     generator = torch.Generator().manual_seed(3)
     text = [*torch.randint(61, (50,), generator=generator).tolist(), *TEXT, *TEXT]
@@ -159,12 +159,12 @@ def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, dra
         assert ranks.tolist() == ranks_along(shape)[0].tolist()
 
 
-def test_without_features_there_is_nothing_to_go_on_from(method, drafter) -> None:
+def test_without_features_there_is_nothing_to_go_on_from(method, drafter):
     with pytest.raises(LaneError, match="an EAGLE head cannot draft without the target's features"):
         drafter.prefill(TEXT, schedule=schedule(method), capacity=20)
 
 
-def test_a_step_is_measured_again_and_again_after_a_made_up_text(drafter) -> None:
+def test_a_step_is_measured_again_and_again_after_a_made_up_text(drafter):
     step = drafter.timed_step(Measurement(part="head_step", rows=3, context=10))
     step()
     step()

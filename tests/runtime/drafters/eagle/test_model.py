@@ -21,7 +21,7 @@ def features(head):
     return torch.randn(len(IDS), width, generator=torch.Generator().manual_seed(0))
 
 
-def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features) -> None:
+def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features):
     entered = head.input_feature(features)
     assert torch.allclose(entered, plain_entered(head, features), atol=1e-6)
     found = head(
@@ -34,7 +34,7 @@ def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features)
         assert torch.allclose(log_probs, plain_log_probs(head, feature), rtol=1e-4, atol=1e-4)
 
 
-def test_the_feature_of_eagle1_is_what_the_targets_output_head_reads() -> None:
+def test_the_feature_of_eagle1_is_what_the_targets_output_head_reads():
     target = tiny_target()
     head = tiny_eagle1(target)
     state = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))

@@ -106,7 +106,7 @@ def draft_root(drafter, ids, taps):
 
 
 @pytest.mark.parametrize("own_embedding", [False, True])
-def test_its_candidates_are_the_best_of_its_own_logits(tmp_path, own_embedding) -> None:
+def test_its_candidates_are_the_best_of_its_own_logits(tmp_path, own_embedding):
     target = tiny_target(num_layers=8)
     tensors = checkpoint_tensors()
     embedding = target.embedding.weight
@@ -122,7 +122,7 @@ def test_its_candidates_are_the_best_of_its_own_logits(tmp_path, own_embedding) 
     assert draft_root(drafter, ids, taps) == tuple((best * 2 + 1).tolist())
 
 
-def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_targets(tmp_path, target) -> None:
+def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_targets(tmp_path, target):
     folder = write(tmp_path, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 5]})
     drafter = load_published_eagle3(folder, target, dtype=torch.float32)
     assert drafter.feature_layers == (1, 3, 6)
@@ -145,7 +145,7 @@ def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_target
         ({"hidden_size": 32}, r"embed_tokens\.weight has shape \[61, 16\]; .* ask for \[61, 32\]"),
     ],
 )
-def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, message) -> None:
+def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, message):
     layers = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 5]}}
     with pytest.raises(ModelError, match=message):
         load_published_eagle3(write(tmp_path, **layers | changes), target, dtype=torch.float32)
@@ -169,7 +169,7 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, messag
         (lambda tensors: tensors["d2t"].add_(1), "t2d and d2t do not map 30 draft ids"),
     ],
 )
-def test_tensors_that_are_missing_unknown_or_wrong_are_named(tmp_path, target, change, message) -> None:
+def test_tensors_that_are_missing_unknown_or_wrong_are_named(tmp_path, target, change, message):
     tensors = checkpoint_tensors()
     change(tensors)
     folder = write(tmp_path, tensors, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 5]})
@@ -177,7 +177,7 @@ def test_tensors_that_are_missing_unknown_or_wrong_are_named(tmp_path, target, c
         load_published_eagle3(folder, target, dtype=torch.float32)
 
 
-def test_files_that_are_damaged_or_pickled_are_refused(tmp_path) -> None:
+def test_files_that_are_damaged_or_pickled_are_refused(tmp_path):
     path, target = write(tmp_path) / "model.safetensors", tiny_target(num_layers=8)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ModelFormatError, match=r"model.safetensors: truncated, damaged"):

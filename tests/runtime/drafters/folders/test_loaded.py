@@ -12,7 +12,7 @@ from tests.tiny_heads import KEPT, PATHS, TEXT, run, tree_schedule
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["medusa", "hydra"])
-def test_loaded_heads_draft_a_tree_of_kept_ids_and_tokens_of_the_prompt(name, kind, folder, target, dtype) -> None:
+def test_loaded_heads_draft_a_tree_of_kept_ids_and_tokens_of_the_prompt(name, kind, folder, target, dtype):
     target = target.to(dtype)
     drafter = kind.load(folder, target, dtype=dtype)
     assert (drafter.paths, drafter.feature_layers, drafter.methods) == (PATHS, (4,), (name,))
@@ -24,13 +24,13 @@ def test_loaded_heads_draft_a_tree_of_kept_ids_and_tokens_of_the_prompt(name, ki
 
 
 @pytest.mark.parametrize(("name", "method", "layers"), [("eagle1", "eagle2", (4,)), ("eagle3", "eagle3", LAYERS)])
-def test_an_eagle_drafter_names_the_layers_it_reads_and_its_method(kind, folder, target, method, layers) -> None:
+def test_an_eagle_drafter_names_the_layers_it_reads_and_its_method(kind, folder, target, method, layers):
     drafter = kind.load(folder, target, dtype=torch.bfloat16)
     assert (drafter.methods, drafter.feature_layers, drafter.raw_features) == ((method,), layers, False)
 
 
 @pytest.mark.parametrize("name", ["streams"])
-def test_loaded_streams_draft_in_the_type_of_their_target(kind, folder, target) -> None:
+def test_loaded_streams_draft_in_the_type_of_their_target(kind, folder, target):
     loaded = kind.load(folder, target, dtype=torch.bfloat16)
     cache = KVCache(target.config, 8, dtype=torch.bfloat16)
     cache.set_length(2)
@@ -41,7 +41,7 @@ def test_loaded_streams_draft_in_the_type_of_their_target(kind, folder, target) 
 
 
 @pytest.mark.parametrize("name", ["draft"])
-def test_a_loaded_draft_computes_nearly_what_the_saved_one_does(kind, made, folder, target) -> None:
+def test_a_loaded_draft_computes_nearly_what_the_saved_one_does(kind, made, folder, target):
     loaded = kind.load(folder, target, dtype=torch.float32)
     assert loaded.config == made.config
     ids = torch.tensor([[5, 9, 2, 40, 33]])

@@ -15,14 +15,14 @@ from tests.tiny_models import tiny_streams, tiny_target
 TREES = ("medusa", "hydra", "streams")
 
 
-def change_config(folder, **changes) -> None:
+def change_config(folder, **changes):
     """Change fields of a config; those that become None are removed."""
     path = folder / "config.json"
     config = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
 
-def change_tensors(folder, change) -> None:
+def change_tensors(folder, change):
     """Change the stored tensors and keep the checksum true."""
     path = folder / "model.safetensors"
     tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
@@ -31,12 +31,12 @@ def change_tensors(folder, change) -> None:
     change_config(folder, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def refuses(kind, folder, target, message, error=ModelFormatError) -> None:
+def refuses(kind, folder, target, message, error=ModelFormatError):
     with pytest.raises(error, match=message):
         kind.load(folder, target, dtype=torch.float32)
 
 
-def test_another_target_is_refused_by_shape_and_by_its_rows(kind, folder) -> None:
+def test_another_target_is_refused_by_shape_and_by_its_rows(kind, folder):
     trained = "was trained for tiny-target"
     for changes, message in (
         ({"hidden_size": 32}, f"{trained} with hidden_size 16; this target has hidden_size 32"),
@@ -47,7 +47,7 @@ def test_another_target_is_refused_by_shape_and_by_its_rows(kind, folder) -> Non
         refuses(kind, folder, tiny_target(**changes), message, ModelError)
 
 
-def test_a_missing_and_an_unknown_tensor_are_named(kind, folder, target) -> None:
+def test_a_missing_and_an_unknown_tensor_are_named(kind, folder, target):
     change_tensors(folder, lambda tensors: tensors.update({"extra": torch.ones(2)}))
     refuses(kind, folder, target, "model.safetensors: unknown tensor 'extra'")
     for name in (kind.missing, "target_probe", "d2t", "t2d"):
@@ -56,8 +56,8 @@ def test_a_missing_and_an_unknown_tensor_are_named(kind, folder, target) -> None
 
 
 @pytest.mark.parametrize("name", ["draft"])
-def test_maps_that_contradict_each_other_and_files_that_are_none_are_refused(kind, folder, target) -> None:
-    def shift(tensors) -> None:
+def test_maps_that_contradict_each_other_and_files_that_are_none_are_refused(kind, folder, target):
+    def shift(tensors):
         tensors["d2t"][3] += 1
 
     change_tensors(folder, shift)
@@ -69,7 +69,7 @@ def test_maps_that_contradict_each_other_and_files_that_are_none_are_refused(kin
     refuses(kind, folder, target, r"config.json: .*Invalid JSON")
 
 
-def test_a_truncated_and_a_missing_file_are_named(kind, folder, target) -> None:
+def test_a_truncated_and_a_missing_file_are_named(kind, folder, target):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     refuses(kind, folder, target, r"model.safetensors: truncated, damaged, or not the file")
@@ -78,7 +78,7 @@ def test_a_truncated_and_a_missing_file_are_named(kind, folder, target) -> None:
         refuses(kind, folder, target, f"{name}: no such file; a drafter folder holds")
 
 
-def test_a_folder_of_another_kind_is_refused(name, folder, target) -> None:
+def test_a_folder_of_another_kind_is_refused(name, folder, target):
     for other, kind in KINDS.items():
         if other != name:
             refuses(kind, folder, target, rf"config\.json: speculators_model_type: .*found 'mirrorsd_{name}'")
@@ -112,12 +112,12 @@ def test_a_folder_of_another_kind_is_refused(name, folder, target) -> None:
         ),
     ],
 )
-def test_a_wrong_config_is_refused_with_its_path(kind, folder, target, changes, message) -> None:
+def test_a_wrong_config_is_refused_with_its_path(kind, folder, target, changes, message):
     change_config(folder, **changes)
     refuses(kind, folder, target, rf"config.json: (.*)({message})", ModelError)
 
 
 @pytest.mark.parametrize("name", ["exits"])
-def test_streams_are_added_to_the_folder_of_a_draft_alone(folder, target, tmp_path) -> None:
+def test_streams_are_added_to_the_folder_of_a_draft_alone(folder, target, tmp_path):
     with pytest.raises(ModelFormatError, match="found 'mirrorsd_exits'"):
         add_streams(folder, tiny_streams(target), tmp_path / "with", training={})

@@ -14,7 +14,7 @@ from tests.tiny_heads import KEPT
 from tests.tiny_models import VOCAB_SIZE
 
 
-def test_weights_come_back_up_to_the_rounding_of_their_matrices(kind, made, folder, target) -> None:
+def test_weights_come_back_up_to_the_rounding_of_their_matrices(kind, made, folder, target):
     loaded = kind.module(kind.load(folder, target, dtype=torch.float32))
     stored = dict((as_module(made) if isinstance(made, ExitHeads) else made).named_parameters())
     own = {id(weight) for weight in target.parameters()}
@@ -30,7 +30,7 @@ def test_weights_come_back_up_to_the_rounding_of_their_matrices(kind, made, fold
     assert rounded, "int8 must have rounded something"
 
 
-def test_rows_of_the_target_are_shared_and_none_of_them_is_stored(kind, folder, target) -> None:
+def test_rows_of_the_target_are_shared_and_none_of_them_is_stored(kind, folder, target):
     tensors = load_file(folder / "model.safetensors")
     rows = {(VOCAB_SIZE, 16), (len(KEPT), 16)}
     assert not [name for name, tensor in tensors.items() if tuple(tensor.shape) in rows]
@@ -43,13 +43,13 @@ def test_rows_of_the_target_are_shared_and_none_of_them_is_stored(kind, folder, 
             assert torch.equal(owner.lm_head.weight, target.lm_head.weight[KEPT])
 
 
-def test_the_two_maps_lead_from_draft_ids_to_target_ids_and_back(folder) -> None:
+def test_the_two_maps_lead_from_draft_ids_to_target_ids_and_back(folder):
     tensors = load_file(folder / "model.safetensors")
     assert [index + offset for index, offset in enumerate(tensors["d2t"].tolist())] == KEPT.tolist()
     assert tensors["t2d"].nonzero().flatten().tolist() == KEPT.tolist()
 
 
-def test_the_config_names_kind_target_and_how_it_was_trained(name, kind, folder) -> None:
+def test_the_config_names_kind_target_and_how_it_was_trained(name, kind, folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["speculators_model_type"] == f"mirrorsd_{name}"
     assert config["speculators_config"]["verifier"]["name_or_path"] == "tiny-target"
@@ -57,7 +57,7 @@ def test_the_config_names_kind_target_and_how_it_was_trained(name, kind, folder)
     assert {field: config[field] for field in kind.fields} == kind.fields
 
 
-def test_weights_take_the_type_asked_for_and_the_target_keeps_its_own(name, kind, folder, target) -> None:
+def test_weights_take_the_type_asked_for_and_the_target_keeps_its_own(name, kind, folder, target):
     if name == "streams":
         pytest.skip("streams have the type of their target")
     loaded = kind.module(kind.load(folder, target, dtype=torch.bfloat16))
@@ -67,15 +67,15 @@ def test_weights_take_the_type_asked_for_and_the_target_keeps_its_own(name, kind
 
 
 @pytest.mark.parametrize("name", ["exits"])
-def test_affine_maps_of_exits_are_kept_in_bfloat16(folder) -> None:
+def test_affine_maps_of_exits_are_kept_in_bfloat16(folder):
     tensors = load_file(folder / "model.safetensors")
     assert tensors["3.affine.weight"].dtype == torch.bfloat16
     assert tensors["3.up.weight"].dtype == torch.int8
 
 
 @pytest.mark.parametrize("name", ["draft"])
-def test_a_write_that_fails_keeps_what_was_there(kind, made, folder, target, monkeypatch) -> None:
-    def full(self, _target) -> None:
+def test_a_write_that_fails_keeps_what_was_there(kind, made, folder, target, monkeypatch):
+    def full(self, _target):
         raise OSError(28, "No space left on device")
 
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -65,12 +65,12 @@ def tree_by_hand(heads, target, text, paths):
     return [drafted[path] for path in paths]
 
 
-def test_every_node_is_the_candidate_of_its_rank_after_the_nodes_before_it(drafter, heads, target) -> None:
+def test_every_node_is_the_candidate_of_its_rank_after_the_nodes_before_it(drafter, heads, target):
     window = draft_at(drafter, target, TEXT[:6], tree_schedule("hydra"))
     assert nodes(window) == tree_by_hand(heads, target, TEXT[:6], PATHS)
 
 
-def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(drafter, target) -> None:
+def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(drafter, target):
     propose_the_same_after_every_prompt(drafter.model)
     schedule = tree_schedule("hydra")
     draft_at(drafter, target, TEXT[:4], schedule)
@@ -82,7 +82,7 @@ def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(drafter, target
         assert rows == [now - before, *level_rows(PATHS)[1:]]
 
 
-def test_ranks_go_no_further_than_a_tree_may(drafter, heads, target) -> None:
+def test_ranks_go_no_further_than_a_tree_may(drafter, heads, target):
     known = features(target, TEXT, [LAYERS])
     ranks = drafter.level_ranks(TEXT, start=4, features_TE=known)
     for place in range(4, len(TEXT)):

@@ -95,7 +95,7 @@ class Misled(Foretelling):
     is_right = False
 
 
-def test_of_these_streams_some_guesses_are_right_and_some_wrong() -> None:
+def test_of_these_streams_some_guesses_are_right_and_some_wrong():
     """Else the law of branches (`test_drafter`) would prove little."""
     gained = []
     for seed in range(20):
@@ -125,7 +125,7 @@ FROM_EXIT = {"root_source": "exit", "exit_layer": 2, "exit_top_k": 2}
 
 @pytest.mark.parametrize("num_streams", [1, 2, 3])
 @pytest.mark.parametrize("num_tokens", [1, 2, 3, 4, 6, 7])
-def test_the_steps_of_branches_lie_between_the_fewest_there_are_and_one_for_each_token(num_tokens, num_streams) -> None:
+def test_the_steps_of_branches_lie_between_the_fewest_there_are_and_one_for_each_token(num_tokens, num_streams):
     schedule = mirror(num_tokens, draft_streams=num_streams, **FROM_DRAFT)
     roots, guesses = 2 * (num_tokens + 1), min(num_streams, max(0, num_tokens - 2))
     fewest = 1 + ceil((num_tokens - 1) / (1 + num_streams))
@@ -134,14 +134,14 @@ def test_the_steps_of_branches_lie_between_the_fewest_there_are_and_one_for_each
     assert steps_of(foretold(Misled, schedule)) == [1, roots, *[roots * (1 + guesses)] * (num_tokens - 1)]
 
 
-def test_branches_of_the_exit_start_without_guesses_and_go_on_with_them() -> None:
+def test_branches_of_the_exit_start_without_guesses_and_go_on_with_them():
     branches = foretold(Foretelling, mirror(5, draft_streams=3, **FROM_EXIT))
     assert steps_of(branches) == [1]
     branches.join(made_up_signal(6, 0, None))
     assert steps_of(branches) == [12, 48]
 
 
-def test_branches_with_features_start_with_the_window_and_go_on_with_guesses() -> None:
+def test_branches_with_features_start_with_the_window_and_go_on_with_guesses():
     branches = foretold(Misled, mirror(3, draft_streams=2, exit_features=True, **FROM_EXIT))
     branches.join(made_up_signal(4, 0, made_up_features(4)))
     assert steps_of(branches) == [3 + 8, 16, 16]
@@ -155,7 +155,7 @@ def test_branches_with_features_start_with_the_window_and_go_on_with_guesses() -
         (5, [5, 15, 15, 15]),  # those of the draft are finished
     ],
 )
-def test_hybrid_branches_of_the_exit_join_those_under_way(steps_before, rows) -> None:
+def test_hybrid_branches_of_the_exit_join_those_under_way(steps_before, rows):
     schedule = mirror(4, root_source="hybrid", exit_layer=2, exit_top_k=1, draft_top_k=1, draft_streams=2)
     branches = foretold(Misled, schedule)
     assert [branches.step() for _ in range(steps_before)] == [1, 5, 15, 15, 15][:steps_before]
@@ -164,7 +164,7 @@ def test_hybrid_branches_of_the_exit_join_those_under_way(steps_before, rows) ->
     assert steps_of(branches) == rows
 
 
-def test_one_step_takes_branches_further_by_different_numbers_of_tokens() -> None:
+def test_one_step_takes_branches_further_by_different_numbers_of_tokens():
     class RightInOne(Foretelling):
         def guess_in_branches(self, branches, entering_RD, positions_RJ):
             found = super().guess_in_branches(branches, entering_RD, positions_RJ)
@@ -177,14 +177,14 @@ def test_one_step_takes_branches_further_by_different_numbers_of_tokens() -> Non
     assert branches.take(list(branches._branches)[1])[0]
 
 
-def test_what_is_left_of_a_branch_is_drafted_from_the_guesses_of_its_last_step() -> None:
+def test_what_is_left_of_a_branch_is_drafted_from_the_guesses_of_its_last_step():
     branches = foretold(Foretelling, mirror(6, root_source="draft", draft_top_k=1, draft_streams=2))
     branches.step(), branches.step()
     rows, _ = run(branches.take(next(iter(branches._branches)))[1])
     assert rows == [3, 2], "not one row first"
 
 
-def test_rows_beside_the_first_one_of_a_branch_are_no_guesses_even_if_they_look_right(monkeypatch) -> None:
+def test_rows_beside_the_first_one_of_a_branch_are_no_guesses_even_if_they_look_right(monkeypatch):
     schedule = mirror(4, root_source="hybrid", exit_layer=2, exit_top_k=1, draft_top_k=1, draft_streams=2)
     branches = foretold(Misled, schedule)
     branches.step(), branches.step()
@@ -194,7 +194,7 @@ def test_rows_beside_the_first_one_of_a_branch_are_no_guesses_even_if_they_look_
     assert [len(branch.proposals) for branch in branches._branches.values()] == [4] * 5 + [1] * 5
 
 
-def test_streams_go_on_from_the_last_row_that_a_branch_keeps() -> None:
+def test_streams_go_on_from_the_last_row_that_a_branch_keeps():
     branches = foretold(Foretelling, mirror(6, root_source="draft", draft_top_k=1, draft_streams=2))
     drafter = branches._drafter
     for _ in range(3):

@@ -60,7 +60,7 @@ def start(drafter, schedule, prompt=PROMPT, **options):
     outcomes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, VOCAB_SIZE - 2)), max_size=3),
 )
 @settings(deadline=None, max_examples=10)
-def test_windows_are_the_drafts_own_token_for_token(prompt, num_tokens, num_streams, outcomes) -> None:
+def test_windows_are_the_drafts_own_token_for_token(prompt, num_tokens, num_streams, outcomes):
     model = draft_model()
     drafter = begin(model, speculative(num_tokens, draft_streams=num_streams), prompt)
     text = list(prompt)
@@ -74,14 +74,14 @@ def test_windows_are_the_drafts_own_token_for_token(prompt, num_tokens, num_stre
     assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
 
 
-def test_guesses_that_are_right_save_steps() -> None:
+def test_guesses_that_are_right_save_steps():
     drafter = start(Foreseeing(draft_model()), speculative(6, draft_streams=2))
     rows, window = run(drafter.rollout())
     assert rows == [1, 3, 2]
     assert list(window.tokens) == plain.draft_text(drafter.model, PROMPT, 6)[0]
 
 
-def test_guesses_that_are_wrong_cost_rows_and_nothing_else() -> None:
+def test_guesses_that_are_wrong_cost_rows_and_nothing_else():
     drafter = start(Misled(draft_model()), speculative(5, draft_streams=2))
     rows, window = run(drafter.rollout())
     assert rows == [1, 3, 3, 2, 1]
@@ -90,7 +90,7 @@ def test_guesses_that_are_wrong_cost_rows_and_nothing_else() -> None:
     assert drafter.cache.cursor == len(drafter.cached)
 
 
-def test_guesses_are_the_best_ids_of_the_streams_of_the_row_last_cached(monkeypatch) -> None:
+def test_guesses_are_the_best_ids_of_the_streams_of_the_row_last_cached(monkeypatch):
     model = draft_model()
     guess, seen = Drafter.guess, []
 
@@ -108,21 +108,19 @@ def test_guesses_are_the_best_ids_of_the_streams_of_the_row_last_cached(monkeypa
 
 
 @pytest.mark.parametrize(("draft", "message"), [(draft_model, "this draft has 3"), (no_streams, "this draft has none")])
-def test_more_streams_than_the_draft_has_are_refused(draft, message) -> None:
+def test_more_streams_than_the_draft_has_are_refused(draft, message):
     with pytest.raises(LaneError, match=f"draft_streams is 4: {message}"):
         begin(draft(), speculative(5, draft_streams=4))
 
 
 @pytest.mark.parametrize(("start_layer", "feature_layer", "allowed"), [(1, 2, "2..3"), (4, 0, "1..3")])
-def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(
-    start_layer, feature_layer, allowed
-) -> None:
+def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(start_layer, feature_layer, allowed):
     sizes = replace(SIZES, start_layer=start_layer)
     with pytest.raises(ModelError, match=f"start_layer {start_layer} of the streams is outside {allowed}"):
         DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=5, feature_layer=feature_layer, streams=sizes)
 
 
-def test_guesses_can_be_timed_again_and_again() -> None:
+def test_guesses_can_be_timed_again_and_again():
     drafter = Drafter(draft_model())
     guesses = Measurement(part="draft_streams", rows=2, context=20)
     run_once = drafter.timed_step(guesses)
@@ -146,7 +144,7 @@ def folders(tmp_path):
     return target, streams, tmp_path
 
 
-def test_streams_come_back_with_their_draft(folders) -> None:
+def test_streams_come_back_with_their_draft(folders):
     target, streams, path = folders
     draft = load_draft(path / "with", target, dtype=torch.float32)
     assert draft.config.streams == SIZES
@@ -157,7 +155,7 @@ def test_streams_come_back_with_their_draft(folders) -> None:
     assert list(window.tokens) == plain.draft_text(draft, PROMPT, 5)[0]
 
 
-def test_the_draft_itself_is_written_again_bit_for_bit(folders) -> None:
+def test_the_draft_itself_is_written_again_bit_for_bit(folders):
     _, _, path = folders
     config, before = load_folder(path / "draft", DrafterFolderConfig)
     extended, after = load_folder(path / "with", DrafterFolderConfig)
@@ -167,7 +165,7 @@ def test_the_draft_itself_is_written_again_bit_for_bit(folders) -> None:
     assert config.streams is None
 
 
-def test_streams_that_are_there_are_replaced_and_a_draft_without_any_has_none(folders) -> None:
+def test_streams_that_are_there_are_replaced_and_a_draft_without_any_has_none(folders):
     target, _, path = folders
     plain_draft = load_draft(path / "draft", target, dtype=torch.float32)
     assert plain_draft.streams is None
@@ -177,7 +175,7 @@ def test_streams_that_are_there_are_replaced_and_a_draft_without_any_has_none(fo
     torch.testing.assert_close(loaded.embedding, newer.embedding, atol=0.01, rtol=0)
 
 
-def test_tensors_of_streams_must_be_there_if_and_only_if_the_config_says_so(folders) -> None:
+def test_tensors_of_streams_must_be_there_if_and_only_if_the_config_says_so(folders):
     target, _, path = folders
     config, tensors = load_folder(path / "with", DrafterFolderConfig)
     save_folder(path / "silent", config.model_copy(update={"streams": None}), tensors)
@@ -189,7 +187,7 @@ def test_tensors_of_streams_must_be_there_if_and_only_if_the_config_says_so(fold
         load_draft(path / "hole", target, dtype=torch.float32)
 
 
-def test_impossible_sizes_are_refused(folders) -> None:
+def test_impossible_sizes_are_refused(folders):
     target, _, path = folders
     config, tensors = load_folder(path / "with", DrafterFolderConfig)
     sizes = StreamFields(num_streams=3, start_layer=0, rank=2)

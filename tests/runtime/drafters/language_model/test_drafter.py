@@ -57,7 +57,7 @@ def made_up_features(length, width=32):
     outcomes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, VOCAB_SIZE - 1)), max_size=5),
 )
 @settings(deadline=None, max_examples=15)
-def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes) -> None:
+def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes):
     model = draft_model()
     drafter = begin(model, speculative(num_tokens), prompt)
     text = list(prompt)
@@ -74,7 +74,7 @@ def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes) -> Non
         assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
 
 
-def test_features_are_fed_with_the_position_after_them() -> None:
+def test_features_are_fed_with_the_position_after_them():
     model = draft_model(with_features=True)
     features = made_up_features(20)
     drafter = begin(model, speculative(3, exit_features=True), features_TE=features[:4])
@@ -92,13 +92,13 @@ def test_features_are_fed_with_the_position_after_them() -> None:
     assert list(window.tokens) == plain.draft_text(model, text, 3, features_TE=features)[0]
 
 
-def test_the_first_token_of_a_text_has_no_feature() -> None:
+def test_the_first_token_of_a_text_has_no_feature():
     model = draft_model(with_features=True)
     drafter = begin(model, speculative(2, exit_features=True), [7], features_TE=made_up_features(0))
     assert list(run(drafter.rollout())[1].tokens) == plain.draft_text(model, [7], 2)[0]
 
 
-def test_alternatives_are_the_drafts_best_ids_in_order() -> None:
+def test_alternatives_are_the_drafts_best_ids_in_order():
     model = draft_model()
     drafter = begin(model, mirror(3, root_source="draft", draft_top_k=4))
     _, window = run(drafter.rollout())
@@ -107,7 +107,7 @@ def test_alternatives_are_the_drafts_best_ids_in_order() -> None:
     assert [list(ids) for ids in window.alternatives] == [ids[:5] for ids in ranked]
 
 
-def test_a_sampled_draft_sends_what_it_sampled_from() -> None:
+def test_a_sampled_draft_sends_what_it_sampled_from():
     model = draft_model()
     sampling = Sampling("ratio", 0.9, seed=4)
     _, window = run(begin(model, speculative(4), sampling=sampling).rollout())
@@ -118,7 +118,7 @@ def test_a_sampled_draft_sends_what_it_sampled_from() -> None:
         assert set(candidates.tokens) == {*model.kept_ids.tolist(), *PROMPT}  # fewer than 64: all of them
 
 
-def test_sampled_tokens_are_distributed_as_sent() -> None:
+def test_sampled_tokens_are_distributed_as_sent():
     output, hidden_1D = draft_model().output, torch.randn(1, 16, generator=torch.Generator().manual_seed(0))
     counts: dict[int, int] = {}
     for seed in range(3000):
@@ -184,7 +184,7 @@ def model_of(dtype, *, with_features, num_streams):
 @settings(deadline=None, max_examples=8)
 def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout_without_streams(
     options, dtype, sizes, steps, choice, rounds, sampling
-) -> None:
+):
     """Its window, its alternatives, its distributions, and the keys it leaves behind, to the last bit."""
     (num_tokens, num_streams), (steps_before, steps_after) = sizes, steps
     if "roots_per_row" in options:
@@ -254,7 +254,7 @@ def after_rollout(schedule, **options):
     ],
     ids=["draft", "exit", "exit with features"],
 )
-def test_branches_start_with_their_roots_and_go_on_together(options, before, rows) -> None:
+def test_branches_start_with_their_roots_and_go_on_together(options, before, rows):
     """Those of the draft after the last drafted token, those of an exit after its message."""
     schedule = mirror(3, **options)
     features = made_up_features(4) if schedule.exit_features else None
@@ -265,7 +265,7 @@ def test_branches_start_with_their_roots_and_go_on_together(options, before, row
         assert steps_of(branches) == rows
 
 
-def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
+def test_hybrid_branches_of_the_exit_join_those_under_way():
     schedule = mirror(3, root_source="hybrid", exit_layer=2, exit_top_k=1, draft_top_k=1)
     branches = BranchSet(after_rollout(schedule), schedule)
     assert [branches.step(), branches.step()] == [1, 4]
@@ -274,7 +274,7 @@ def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
     assert steps_of(branches) == [8, 8, 4]
 
 
-def test_a_hit_before_the_end_is_finished_alone() -> None:
+def test_a_hit_before_the_end_is_finished_alone():
     schedule = mirror(4, root_source="draft", draft_top_k=1)
     branches = BranchSet(after_rollout(schedule), schedule)
     branches.step()
@@ -283,7 +283,7 @@ def test_a_hit_before_the_end_is_finished_alone() -> None:
     assert (hit, run(steps)[0]) == (True, [1, 1, 1])
 
 
-def test_a_miss_feeds_one_row_for_every_outcome_once_the_window_is_read() -> None:
+def test_a_miss_feeds_one_row_for_every_outcome_once_the_window_is_read():
     schedule = mirror(3, root_source="draft", draft_top_k=1)
     branches = BranchSet(after_rollout(schedule), schedule)
     branches.step()
@@ -292,7 +292,7 @@ def test_a_miss_feeds_one_row_for_every_outcome_once_the_window_is_read() -> Non
 
 
 @pytest.mark.parametrize("num_tokens", [1, 3])
-def test_every_step_proposes_before_it_is_over(num_tokens, monkeypatch) -> None:
+def test_every_step_proposes_before_it_is_over(num_tokens, monkeypatch):
     """A step's span is what lies between two yields: what is left for later is charged to the next step, or nobody."""
     drafter = begin(draft_model(), speculative(num_tokens))
     proposed = []
@@ -309,7 +309,7 @@ def test_every_step_proposes_before_it_is_over(num_tokens, monkeypatch) -> None:
         ({"root_source": "hybrid", "exit_layer": 2, "exit_top_k": 3, "draft_top_k": 2}, 20, 2),
     ],
 )
-def test_a_sequence_names_all_its_branches_and_with_both_sources_any_number_from_two(roots, most, fewest) -> None:
+def test_a_sequence_names_all_its_branches_and_with_both_sources_any_number_from_two(roots, most, fewest):
     """Draft and exit may name the same roots, so how many there are the text decides."""
     drafter, plans = Drafter(draft_model()), []
     drafter.backend.prepare = plans.append

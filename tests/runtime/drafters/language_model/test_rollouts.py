@@ -26,7 +26,7 @@ def test_every_prefix_is_continued_as_if_it_were_alone(with_features, start, num
         assert found.alternatives[row].tolist() == [ids[:num_alternatives] for ids in ranked]
 
 
-def test_a_draft_with_features_can_do_without_them_and_then_drafts_otherwise() -> None:
+def test_a_draft_with_features_can_do_without_them_and_then_drafts_otherwise():
     draft = tiny_draft(tiny_target(), exit_features=(1, 3), feature_layer=1)
     features = torch.randn(len(IDS), 32, generator=torch.Generator().manual_seed(0))
     without, with_them = (
@@ -37,7 +37,7 @@ def test_a_draft_with_features_can_do_without_them_and_then_drafts_otherwise() -
     assert not torch.equal(without, with_them)
 
 
-def test_long_texts_are_drafted_in_blocks_with_the_same_result(monkeypatch) -> None:
+def test_long_texts_are_drafted_in_blocks_with_the_same_result(monkeypatch):
     draft = tiny_draft(tiny_target())
     whole = rollouts_everywhere(draft, IDS, start=1, num_tokens=3, num_alternatives=2, features_TE=None)
     monkeypatch.setattr(rollouts, "_BLOCK_ROWS", 3)
@@ -46,7 +46,7 @@ def test_long_texts_are_drafted_in_blocks_with_the_same_result(monkeypatch) -> N
 
 
 @pytest.mark.parametrize("start", [0, len(IDS)])
-def test_there_is_no_draft_without_a_prefix_and_none_after_the_last_token(start) -> None:
+def test_there_is_no_draft_without_a_prefix_and_none_after_the_last_token(start):
     with pytest.raises(ValueError, match=f"start {start} is outside 1..10"):
         rollouts_everywhere(
             tiny_draft(tiny_target()), IDS, start=start, num_tokens=1, num_alternatives=1, features_TE=None

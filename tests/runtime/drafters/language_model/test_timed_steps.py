@@ -10,14 +10,14 @@ from tests.runtime.drafters.language_model.test_drafter import with_streams
 from tests.tiny_models import tiny_draft, tiny_target
 
 
-def drafter(**options) -> Drafter:
+def drafter(**options):
     return Drafter(tiny_draft(tiny_target(), **options))
 
 
 class Noted(Drafter):
     """Notes how many rows every call of the model had, and how many of them proposed."""
 
-    def __init__(self, model) -> None:
+    def __init__(self, model):
         super().__init__(model)
         self.calls: list[int] = []
         run = model.run
@@ -39,7 +39,7 @@ class Noted(Drafter):
         (Measurement(part="draft_step", rows=12, context=20, num_guesses=3), 12),
     ],
 )
-def test_a_timed_step_is_one_call_of_all_its_rows_every_time(measurement, rows) -> None:
+def test_a_timed_step_is_one_call_of_all_its_rows_every_time(measurement, rows):
     noted = Noted(tiny_draft(tiny_target(), exit_features=(1, 3), feature_layer=1))
     run = noted.timed_step(measurement)
     noted.calls.clear()
@@ -48,7 +48,7 @@ def test_a_timed_step_is_one_call_of_all_its_rows_every_time(measurement, rows) 
     assert noted.calls == [rows] * 3
 
 
-def test_the_step_that_starts_branches_reads_features() -> None:
+def test_the_step_that_starts_branches_reads_features():
     with pytest.raises(LaneError, match="with_features only"):
         drafter(exit_features=(1, 3), feature_layer=1).timed_step(
             Measurement(part="draft_start", rows=5, context=9, num_proposals=2)
@@ -58,7 +58,7 @@ def test_the_step_that_starts_branches_reads_features() -> None:
 
 
 @pytest.mark.parametrize(("num_guesses", "shape"), [(0, (1, 1, 3)), (3, (2, 1, 3)), (2, (3, 1, 2))])
-def test_timed_streams_guess_after_one_row_or_after_one_of_every_branch(num_guesses, shape) -> None:
+def test_timed_streams_guess_after_one_row_or_after_one_of_every_branch(num_guesses, shape):
     model, shapes = with_streams(tiny_draft(tiny_target())), []
     streams = model.streams.forward
 
@@ -76,7 +76,7 @@ def test_timed_streams_guess_after_one_row_or_after_one_of_every_branch(num_gues
 
 
 @pytest.mark.parametrize("part", ["draft_step", "draft_streams"])
-def test_rows_that_are_no_whole_number_of_branches_are_refused(part) -> None:
+def test_rows_that_are_no_whole_number_of_branches_are_refused(part):
     with pytest.raises(LaneError, match="7 rows cannot be timed: they are no whole number of branches"):
         Drafter(with_streams(tiny_draft(tiny_target()))).timed_step(
             Measurement(part=part, rows=7, context=9, num_guesses=3)

@@ -35,18 +35,18 @@ def best_by_hand(heads, target, text):
     return ranked
 
 
-def test_a_head_starts_as_the_identity() -> None:
+def test_a_head_starts_as_the_identity():
     x = torch.randn(3, 16)
     assert torch.equal(MedusaHead(16, 2)(x), x)
 
 
-def test_every_node_is_the_candidate_of_its_rank_on_its_level(drafter, heads, target) -> None:
+def test_every_node_is_the_candidate_of_its_rank_on_its_level(drafter, heads, target):
     window = draft_at(drafter, target, TEXT[:6], tree_schedule("medusa"))
     best = best_by_hand(heads, target, TEXT[:6])
     assert nodes(window) == [tuple(best[level][rank] for level, rank in enumerate(path)) for path in PATHS]
 
 
-def test_the_next_tree_follows_from_the_last_feature_alone(drafter, target) -> None:
+def test_the_next_tree_follows_from_the_last_feature_alone(drafter, target):
     schedule = tree_schedule("medusa")
     draft_at(drafter, target, TEXT[:5], schedule)
     assert run(drafter.rollout())[1] == [1]
@@ -56,7 +56,7 @@ def test_the_next_tree_follows_from_the_last_feature_alone(drafter, target) -> N
     assert window == draft_at(drafter, target, TEXT[:8], schedule)
 
 
-def test_the_target_itself_would_name_the_first_token_with_untrained_heads(target) -> None:
+def test_the_target_itself_would_name_the_first_token_with_untrained_heads(target):
     heads = tiny_medusa(target)
     for parameter in heads.parameters():
         parameter.zero_()

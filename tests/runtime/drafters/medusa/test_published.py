@@ -54,7 +54,7 @@ def drafted(drafter, target):
 @pytest.mark.parametrize(
     ("name", "prefix"), [("medusa_lm_head.safetensors", ""), ("model.safetensors", "medusa_head.")]
 )
-def test_heads_draft_with_their_own_output_matrices_over_the_whole_vocabulary(target, tmp_path, name, prefix) -> None:
+def test_heads_draft_with_their_own_output_matrices_over_the_whole_vocabulary(target, tmp_path, name, prefix):
     tensors = checkpoint()
     folder = write(tmp_path / "medusa", tensors, name=name, prefix=prefix)
     drafter = load_published_medusa(folder, target, dtype=torch.float32)
@@ -64,20 +64,20 @@ def test_heads_draft_with_their_own_output_matrices_over_the_whole_vocabulary(ta
     ]
 
 
-def test_heads_without_output_matrices_read_out_through_the_targets(target, tmp_path) -> None:
+def test_heads_without_output_matrices_read_out_through_the_targets(target, tmp_path):
     tensors = {name: tensor for name, tensor in checkpoint().items() if "linear" in name}
     drafter = load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
     best = best_by_hand(target, tensors, TEXT, 0, target.lm_head.weight)
     assert [node for node in drafted(drafter, target) if len(node) == 1] == [(token,) for token in best[:10]]
 
 
-def test_weights_of_another_type_are_converted(target, tmp_path) -> None:
+def test_weights_of_another_type_are_converted(target, tmp_path):
     folder = write(tmp_path / "medusa", checkpoint(dtype=torch.float16))
     drafter = load_published_medusa(folder, target.to(torch.bfloat16), dtype=torch.bfloat16)
     assert len(drafted(drafter, target)) == 63
 
 
-def test_the_default_tree_has_as_many_nodes_as_the_papers_and_is_no_deeper_than_there_are_heads() -> None:
+def test_the_default_tree_has_as_many_nodes_as_the_papers_and_is_no_deeper_than_there_are_heads():
     tree = default_tree(5)
     parents_of(tree)
     assert Counter(map(len, tree)) == {1: 10, 2: 31, 3: 17, 4: 5}
@@ -108,7 +108,7 @@ def with_nan():
         (lambda: checkpoint(size=24), r"0.0.linear.weight is .* \[24, 24\]; this target \(hidden size 16"),
     ],
 )
-def test_tensors_that_are_missing_unknown_or_wrong_are_named(target, tmp_path, tensors, message) -> None:
+def test_tensors_that_are_missing_unknown_or_wrong_are_named(target, tmp_path, tensors, message):
     with pytest.raises(ModelError, match=message):
         load_published_medusa(write(tmp_path / "medusa", tensors()), target, dtype=torch.float32)
 
@@ -117,13 +117,13 @@ def test_tensors_that_are_missing_unknown_or_wrong_are_named(target, tmp_path, t
     ("config", "message"),
     [({"medusa_num_heads": 0}, "medusa_num_heads: "), ({"medusa_num_layers": "many"}, "medusa_num_layers: ")],
 )
-def test_a_wrong_config_is_refused_with_its_path(target, tmp_path, config, message) -> None:
+def test_a_wrong_config_is_refused_with_its_path(target, tmp_path, config, message):
     folder = write(tmp_path / "medusa", checkpoint(), **config)
     with pytest.raises(ModelFormatError, match=rf"config.json: {message}"):
         load_published_medusa(folder, target, dtype=torch.float32)
 
 
-def test_files_that_are_missing_damaged_or_pickled_are_refused(target, tmp_path) -> None:
+def test_files_that_are_missing_damaged_or_pickled_are_refused(target, tmp_path):
     folder = write(tmp_path / "medusa", checkpoint())
     path = folder / "medusa_lm_head.safetensors"
     path.write_bytes(path.read_bytes()[:-10])

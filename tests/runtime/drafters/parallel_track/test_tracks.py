@@ -93,14 +93,14 @@ def draft_folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("chunks", [(9,), (5, 1, 3), (1,) * 9])
-def test_one_track_is_the_decoder_it_is_made_of(chunks) -> None:
+def test_one_track_is_the_decoder_it_is_made_of(chunks):
     tracks = tracks_of(1)
     decoder = Decoder(tracks.track_config.track)
     decoder.load_state_dict(tracks.state_dict())
     assert torch.equal(logits_of(tracks, chunks), logits_of(decoder.eval(), chunks))
 
 
-def test_four_tracks_on_two_ranks_say_what_they_say_in_one_process(tiny_folders, tmp_path) -> None:
+def test_four_tracks_on_two_ranks_say_what_they_say_in_one_process(tiny_folders, tmp_path):
     """They are added up in their order, wherever they are."""
     folder = save(tmp_path / "four", num_tracks=4)
     here = report(Group.alone(), folder, tiny_folders.target)
@@ -110,13 +110,13 @@ def test_four_tracks_on_two_ranks_say_what_they_say_in_one_process(tiny_folders,
 
 
 @pytest.mark.parametrize("num_layers", [2, 8])
-def test_tracks_meet_twice_a_step_however_deep_they_are(num_layers) -> None:
+def test_tracks_meet_twice_a_step_however_deep_they_are(num_layers):
     group = CountingGroup()
     logits_of(tracks_of(2, num_layers=num_layers, group=group), (5, 1, 1))
     assert group.exchanges == 3 * 2
 
 
-def test_a_track_sees_nothing_of_the_others_within_a_segment() -> None:
+def test_a_track_sees_nothing_of_the_others_within_a_segment():
     """What another track embeds changes the first segment of this one in nothing, and the second."""
     tracks = tracks_of(2)
     first, second = [], []
@@ -129,21 +129,21 @@ def test_a_track_sees_nothing_of_the_others_within_a_segment() -> None:
     assert not torch.equal(*second)
 
 
-def test_rows_of_tracks_do_not_depend_on_their_company() -> None:
+def test_rows_of_tracks_do_not_depend_on_their_company():
     tracks = tracks_of(2)
     expected = logits_of(tracks, (1,) * 9)
     for chunks in ((9,), (5, 4), (2, 3, 3, 1)):
         assert torch.equal(logits_of(tracks, chunks), expected)
 
 
-def test_tracks_have_different_weights_and_the_same_ones_again() -> None:
+def test_tracks_have_different_weights_and_the_same_ones_again():
     one, again = tracks_of(2), tracks_of(2)
     assert torch.equal(one.layers[0].qkv.weight, again.layers[0].qkv.weight)
     assert not torch.equal(one.layers[0].qkv.weight, one.layers[2].qkv.weight)
     assert not torch.equal(one.layers[0].qkv.weight, one.layers[1].qkv.weight)
 
 
-def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders) -> None:
+def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders):
     small = "small-2ranks"
     lanes = [LaneSpec(name="big"), LaneSpec(name=small)]
     split = {"target_lane": "big", "draft_lane": small, "num_speculative_tokens": 3, "drafter": str(draft_folder)}
@@ -159,12 +159,12 @@ def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders) -> None:
             assert found.trace.events == []
 
 
-def test_a_user_names_the_folder_of_tracks_as_a_draft_model(draft_folder, tiny_folders) -> None:
+def test_a_user_names_the_folder_of_tracks_as_a_draft_model(draft_folder, tiny_folders):
     pair = find_pair(tiny_folders.target, drafter=draft_folder)
     assert pair.drafter.folder == draft_folder
 
 
-def test_tracks_that_do_not_fit_the_ranks_are_refused() -> None:
+def test_tracks_that_do_not_fit_the_ranks_are_refused():
     group = Group.alone()
     group.world_size = 2
     with pytest.raises(ModelError, match="num_tracks 3 cannot be dealt out evenly to 2 ranks"):
@@ -180,7 +180,7 @@ def test_tracks_that_do_not_fit_the_ranks_are_refused() -> None:
         ({"head_dim": 5}, "head_dim is 5"),
     ],
 )
-def test_a_damaged_folder_is_refused_by_name(tiny_folders, tmp_path, changes, named) -> None:
+def test_a_damaged_folder_is_refused_by_name(tiny_folders, tmp_path, changes, named):
     context = DrafterContext(
         target_folder=tiny_folders.target, dtype=torch.float32, load_target=lambda: tiny_folders.decoder
     )

@@ -1,7 +1,6 @@
 """Prompt lookup drafts what followed the longest n-gram before, most recently; it ships for every target."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,20 +14,19 @@ from decoding.schedule import Schedule
 from runtime.drafters.prompt_lookup.drafter import NgramIndex, load_prompt_lookup
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.shipped import find_drafter
-from runtime.models.decoder import Decoder
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
 
 TOKENS = st.lists(st.integers(0, 3), max_size=40)
 
 
-def found(text: list[int], num_tokens: int, *, sizes: tuple[int, int] = (1, 3)) -> tuple[int, ...]:
+def found(text, num_tokens, *, sizes=(1, 3)):
     index = NgramIndex(min_ngram=sizes[0], max_ngram=sizes[1])
     index.extend(text)
     return index.continuation(num_tokens)
 
 
-def found_by_hand(text: list[int], num_tokens: int, sizes: tuple[int, int]) -> tuple[int, ...]:
+def found_by_hand(text, num_tokens, sizes):
     for size in range(sizes[1], sizes[0] - 1, -1):
         for end in range(len(text) - 1, size - 1, -1):
             if text[end - size : end] == text[-size:]:
@@ -40,13 +38,13 @@ def found_by_hand(text: list[int], num_tokens: int, sizes: tuple[int, int]) -> t
 
 
 @given(TOKENS, st.integers(1, 6), st.integers(1, 4), st.integers(0, 3))
-def test_it_finds_what_a_plain_search_finds(text: list[int], num_tokens: int, least: int, more: int) -> None:
+def test_it_finds_what_a_plain_search_finds(text, num_tokens, least, more):
     sizes = (least, least + more)
     assert found(text, num_tokens, sizes=sizes) == found_by_hand(text, num_tokens, sizes)
 
 
 @given(TOKENS, st.integers(0, 40))
-def test_a_text_may_come_in_pieces(text: list[int], cut: int) -> None:
+def test_a_text_may_come_in_pieces(text, cut):
     index = NgramIndex(min_ngram=1, max_ngram=3)
     index.extend(text[:cut])
     index.continuation(4)
@@ -57,12 +55,12 @@ def test_a_text_may_come_in_pieces(text: list[int], cut: int) -> None:
 CONFIG: dict[str, Any] = {"speculators_model_type": "mirrorsd_prompt_lookup", "min_ngram": 1, "max_ngram": 2}
 
 
-def folder_of(tmp_path: Path, config: object) -> Path:
+def folder_of(tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return tmp_path
 
 
-def test_a_folder_gives_a_drafter_with_its_settings(tmp_path: Path) -> None:
+def test_a_folder_gives_a_drafter_with_its_settings(tmp_path):
     drafter = load_prompt_lookup(folder_of(tmp_path, CONFIG))
     schedule = Schedule(method="prompt_lookup", target_lane="t", draft_lane="t", num_speculative_tokens=2)
     drafter.prefill([1, 2, 3, 1], schedule=schedule, capacity=20)
@@ -74,8 +72,8 @@ def test_a_folder_gives_a_drafter_with_its_settings(tmp_path: Path) -> None:
         assert end.value.value == Window(window)
 
 
-def test_the_shipped_one_loads_without_its_target(tmp_path: Path) -> None:
-    def load_target() -> Decoder:
+def test_the_shipped_one_loads_without_its_target(tmp_path):
+    def load_target():
         raise AssertionError("nothing of the target is needed")
 
     context = DrafterContext(target_folder=tmp_path, dtype=torch.float32, load_target=load_target)
@@ -91,14 +89,14 @@ def test_the_shipped_one_loads_without_its_target(tmp_path: Path) -> None:
         ([], "Input should be an object"),
     ],
 )
-def test_a_wrong_config_is_refused_with_its_path(tmp_path: Path, config: object, message: str) -> None:
+def test_a_wrong_config_is_refused_with_its_path(tmp_path, config, message):
     with pytest.raises(ModelFormatError, match=message) as error:
         load_prompt_lookup(folder_of(tmp_path, config))
     assert "config.json" in str(error.value)
 
 
 @pytest.mark.parametrize("draft_lane", ["big", "small"])
-def test_text_is_that_of_plain_decoding(tiny_folders, draft_lane) -> None:
+def test_text_is_that_of_plain_decoding(tiny_folders, draft_lane):
     schedule = Schedule(
         method="prompt_lookup",
         target_lane="big",

@@ -89,14 +89,14 @@ def cached(target, text):
     return cache, half_way
 
 
-def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, streams) -> None:
+def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, streams):
     cache, x = cached(target, TEXT)
     found = streams(x[:, -1:], positions=torch.tensor([len(TEXT) - 1]), cache=cache)
     expected = streams_of_row(target, streams, TEXT, len(TEXT) - 1)
     torch.testing.assert_close(found[0, 0], expected, atol=2e-4, rtol=1e-3)
 
 
-def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, streams) -> None:
+def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, streams):
     _, x = cached(target, TEXT)
     positions = torch.tensor([1, 2, 5])
     visible = torch.zeros(3, len(TEXT)).masked_fill(torch.arange(len(TEXT)) > positions[:, None], -math.inf)
@@ -109,14 +109,14 @@ def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, stream
         torch.testing.assert_close(found[place], expected, atol=2e-4, rtol=1e-3)
 
 
-def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams) -> None:
+def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams):
     cache, x = cached(target, TEXT)
     found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache, num_streams=2)
     assert found.shape == (1, 1, 2, 16)
     torch.testing.assert_close(found[0, 0], streams_of_row(target, streams, TEXT, 6)[:2], atol=2e-4, rtol=1e-3)
 
 
-def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams) -> None:
+def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams):
     cache, x = cached(target, TEXT)
     length = cache.cursor
     before = cache.memory.slots.clone()
@@ -127,7 +127,7 @@ def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, stream
     assert torch.equal(plain.target_logits(target, TEXT), logits)
 
 
-def test_untrained_streams_are_the_decoder_shifted_in_position(target) -> None:
+def test_untrained_streams_are_the_decoder_shifted_in_position(target):
     """With no change and no embedding the only stream of a row is that row, read one position later."""
     streams = StreamModel(target, StreamConfig(num_streams=1, start_layer=2, rank=2))
     cache, x = cached(target, TEXT)
@@ -136,7 +136,7 @@ def test_untrained_streams_are_the_decoder_shifted_in_position(target) -> None:
     torch.testing.assert_close(found[0], target.normalise(again))
 
 
-def test_only_embedding_and_low_rank_changes_are_trained(target, streams) -> None:
+def test_only_embedding_and_low_rank_changes_are_trained(target, streams):
     trained = streams.trained
     assert len(trained) == 1 + 2 * 4 * 2, "an embedding, and two matrices for each of four in two layers"
     assert "embedding" in trained
@@ -146,7 +146,7 @@ def test_only_embedding_and_low_rank_changes_are_trained(target, streams) -> Non
         assert (id(weight) in of_the_decoder) == (name not in trained), name
 
 
-def test_streams_may_look_after_the_last_position_there_is(target, streams) -> None:
+def test_streams_may_look_after_the_last_position_there_is(target, streams):
     last = len(target.rotary.cos_PH) - 1
     cache, x = cached(target, TEXT)
     found = streams(x[:, -1:], positions=torch.tensor([last]), cache=cache)
@@ -160,6 +160,6 @@ def test_streams_may_look_after_the_last_position_there_is(target, streams) -> N
         ({"start_layer": 4}, r"start_layer 4 is outside 1\.\.3"),
     ],
 )
-def test_impossible_sizes_are_refused(target, sizes, message) -> None:
+def test_impossible_sizes_are_refused(target, sizes, message):
     with pytest.raises(ModelError, match=message):
         StreamModel(target, StreamConfig(**{"num_streams": 2, "start_layer": 2, "rank": 2} | sizes))

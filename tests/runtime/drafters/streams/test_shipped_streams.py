@@ -34,7 +34,7 @@ def text(decoder, prompt):
     return [target.verify(NO_WINDOW).next_token for _ in range(NUM_NEW)]
 
 
-def test_a_target_that_drafts_says_what_it_says_by_itself_in_fewer_passes(decoder, prompt, text) -> None:
+def test_a_target_that_drafts_says_what_it_says_by_itself_in_fewer_passes(decoder, prompt, text):
     target = StreamingTarget(decoder, load_streams(find_drafter(STREAMS), decoder))
     target.set_tree(size=16, depth=3)
     target.prefill(prompt, capacity=len(prompt) + NUM_NEW + 17)

@@ -63,7 +63,7 @@ def copies(monkeypatch):
 
 
 @pytest.mark.usefixtures("copies")
-def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compiled) -> None:
+def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compiled):
     backend = new_backend()
     backend.prepare(plan(2))
     assert sorted(compiled) == ["a head", "layers 1 to 1", "layers 1 to 2", "layers 3 to 4"]  # the second is a probe's
@@ -77,7 +77,7 @@ def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compil
 
 
 @pytest.mark.usefixtures("copies")
-def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
+def test_a_layer_is_in_one_graph_whatever_was_asked_for():
     backend = new_backend()
     expected = read(backend, [4] * 40)
     assert graphs_of(backend) == [(0, 4)]
@@ -93,7 +93,7 @@ def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
 
 
 @pytest.mark.usefixtures("copies")
-def test_one_graph_has_all_sizes_that_were_prepared() -> None:
+def test_one_graph_has_all_sizes_that_were_prepared():
     backend = new_backend()
     backend.prepare(plan(2, rows=(8, 16), num_slots=300))
     sizes = {(*key.shape[:2], *size) for key, called in backend._graphs._called.items() for size in called}
@@ -126,7 +126,7 @@ def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same
     assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
 
 
-def test_copies_are_read_from_what_was_compiled_once_which_goes_with_them(copies, compiled) -> None:
+def test_copies_are_read_from_what_was_compiled_once_which_goes_with_them(copies, compiled):
     backend = new_backend()
     copies(9 * weights_of(backend))
     backend.prepare(plan(rows=(3, 5)))
@@ -136,7 +136,7 @@ def test_copies_are_read_from_what_was_compiled_once_which_goes_with_them(copies
     assert {shape[:2] for shape in backend._graphs._compiled} == {(0, 2), (2, 4)}
 
 
-def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -> None:
+def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled):
     backend = new_backend()
     copies(9 * weights_of(backend))
     backend.prepare(plan(rows=(3,)))
@@ -147,7 +147,7 @@ def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -
     assert compiled == ["a copy"]
 
 
-def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(copies) -> None:
+def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(copies):
     """The draft and the exit may name the same roots, so such calls have any number of texts up to all."""
     backend = new_backend()
     copies(9 * weights_of(backend))
@@ -173,14 +173,14 @@ def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(
         (4, 0, None, set()),
     ],
 )
-def test_no_call_over_branches_has_fewer_than_rows_keep_their_bits_from(floor, most, fewest, numbers) -> None:
+def test_no_call_over_branches_has_fewer_than_rows_keep_their_bits_from(floor, most, fewest, numbers):
     backend = new_backend()
     backend.__dict__["_probed_floor"] = floor
     backend.prepare(replace(plan(), num_branches=most, least_branches=fewest))
     assert backend._num_texts == numbers
 
 
-def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> None:
+def test_copies_that_were_not_used_for_longest_make_room(copies, compiled):
     backend = new_backend()
     copies(9 * weights_of(backend))
     for rows in (2, 3, 4, 5, 6, 7, 8, 9, 12):
@@ -193,7 +193,7 @@ def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> No
     assert compiled == ["a copy"]
 
 
-def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> None:
+def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies):
     backend = new_backend()
     copies(weights_of(backend))
     backend.prepare(plan(rows=(8,)))
@@ -204,7 +204,7 @@ def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> N
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])
-def test_a_decoder_has_no_matrices_of_its_own_once_they_are_rounded(form) -> None:
+def test_a_decoder_has_no_matrices_of_its_own_once_they_are_rounded(form):
     decoder = tiny_target(max_position=400).to(torch.bfloat16)
     backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     backend.prepare(plan())
@@ -214,7 +214,7 @@ def test_a_decoder_has_no_matrices_of_its_own_once_they_are_rounded(form) -> Non
 
 @pytest.mark.skipif(not STATUS.exists(), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
-def test_a_target_with_an_exit_takes_its_weights_once(form) -> None:
+def test_a_target_with_an_exit_takes_its_weights_once(form):
     """In a process of its own: what other tests have left there would be given back meanwhile."""
     command = [sys.executable, "-m", "tests.runtime.backends.openvino.weights_once", form]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -38,7 +38,7 @@ def whole(found):
 
 
 @pytest.mark.parametrize(("form", "inputs"), [("int8", 128), ("int4", 128), ("int4", 36)])
-def test_numbers_are_within_half_a_step(form, inputs) -> None:
+def test_numbers_are_within_half_a_step(form, inputs):
     weight = matrix(inputs=inputs)
     found = packed(weight, form, BFLOAT16)
     groups = found.scales.size // len(weight)
@@ -47,14 +47,14 @@ def test_numbers_are_within_half_a_step(form, inputs) -> None:
     assert found.num_bytes == found.values.nbytes + found.scales.nbytes
 
 
-def test_what_is_not_rounded_stays_where_it_is() -> None:
+def test_what_is_not_rounded_stays_where_it_is():
     weight = matrix()
     assert packed(weight, "float32", FLOAT32).values is weight
     assert not compiled_folder().exists()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_many_rows_are_rounded_as_few_are(form, monkeypatch) -> None:
+def test_many_rows_are_rounded_as_few_are(form, monkeypatch):
     monkeypatch.setattr("runtime.backends.openvino.weights.packing._AT_ONCE", 300)
     weight = matrix(rows=7)
     steps, scales = (quantized_int4 if form == "int4" else quantized)(weight)
@@ -63,13 +63,13 @@ def test_many_rows_are_rounded_as_few_are(form, monkeypatch) -> None:
     assert np.array_equal(found.scales.reshape(-1), scales.reshape(-1))
 
 
-def test_int4_is_packed_by_twos() -> None:
+def test_int4_is_packed_by_twos():
     values = np.array([[1, -7], [7, -1]], np.int8)
     assert packed_int4(values).view(np.uint8).tolist() == [0x91, 0xF7]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_matrix_is_rounded_once_for_all_processes(form, monkeypatch) -> None:
+def test_a_matrix_is_rounded_once_for_all_processes(form, monkeypatch):
     first = packed(matrix(), form, BFLOAT16)
     assert first.block.is_mapped
     monkeypatch.setattr(
@@ -81,13 +81,13 @@ def test_a_matrix_is_rounded_once_for_all_processes(form, monkeypatch) -> None:
     assert first.digest() == again.digest()
 
 
-def test_another_matrix_or_form_has_another_file() -> None:
+def test_another_matrix_or_form_has_another_file():
     for weight, form in ((matrix(), "int8"), (matrix(seed=1), "int8"), (matrix(), "int4"), (matrix().T, "int8")):
         packed(weight, form, BFLOAT16)
     assert len(list(compiled_folder().iterdir())) == 4
 
 
-def test_a_file_that_is_not_whole_is_made_again() -> None:
+def test_a_file_that_is_not_whole_is_made_again():
     expected = whole(packed(matrix(), "int8", BFLOAT16)).copy()
     (path,) = compiled_folder().iterdir()
     path.write_bytes(path.read_bytes()[:100])
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_whole_is_made_again() -> None:
     assert path.stat().st_size > 100
 
 
-def test_a_file_that_was_damaged_in_place_is_made_again() -> None:
+def test_a_file_that_was_damaged_in_place_is_made_again():
     """As a power cut leaves it: of the right length, and the rest zeros."""
     expected = whole(packed(matrix(), "int8", BFLOAT16)).copy()
     (path,) = compiled_folder().iterdir()
@@ -105,7 +105,7 @@ def test_a_file_that_was_damaged_in_place_is_made_again() -> None:
     assert path.read_bytes() == written
 
 
-def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path) -> None:
+def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path):
     compiled_folder().parent.mkdir()
     compiled_folder().write_text("in the way")
     found = packed(matrix(), "int8", BFLOAT16)
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_share_numbers_share_a_scale(form) -> None:
+def test_rows_that_share_numbers_share_a_scale(form):
     block = np.random.default_rng(0).standard_normal(1000, np.float32)
     weight = windows_of(block, (20, 128), 6, 7)
     found = packed(weight, form, BFLOAT16)
@@ -125,7 +125,7 @@ def test_rows_that_share_numbers_share_a_scale(form) -> None:
     assert np.abs(whole(own) - weight).mean() <= np.abs(whole(found) - weight).mean()
 
 
-def test_a_digest_tells_rows_that_share_numbers_from_others() -> None:
+def test_a_digest_tells_rows_that_share_numbers_from_others():
     block = np.random.default_rng(0).standard_normal(1000, np.float32)
     windows = [windows_of(block, (20, 128), step, start) for step, start in ((6, 0), (6, 1), (4, 0))]
     assert len({digest_of(window) for window in windows}) == 3
