@@ -15,6 +15,10 @@ _AT_MOST_ONE: Final = ("efficiency", "unhidden_share", "rate", "first_alternativ
 """Ends of the names of shares."""
 
 
+_LEAST: Final = 0.01
+"""The least share of a number that is asked about: the ends of curves' growth may lie below nothing."""
+
+
 class UncertainNumber(NamedTuple):
     """One number, of one part or of all that are equal.
 
@@ -37,9 +41,10 @@ def uncertain_numbers(plan: PlatformPlan) -> list[UncertainNumber]:
     platform, found = plan.question.platform, dict[str, UncertainNumber]()
     for one in plan.assumptions:
         # what exits bring is no matter where none are there
-        if one.high > one.low and (plan.question.has_exits or ".exit_coverage" not in one.field):
+        if one.high > one.low and one.value > 0 and (plan.question.has_exits or ".exit_coverage" not in one.field):
             most = 1.0 if one.field.endswith(_AT_MOST_ONE) else one.high
-            number = UncertainNumber(name_of(platform, one), one.value, one.low, min(one.high, most), one.status)
+            low = max(one.low, one.value * _LEAST)
+            number = UncertainNumber(name_of(platform, one), one.value, low, min(one.high, most), one.status)
             found.setdefault(number.field, number)
     return list(found.values())
 

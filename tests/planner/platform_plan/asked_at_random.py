@@ -96,6 +96,13 @@ def require_lawful(found: dict[str, Any], words: list[str]) -> None:
         ),
         "yes is above one": found["pays"] != "yes" or speed["low"] > 1,
         "no is not above one": found["pays"] != "no" or speed is None or speed["high"] < 1,
+        "nothing beats the front": not any(_beats(row, one) for one in found["pareto"] for row in offered),
+        "numbers that turn the answer do so within their ends": all(
+            one["low"] <= one["flips_at"] <= one["high"] for one in found["tornado"] if one["flips_at"] is not None
+        ),
+        "the best is as fast as itself": all(
+            math.isclose(row["over_best"]["value"], _best_s(ranking) / row["tpot_s"], rel_tol=1e-6) for row in ranking
+        ),
         "what was given is not asked for": not (given and "measure the acceptance" in found["verdict"]),
         "recommended is the fastest that can be run": (speed is None) == (not offered)
         and (speed is None or math.isclose(speed["value"], offered[0]["speedup"], rel_tol=1e-6)),
@@ -103,6 +110,22 @@ def require_lawful(found: dict[str, Any], words: list[str]) -> None:
     }
     if broken := [law for law, holds in laws.items() if not holds]:
         raise UntoldError(f"{broken[0]} does not hold")
+
+
+def _best_s(ranking: list[dict[str, Any]]) -> float:
+    return min(row["tpot_s"] for row in ranking if not row["needs_training"])
+
+
+def _beats(row: dict[str, Any], one: dict[str, Any]) -> bool:
+    """Whether a row takes no more of anything than one of the front, and less of something."""
+    ours, theirs = (
+        [
+            math.inf if of[name] is None else of[name]
+            for name in ("tpot_s", "energy_j_per_token", "usd_per_million_tokens")
+        ]
+        for of in (row, one)
+    )
+    return ours != theirs and all(mine <= its for mine, its in zip(ours, theirs, strict=True))
 
 
 def _require_rising(words: list[str], found: dict[str, Any]) -> None:

@@ -64,6 +64,11 @@ def random_words(seed: int, folder: Path) -> list[str]:
         words.append("--trained-exits")
     for _ in range(random.choices((0, 1, 2), (80, 17, 3))[0]):
         words += ["--add", _addition(random)]
+    if random.random() < 0.1:
+        words += ["--cache-bits", random.choice(("4", "8", "0"))]
+    if random.random() < 0.1:
+        field = random.choice(("d0.memory_efficiency=0.1:0.9:2", "acceptance.rate=0.1,0.9", "d0.dispatch_s=1us:1 ms:3"))
+        words += ["--sweep", random.choice((field, field, "d0.power_w=9:1", "nobody.power_w=1:2"))]
     return _on_a_calibrated_machine(random, words) if random.random() < 0.1 else words
 
 
