@@ -270,9 +270,10 @@ class _Numbers:
 
     @property
     def _own_reading(self) -> Quantity | None:
-        """The sheet's efficiency; that of a law for another engine's kernels counts as none."""
-        is_of_law = self._sheet.kernel_start_s is not None and not self._is_law
-        return None if is_of_law else self._sheet.memory_efficiency
+        """The sheet's efficiency, or a what-if; that of a law for another engine's kernels counts as none."""
+        own, start = self._sheet.memory_efficiency, self._sheet.kernel_start_s
+        is_of_law = own is not None and start is not None and own.by is not None and own.by == start.by
+        return None if is_of_law and not self._is_law else own
 
     def take(self, field: str) -> float:
         if self.is_net_of_starts and field in ("memory_efficiency", "dispatch_s"):
