@@ -13,6 +13,7 @@ from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
+from hwprofiles.models.head_shapes import HEADS, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
@@ -86,7 +87,7 @@ def plan_pair(
 
     Args:
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
-        draft: likewise.
+        draft: likewise, or `mtp` or `eagle3` for a head of the target.
         platform: a shipped one, or the path of one's own, or itself; or the profile of a calibrated machine; or any of
             these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
@@ -113,7 +114,9 @@ def plan_pair(
     of_target, of_draft, cache_bits = Storage(*weights)
     stored = weights_named(of_target or _usual_weights(machine, profile))
     larger = StoredModel(shape=_shape(target), weights=stored, cache_bits=cache_bits)
-    smaller = StoredModel(shape=_shape(draft), weights=weights_named(of_draft or stored), cache_bits=cache_bits)
+    head = str(draft) if str(draft) in HEADS else None
+    small = _shape(draft) if head is None else head_shape(head, larger.shape)
+    smaller = StoredModel(shape=small, weights=weights_named(of_draft or stored), cache_bits=cache_bits, head=head)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = with_devices(machine, add)
     machine = machine if engine is None else platform_run_by(machine, engine)

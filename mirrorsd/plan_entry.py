@@ -9,6 +9,7 @@ from typing import Any, Final
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.draft_choice import DraftChoice
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -88,6 +89,21 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
         "fields": [one.field for one in numbers],
         "cells": [entry(one) for one in cells],
         "turns": [{"between": [list(one.values), list(other.values)]} for one, other in turns(cells)],
+    }
+
+
+def draft_entry(choice: DraftChoice) -> dict[str, Any]:
+    """Return one of several drafts next to the fastest."""
+    plan, best = choice.plan, choice.best
+    return {
+        "draft": choice.name,
+        "name": None if best is None else schedule_names_of([best])[0],
+        "placement": None if best is None else picked(best.pair, "target draft"),
+        "tpot_s": None if best is None else best.tpot_s,
+        "speedup": ratio_entry(plan.comparison),
+        "acceptance": picked(plan.question.acceptance, "value low high status source"),
+        "break_even": None if plan.needed is None else plan.needed.at,
+        "acceptance_to_lead": choice.acceptance_to_lead,
     }
 
 

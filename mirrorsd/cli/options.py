@@ -181,6 +181,15 @@ DraftShapeOption = Annotated[
     str,
     typer.Option(help="Draft model, as the target.", autocompletion=shape_names),
 ]
+DraftsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DRAFT[,DRAFT...]",
+        help="Draft model, as the target; [bold]mtp[/] or [bold]eagle3[/] for a head of the target; or several of "
+        "these, separated by commas, and the fastest is recommended.",
+        autocompletion=shape_names,
+    ),
+]
 WeightsOption = Annotated[
     str,
     typer.Option(

@@ -12,6 +12,7 @@ from mirrorsd.cli.sheet_text import amount
 from mirrorsd.cli.tables import plain_table
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.draft_choice import DraftChoice
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
@@ -105,6 +106,26 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
         leader = found.leader
         own = "\u2013" if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
         table.add_row(*values, mark, str(leader), in_ms(found.times_s[leader]), factor(found.speedup), even, own)
+    return table
+
+
+def draft_table(drafts: Sequence[DraftChoice]) -> Table:
+    """Return several drafts, the fastest first, and what acceptance would put each of the others first."""
+    heads = ("draft", "best schedule", "place"), ("ms", "over plain", "accepted", "breaks even", "leads from")
+    table = plain_table("Drafts, each by what is assumed of its acceptance", *heads)
+    for one in drafts:
+        plan, best = one.plan, one.best
+        if best is None:
+            table.add_row(escape(one.name), "none that fits", *["\u2013"] * 6)
+            continue
+        needed = None if plan.needed is None else plan.needed.at
+        rates = [plan.question.acceptance.value, needed, one.acceptance_to_lead]
+        table.add_row(
+            *map(escape, (one.name, _name(best), best.place)),
+            in_ms(best.tpot_s),
+            factor(best.speedup),
+            *("\u2013" if rate is None else percent(rate) for rate in rates),
+        )
     return table
 
 

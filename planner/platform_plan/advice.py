@@ -70,7 +70,7 @@ def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
-    return runs_on(plan.question.platform, one.pair, one.schedule)
+    return runs_on(plan.question.platform, one.pair, one.schedule, plan.question.draft.head)
 
 
 def _why(plan: PlatformPlan) -> Iterator[str]:

@@ -101,7 +101,9 @@ def places_of(question: Question) -> Places:
     """
     longest = max(prompt.prompt_length for prompt in question.record.prompts)
     usable, left_out = usable_lanes(question.platform, longest)
-    candidates = lane_pairs(question.platform, usable)
+    candidates = [
+        pair for pair in lane_pairs(question.platform, usable) if question.draft.head is None or pair.is_pooled
+    ]
     needs: list[MemoryNeed] = []
 
     def fits(found: list[MemoryNeed]) -> bool:

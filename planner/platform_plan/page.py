@@ -14,17 +14,17 @@ from typing import Final, NamedTuple
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
-from planner.platform_plan.batches import BatchPlan
-from planner.platform_plan.default_acceptance import STREAMS_SOURCE
-from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.page_pictures import (
+from planner.pictures.plan_pictures import (
     costs_over_rows,
     first_rounds,
     machine_of,
     speedups_over_acceptance,
     trade_offs,
 )
+from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
+from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.default_acceptance import STREAMS_SOURCE
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar

@@ -22,6 +22,7 @@ from planner.platform_plan.default_acceptance import (
     mean_rate,
     with_mean_rate,
 )
+from planner.retrodict.drafters import RATES, Kind
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import TaskRates, Texts
@@ -36,6 +37,7 @@ MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Of all texts together; of longer answers fewer are drawn."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
+_KIND_OF_HEAD: Final[Mapping[str, Kind]] = {"mtp": "mtp", "eagle3": "eagle"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +47,7 @@ class Question:
     Attributes:
         platform: the machine.
         target: the larger model.
-        draft: the smaller one.
+        draft: the smaller one, or a head of the target, which runs on its lane alone.
         record: texts, recorded or drawn from assumed rates.
         record_with_streams: the same texts by a draft that has streams, for what is told of those alone; None where
             nothing is known of them.
@@ -138,7 +140,11 @@ def assumed_question(
     most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
     num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
     texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
+    usual = None if draft.head is None or given is not None else RATES[_KIND_OF_HEAD[draft.head]]
+    if usual is not None:
+        by_task = with_mean_rate(by_task, usual.value)
     rate, *others = _assumed(mean_rate(by_task), sources, next(iter(by_task.values())).exit_coverage)
+    rate = usual or rate
     assumed = AssumedAcceptance(by_task, texts)
     return Question(
         platform=platform,

@@ -66,7 +66,7 @@ def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | 
     if not schedule.traits.overlaps and not schedule.draft_streams:
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
-        kind = head or schedule.method
+        kind = (head if schedule.num_speculative_tokens else None) or schedule.method
         asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts)
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]

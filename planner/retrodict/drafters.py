@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from decoding.errors import PlanError
 from hwprofiles.model_shape import ModelShape, model_shape
+from hwprofiles.models.head_shapes import EAGLE_VOCABULARY
 from hwprofiles.weights.formats import stored_weights, weights_named
 from planner.retrodict.cases import CaseDrafter
 from sim.derived.assumption import Assumption
@@ -29,8 +30,6 @@ _KINDS: Final[Mapping[Kind, re.Pattern[str]]] = {
 }
 BLOCK_LAYERS: Final = 5
 """Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
-EAGLE_VOCABULARY: Final = 32_000
-"""Rows of the output head that EAGLE-3's drafters keep (arXiv 2503.01840)."""
 
 
 def _rate(value: float, span: tuple[float, float], source: str) -> Assumption:

@@ -47,11 +47,13 @@ class StoredModel:
     Attributes:
         shape, weights: itself.
         cache_bits: of each cached key and value.
+        head: what kind of head of a target it is; None for a model of its own.
     """
 
     shape: ModelShape
     weights: WeightFormat
     cache_bits: int = 16
+    head: str | None = None
 
     def __str__(self) -> str:
         cache = "" if self.cache_bits == 16 else f" with {self.cache_bits}-bit keys and values"

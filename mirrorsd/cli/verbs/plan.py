@@ -26,7 +26,7 @@ EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-
 
 def plan(
     target: options.ShapeOption,
-    draft: options.DraftShapeOption,
+    draft: options.DraftsOption,
     platform: options.PlatformOrNoneOption = None,
     profile: Annotated[
         Path | None,
@@ -120,10 +120,11 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.plan_tables import batch_table, place_table, sweep_table, tornado_table
+    from mirrorsd.cli.plan_tables import batch_table, draft_table, place_table, sweep_table, tornado_table
     from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, plan_entry, sweep_entry
+    from mirrorsd.plan_entry import batch_entry, draft_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
+    from planner.platform_plan.draft_choice import choose_draft
     from planner.platform_plan.page import write_page
     from planner.platform_plan.played_plan import play
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -133,17 +134,18 @@ def plan(
 
     swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
-    asked = partial(
+    ask = partial(
         plan_pair,
         target,
-        draft,
-        PlannedMachine(_described(platform, profile), add or (), engine),
+        platform=PlannedMachine(_described(platform, profile), add or (), engine),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
-    found = asked(changes=_changes(set_ or []))
-    changed = _what_if(found, asked, set_) if set_ else None
+    names = list(dict.fromkeys(name.strip() for name in draft.split(",")))
+    drafts = choose_draft([(name, ask(name, changes=_changes(set_ or []))) for name in names])
+    draft, found = drafts[0].name, drafts[0].plan
+    changed = _what_if(found, partial(ask, draft), set_) if set_ else None
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
@@ -155,6 +157,7 @@ def plan(
     result = plan_entry(found, bars) | {
         "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
         "what_if": changed,
+        "drafts": [draft_entry(one) for one in drafts],
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches)}),
     }
@@ -162,6 +165,9 @@ def plan(
         show_verdict(result, explain=explain)
         show("")
         show(place_table(found, top, results().width))
+        if len(drafts) > 1:
+            show("")
+            show(draft_table(drafts))
         if bars:
             show("")
             show(tornado_table(bars[:_MOST_BARS]))

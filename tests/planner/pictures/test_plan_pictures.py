@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from mirrorsd.pair_on_platform import plan_pair
+from planner.pictures.plan_pictures import first_rounds, machine_of, speedups_over_acceptance
 from planner.platform_plan.page import render_page
-from planner.platform_plan.page_pictures import first_rounds, machine_of, speedups_over_acceptance
 from planner.platform_plan.platform_plan import best_of_each
 
 

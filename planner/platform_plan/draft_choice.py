@@ -1,0 +1,62 @@
+"""Several drafts for one target: the fastest, and how much better accepted each other one would have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.platform_plan.acceptance_needed import RATES
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
+from sim.evaluator import Evaluator
+
+
+class DraftChoice(NamedTuple):
+    """One draft next to the fastest one.
+
+    Attributes:
+        name: as it was asked for.
+        plan: with it alone.
+        acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
+            and for the fastest itself.
+    """
+
+    name: str
+    plan: PlatformPlan
+    acceptance_to_lead: float | None
+
+    @property
+    def best(self) -> PlannedSchedule | None:
+        """Its fastest speculation."""
+        return self.plan.drafting
+
+
+def choose_draft(plans: Sequence[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
+    """Return the drafts of plans that differ in nothing else, the fastest first."""
+    ranked = sorted(plans, key=lambda one: one[1].plain.tpot_s if one[1].drafting is None else one[1].drafting.tpot_s)
+    fastest = ranked[0][1].recommended
+    return [
+        DraftChoice(name, plan, None if index == 0 else _acceptance_for(plan, fastest.tpot_s))
+        for index, (name, plan) in enumerate(ranked)
+    ]
+
+
+def _acceptance_for(plan: PlatformPlan, tpot_s: float) -> float | None:
+    """Return the acceptance at which a plan's best way takes so long with its best window; lines between rates."""
+    best = plan.drafting
+    if best is None:
+        return None
+    windows = {
+        one.schedule.num_speculative_tokens: one.schedule
+        for one in reversed(plan.speculation)
+        if (one.pair, one.schedule.method) == (best.pair, best.schedule.method)
+    }
+    times = []
+    for rate in RATES:
+        evaluator = Evaluator(plan.profile, plan.question.record_at(rate), costs=plan.costs)
+        times.append(min(evaluator.predict(schedule).tpot_s for schedule in windows.values()))
+    if times[-1] > tpot_s or times[0] < tpot_s:
+        return None
+    return float(np.interp(-tpot_s, [-time_s for time_s in times], RATES))
