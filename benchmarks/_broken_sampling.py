@@ -33,6 +33,16 @@ def _bonus_from_the_row_before(logits_TV: Array, window: Window, *arguments: Any
     return _verify_ratio(rows, window, *arguments)
 
 
+def _without_the_ratio(
+    logits_TV: Array, window: Window, temperature: float, own: Callable[[int], float], accept: Callable[[int], float]
+) -> Verdict:
+    def over_the_drafts(depth: int) -> float:
+        drafted = window.distributions[depth]
+        return accept(depth) / drafted.probabilities[drafted.tokens.index(window.tokens[depth])]
+
+    return _verify_ratio(logits_TV, window, temperature, own, over_the_drafts)
+
+
 def _drawn_again(logits_TV: Array, window: Window, temperature: float, own: Callable[[int], float]) -> Verdict:
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
         target = probabilities(logits_TV[row], temperature)
@@ -72,7 +82,7 @@ MISTAKES: Final = {
         CHAIN, rules, {"residual": lambda target, _: target}
     ),
     "a drafted token is accepted with the target's probability, not the ratio": Mistake(
-        CHAIN, rules, {"_probability": lambda *_: 1.0}
+        CHAIN, rules, {"verify_ratio": _without_the_ratio}
     ),
     "tokens are accepted with the random numbers that drafted them": Mistake(
         CHAIN, rules, {"uniform": _with_the_drafts_draws}

@@ -37,30 +37,18 @@ class InProcessLane(Lane):
 
     def _send(self, message: Message) -> None:
         if self._channel is not None:
-            self._channel.message = message
-            self._server._serve_one()  # noqa: SLF001
-            self._channel.message = None
+            self._server._answer(message)  # noqa: SLF001
             for _ in range(self._random.randint(0, _MOST_STEPS)):
-                if self._server._draft is None or not self._server._draft.has_work:  # noqa: SLF001
+                if (draft := self._server._draft) is None or not draft.has_work:  # noqa: SLF001
                     break
-                self._server._serve_one()  # noqa: SLF001
+                self._server._step(draft)  # noqa: SLF001
 
 
 class _ServerEnd:
     """Takes the place of `runtime.wire.channel.Channel`."""
 
     def __init__(self, arrived: dict[int, Message]) -> None:
-        self.message: Message | None = None
         self._arrived = arrived
-
-    def receive(self) -> Message:
-        """The message there is."""
-        assert self.message is not None, "a lane with nothing to do is asked to wait"
-        return self.message
-
-    def has_message(self) -> bool:
-        """Whether there is one."""
-        return self.message is not None
 
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
         """Answer."""
