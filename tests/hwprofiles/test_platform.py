@@ -170,7 +170,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
 
 
 def code_of(language: str) -> str:
-    (code,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code, *_ = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return code
 
 
