@@ -44,7 +44,7 @@ def test_help_names_every_verb():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
     verbs = typer.main.get_command(app).commands
-    assert len(verbs) == 16
+    assert len(verbs) == 17
     assert [verb for verb in verbs if f" {verb} " not in result.stdout] == []
 
 

@@ -37,7 +37,7 @@ def test_constants_of_temperature_0_predict_temperature_1(table, setup):
     found = fit(only(table, lambda cell: cell.temperature == 0), setup)
     assert found.mean_abs_error <= 0.03
     others = predict_table(only(table, lambda cell: cell.temperature == 1), setup, found.constants)
-    assert others.mean_abs_error <= 0.065
+    assert others.mean_abs_error <= 0.07
 
 
 def test_vanilla_speculation_is_what_was_published(fitted):
