@@ -13,8 +13,7 @@ from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
-from runtime.wire.channel import Block
-from runtime.wire.codec import to_tensor
+from runtime.wire.channel import Block, to_tensor
 
 
 class ByTorch:

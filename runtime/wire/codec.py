@@ -11,18 +11,13 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decoding.messages import Candidates, ExitSignal
 from decoding.schedule import Schedule
-from runtime.arrays import BFLOAT16, Array, as_array, as_tensor, is_tensor
 from runtime.wire.channel import Block
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Written(NamedTuple):
@@ -98,20 +93,3 @@ def _array(values: Sequence[Any], dtype: str) -> Block:
 def _values(block: Block) -> tuple[Any, ...]:
     values = np.frombuffer(block.data, block.dtype).reshape(block.shape).tolist()
     return tuple(map(tuple, values)) if len(block.shape) == 2 else tuple(values)
-
-
-def to_block(array: Array) -> Block:
-    """The elements of an array, bit by bit."""
-    own = as_array(array) if is_tensor(array) else array
-    return Block(own.dtype.name, own.shape, own.tobytes())
-
-
-def to_array(block: Block) -> NDArray[Any]:
-    """An array of its own memory."""
-    dtype = BFLOAT16 if block.dtype == BFLOAT16.name else np.dtype(block.dtype)
-    return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
-
-
-def to_tensor(block: Block) -> Tensor:
-    """A tensor of its own memory."""
-    return as_tensor(to_array(block))
