@@ -9,7 +9,7 @@ from typing import Any, Final
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
-from planner.platform_plan.draft_choice import DraftChoice
+from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -104,6 +104,25 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
         "break_even": None if plan.needed is None else plan.needed.at,
         "acceptance_to_lead": choice.acceptance_to_lead,
+    }
+
+
+def machine_entry(choice: MachineChoice) -> dict[str, Any]:
+    """Return one of several machines, by what is recommended on it."""
+    if choice.refused:
+        return {"platform": choice.name, "refused": choice.refused}
+    draft = choice.drafts[0]
+    plan, best = draft.plan, draft.plan.recommended
+    return {
+        "platform": choice.name,
+        "draft": draft.name,
+        "weights": plan.question.target.weights,
+        "name": schedule_names_of([best])[0],
+        "placement": picked(best.pair, "target draft"),
+        **picked(best, _OF_A_ROW),
+        "plain_tpot_s": plan.plain.tpot_s,
+        "pays": plan.pays,
+        "speedup": ratio_entry(plan.comparison),
     }
 
 

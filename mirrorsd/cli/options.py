@@ -212,10 +212,20 @@ PlatformOption = Annotated[
         autocompletion=platform_names,
     ),
 ]
+
+
+def names(text: str) -> list[str]:
+    """Return the names of a list with commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
 PlatformOrNoneOption = Annotated[
     str | None,
     typer.Option(
-        help="Platform: a shipped name or a platform YAML; or give a --profile.", autocompletion=platform_names
+        metavar="PLATFORM[,PLATFORM...]",
+        help="Platform: a shipped name, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML; several, "
+        "separated by commas, are compared; or give a --profile.",
+        autocompletion=platform_names,
     ),
 ]
 ReplayedOption = Annotated[

@@ -12,7 +12,7 @@ from mirrorsd.cli.sheet_text import amount
 from mirrorsd.cli.tables import plain_table
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
-from planner.platform_plan.draft_choice import DraftChoice
+from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
@@ -125,6 +125,27 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
             in_ms(best.tpot_s),
             factor(best.speedup),
             *("\u2013" if rate is None else percent(rate) for rate in rates),
+        )
+    return table
+
+
+def machine_table(machines: Sequence[MachineChoice]) -> Table:
+    """Return several machines, the fastest first, by what is recommended on each."""
+    heads = ("platform", "weights", "best", "place", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
+    table = plain_table("Machines, each with what is recommended on it", *heads)
+    for machine in machines:
+        if machine.refused:
+            table.add_row(escape(machine.name), "", escape(machine.refused))
+            continue
+        plan = machine.drafts[0].plan
+        best = plan.recommended
+        row = _row(plan, best)
+        table.add_row(
+            *map(escape, (machine.name, plan.question.target.weights, _name(best), best.place)),
+            plan.pays.replace("_", " "),
+            f"{1 / best.tpot_s:.3g}",
+            f"{1 / plan.plain.tpot_s:.3g}",
+            *(row[name] or "\u2013" for name in ("first token", "GB", "J", "$/M")),
         )
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ from mirrorsd.cli.outputs import JsonOption, output, write_json
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
+    from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.platform_plan import PlatformPlan
     from sim.acceptance.assumed import AssumedAcceptance
 
@@ -120,11 +121,18 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.plan_tables import batch_table, draft_table, place_table, sweep_table, tornado_table
-    from mirrorsd.pair_on_platform import Accepted, PlannedMachine, Storage, plan_pair, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, draft_entry, plan_entry, sweep_entry
+    from mirrorsd.cli.plan_tables import (
+        batch_table,
+        draft_table,
+        machine_table,
+        place_table,
+        sweep_table,
+        tornado_table,
+    )
+    from mirrorsd.pair_on_platform import Accepted, Storage, plan_pair, runnable_drafter
+    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.draft_choice import choose_draft
+    from planner.platform_plan.choices import choose_draft, choose_machine
     from planner.platform_plan.page import write_page
     from planner.platform_plan.played_plan import play
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -137,31 +145,40 @@ def plan(
     ask = partial(
         plan_pair,
         target,
-        platform=PlannedMachine(_described(platform, profile), add or (), engine),
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
-    names = list(dict.fromkeys(name.strip() for name in draft.split(",")))
-    drafts = choose_draft([(name, ask(name, changes=_changes(set_ or []))) for name in names])
-    draft, found = drafts[0].name, drafts[0].plan
-    changed = _what_if(found, partial(ask, draft), set_) if set_ else None
+    given = partial(_given, profile=profile, add=add or (), engine=engine)
+    machines = choose_machine(
+        options.names(platform or ""),
+        lambda name: choose_draft(
+            [(one, ask(one, platform=given(name), changes=_changes(set_ or []))) for one in options.names(draft)]
+        ),
+    )
+    drafts = machines[0].drafts
+    drafter, found = drafts[0].name, drafts[0].plan
+    changed = _what_if(found, partial(ask, drafter, platform=given(machines[0].name)), set_) if set_ else None
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
         write_page(found, out, batches, bars)
         say(f"Wrote {out}")
-    _write(found, runnable_drafter(draft), schedule_out, profile_out, acceptance_out)
+    _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
     played = play(found)
     result = plan_entry(found, bars) | {
         "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
+        "platforms": [machine_entry(one) for one in machines],
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches)}),
     }
     if write_json(result, json):
+        if len(machines) > 1:
+            show(machine_table(machines))
+            show_paragraphs(f"The fastest of them is {machines[0].name}:")
         show_verdict(result, explain=explain)
         show("")
         show(place_table(found, top, results().width))
@@ -196,6 +213,13 @@ def _write(
         save_acceptance(found, acceptance)
     if schedule is not None and profile is not None and acceptance is not None:
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
+
+
+def _given(name: str, *, profile: Path | None, add: Sequence[str], engine: str | None) -> PlannedMachine:
+    """What is planned for, and what is imagined of it."""
+    from mirrorsd.pair_on_platform import PlannedMachine
+
+    return PlannedMachine(_described(name or None, profile), add, engine)
 
 
 def _described(platform: str | None, profile: Path | None) -> str | Profile:

@@ -1,9 +1,10 @@
 import pytest
 
+from decoding.errors import PlanError
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import HEADS, head_shape
 from mirrorsd.pair_on_platform import plan_pair
-from planner.platform_plan.draft_choice import choose_draft
+from planner.platform_plan.choices import choose_draft, choose_machine
 from sim.acceptance.assumed import Bernoulli
 
 TARGET = "qwen3-8b"
@@ -47,3 +48,16 @@ def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
     target = model_shape("qwen3-30b-a3b")
     assert head_shape("mtp", target).num_experts == target.num_experts
     assert head_shape("eagle3", target).num_experts == 0
+
+
+def test_machines_are_ranked_and_one_that_holds_nothing_says_why(choices):
+    def plan(name):
+        if name == "small":
+            raise PlanError("fits nowhere")
+        return [choices[0 if name == "fast" else 1]]
+
+    first, second, last = choose_machine(["small", "slow", "fast"], plan)
+    assert (first.name, second.name) == ("fast", "slow")
+    assert (last.name, last.drafts, last.refused) == ("small", [], "fits nowhere")
+    with pytest.raises(PlanError, match="fits nowhere"):
+        choose_machine(["small"], plan)

@@ -1,12 +1,13 @@
-"""Several drafts for one target: the fastest, and how much better accepted each other one would have to be."""
+"""Several drafts or machines side by side, the fastest first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from decoding.errors import PlanError
 from planner.platform_plan.acceptance_needed import RATES
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -60,3 +61,30 @@ def _acceptance_for(plan: PlatformPlan, tpot_s: float) -> float | None:
     if times[-1] > tpot_s or times[0] < tpot_s:
         return None
     return float(np.interp(-tpot_s, [-time_s for time_s in times], RATES))
+
+
+class MachineChoice(NamedTuple):
+    """One machine: its drafts, the fastest first; or why the models cannot run on it."""
+
+    name: str
+    drafts: list[DraftChoice]
+    refused: str = ""
+
+
+def choose_machine(names: Iterable[str], plan: Callable[[str], list[DraftChoice]]) -> list[MachineChoice]:
+    """Return the machines by the time per token of what is recommended on each; those that hold nothing come last.
+
+    Raises:
+        PlanError: the models fit on none of them; says why for the first one.
+    """
+    found, refused, first = [], [], None
+    for name in names:
+        try:
+            found.append(MachineChoice(name, plan(name)))
+        except PlanError as error:
+            refused.append(MachineChoice(name, [], str(error)))
+            first = first or error
+    if not found:
+        assert first is not None, "asked without a machine"
+        raise first
+    return [*sorted(found, key=lambda one: one.drafts[0].plan.recommended.tpot_s), *refused]
