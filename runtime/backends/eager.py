@@ -13,7 +13,8 @@ from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
-from runtime.wire.channel import Block, to_tensor
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
 
 
 class ByTorch:

@@ -18,10 +18,11 @@ ENGINE_PAGES = {
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory, embedded_model_folder):
-    """An empty folder but for a model of the user with the words of the embedded one, and pages of an engine."""
+    """A folder with a model of the user with the words of the embedded one, pages of an engine, and public cases."""
     folder = tmp_path_factory.mktemp("user")
     for page, name in ENGINE_PAGES.items():
         shutil.copy(ROOT / "tests" / "planner" / "imported" / "pages" / page, folder / name)
+    shutil.copy(ROOT / "benchmarks" / "public-cases.yaml", folder / "cases.yaml")
     sizes = {"num_layers": 30, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "head_dim": 8}
     target = tiny_target(vocab_size=49152, max_position=2048, eos_token_ids=(2,), **sizes)
     save_target(target, folder / MINE)

@@ -15,6 +15,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import DECODING_PARTS
 from hwprofiles.model_shape import model_shape
+from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
@@ -98,7 +99,8 @@ LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
 def test_plain_and_synchronous_decoding_go_in_lock_step(method: str, size: int) -> None:
     models = {"target": "qwen3-14b", "draft": "qwen3-0.6b"}
     stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
-    known = derived_profile(load_platform("h200"), Demand(**stored, lanes=["gpu"], exits=()))
+    priced = with_overrides(load_platform("h200"), {"gpu.growth_per_row": 0.03})  # as when that was worked out
+    known = derived_profile(priced, Demand(**stored, lanes=["gpu"], exits=()))
     texts = Texts(num_texts=32, num_tokens=64, prompt_length=500)
     drafts = {"draft_lane": "gpu", "drafter": "qwen3-0.6b", "num_speculative_tokens": 3}
     schedule = Schedule(method=method, target_lane="gpu", **(drafts if method == "speculative" else {}))

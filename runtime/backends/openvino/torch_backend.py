@@ -14,7 +14,8 @@ from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter
 from runtime.models.decoder import Decoder
 from runtime.storage.stored_decoder import stored_form
-from runtime.wire.channel import Block, to_tensor
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
 
 
 class OpenVinoBackend(CompiledDecoder):
