@@ -27,7 +27,7 @@ _BY_A_SIGNAL = 128
 """Exit status after a signal, less its number, by the shell's convention."""
 INTERRUPTED = _BY_A_SIGNAL + signal.SIGINT
 """Exit status after Ctrl-C."""
-_WIDE = 200
+_WIDE = 240
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All of ASCII and Latin-1 but for tabs and ends of lines."""
 
