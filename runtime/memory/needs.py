@@ -118,9 +118,9 @@ class _Holding:
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:
     """Return what a lane needs whose target is split over ranks: layers and keys are shared, all else is each one's."""
-    embedding = target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
+    tables = (1 if target.tie_embeddings else 2) * target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
     return need + LaneNeed(
-        weights=(num_ranks - 1) * embedding,
+        weights=(num_ranks - 1) * tables,
         working=(num_ranks - 1) * need.working,
         process=(num_ranks - 1) * need.process,
     )

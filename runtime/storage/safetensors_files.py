@@ -160,19 +160,16 @@ def joined_parameters(
     dtype: np.dtype[Any],
     *,
     folder: Path,
-) -> dict[str, NDArray[Any]]:
-    """Return a model's parameters in `shapes`, each put together from the arrays of `found` that `wanted` names for it.
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield a model's parameters in `shapes`, each put together from the arrays of `found` that `wanted` names for it.
 
     Raises `ModelError` if one is missing, or as in `joined`.
     """
-    parameters = {}
     for ours, theirs in wanted.items():
         missing = [name for name in theirs if name not in found]
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
-        parts = {name: found[name] for name in theirs}
-        parameters[ours] = joined(parts, shapes[ours], dtype, source=str(folder))
-    return parameters
+        yield ours, joined({name: found[name] for name in theirs}, shapes[ours], dtype, source=str(folder))
 
 
 def _as_they_lie(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:

@@ -6,6 +6,7 @@ Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P posit
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,10 +96,14 @@ def load_parameters(
     Folders of random weights (`runtime.storage.shape_folder`) get them in one block. `with_layers=False` reads what a
     draft shares with its target. Raises `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
-    config = config if with_layers else replace(config, num_layers=0)
+    return dict(each_parameter(folder, config if with_layers else replace(config, num_layers=0), dtype))
+
+
+def each_parameter(folder: Path, config: ModelConfig, dtype: np.dtype[Any]) -> Iterable[tuple[str, NDArray[Any]]]:
+    """Yield what `load_parameters` returns one by one, for who keeps less of them."""
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)
     if config.random_seed is not None:
-        return random_arrays(shapes, config.random_seed, dtype)
+        return random_arrays(shapes, config.random_seed, dtype).items()
     from runtime.storage.safetensors_files import joined_parameters, read_arrays  # what decodes needs no safetensors
 
     found = read_arrays(folder, {name for names in wanted.values() for name in names})

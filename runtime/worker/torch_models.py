@@ -17,7 +17,7 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.parallel.group import Group
-from runtime.parallel.sharded_target import load_sharded_target
+from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
@@ -40,11 +40,18 @@ class TorchModels:
             own, device = torch.device(self._group.device).type, Device.of_lane(operation.device)
             if device.own_name.partition(":")[0] != own:
                 raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")
-            return load_sharded_target(operation, self._group, dtype=dtype)
+            return self._group.all_do(lambda: self._load_share(operation, dtype))
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
         return TargetModel.of(decoder, self._heads, backend=backend)
+
+    def _load_share(self, operation: LoadTarget, dtype: torch.dtype) -> TargetModel:
+        """This rank's share of a target, whose exits are whole on every rank."""
+        decoder = load_sharded_decoder(operation.target, self._group, dtype=dtype)
+        return TargetModel.of(
+            decoder, load_exits(operation.exits, decoder.shape, dtype=dtype) if operation.exits else None
+        )
 
     def load_streams(self, operation: LoadStreams) -> TargetModel:
         """The target loaded last as one that can draft for itself."""

@@ -140,7 +140,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     shapes[_EMBEDDING] = target.config.vocab_size, config.hidden_size
     parts = {name: take(tensors, name, str(path)) for theirs in _TENSORS.values() for name in theirs}
     found = parts | {_EMBEDDING: own_VD}
-    weights = as_tensors(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=path))
+    weights = as_tensors(dict(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=path)))
     embedding_VD = weights.pop(_EMBEDDING)
     if tensors:
         known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])

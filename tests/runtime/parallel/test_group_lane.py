@@ -20,8 +20,6 @@ from decoding.schedule import Schedule
 from runtime.drafters.shipped import find_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
-from runtime.memory.needs import PROCESS_BYTES
-from runtime.memory.needs import on_ranks as on_several
 from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
@@ -143,15 +141,6 @@ def test_a_lanes_name_says_its_ranks():
     assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
     with pytest.raises(ConfigError, match="has no ranks"):
         LaneSpec(name="cpu0-0ranks")
-
-
-def test_memory_is_that_of_one_rank_and_a_process_and_an_embedding_for_each_other_one(tiny_folders):
-    engine = Engine(tiny_folders.target, lanes=[LaneSpec(name=BIG), LaneSpec(name="big")], dtype="float32")
-    two, one = engine.memory_needed(PLAIN, 20)[BIG], engine.memory_needed(AUTOREGRESSIVE, 20)["big"]
-    embedding = tiny_folders.decoder.embedding.weight.nbytes
-    assert (two.weights - one.weights, two.process) == (embedding, 2 * PROCESS_BYTES)
-    assert two.keys_values == one.keys_values
-    assert on_several(one, 1, engine.config, "float32") == one
 
 
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders):
