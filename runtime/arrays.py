@@ -137,8 +137,11 @@ def numpy_type(dtype: Any) -> np.dtype[Any]:
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
     """Arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
-    slow = {name for name, array in arrays.items() if array.ndim >= 2 and array.ctypes.data % _ALIGNMENT}
-    return {name: as_tensor(aligned(array) if name in slow else array) for name, array in arrays.items()}
+
+    def is_slow(array: NDArray[Any]) -> bool:
+        return array.ndim >= 2 and bool(array.ctypes.data % _ALIGNMENT or not array.flags.c_contiguous)
+
+    return {name: as_tensor(aligned(array) if is_slow(array) else array) for name, array in arrays.items()}
 
 
 def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:

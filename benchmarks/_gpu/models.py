@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import torch
 
+from runtime.arrays import as_tensors, numpy_type
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import CapturedSegment
+from runtime.backends.cuda.captured_calls import CapturedCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
-from runtime.models.random_weights import fill_at_random
+from runtime.models.random_weights import random_arrays
+from runtime.storage.decoder_names import decoder_shapes
 
 MODELS: Final = Path(__file__).parents[2] / "hwprofiles" / "models"
 TARGETS: Final = ("qwen3-14b", "qwen3-32b", "opt-66b")
@@ -55,17 +57,19 @@ def config_of(name: str, *, shrink: int = 1, num_layers: int | None = None) -> M
 
 
 def random_decoder(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Decoder:
-    """A decoder of random weights, made on the device."""
+    """A decoder of random weights."""
     with torch.device("meta"):
         decoder = Decoder(config)
-    fill_at_random(decoder, 0, dtype, str(device))
+    arrays = random_arrays(decoder_shapes(config), 0, numpy_type(dtype))
+    state = {name: as_tensors({name: array})[name].to(device) for name, array in arrays.items()}
+    decoder.load_state_dict(state, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, config.max_position).to(device)
     return decoder.eval().requires_grad_(requires_grad=False)
 
 
-def prepared_text(backend: CudaBackend, rows: int, context: int) -> tuple[Any, CapturedSegment]:
+def prepared_text(backend: CudaBackend, rows: int, context: int) -> tuple[Any, CapturedCall]:
     """A random text, and the call of all layers over rows after it."""
     layers = backend.config.num_layers
     text = backend.new_text()

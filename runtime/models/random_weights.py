@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.arrays import as_tensor
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype, nn
 
 _BLOCK: Final = 1 << 22
 """Numbers: windows of all matrices that models have begin at different places of it."""
@@ -24,12 +19,13 @@ _BLOCK: Final = 1 << 22
 
 def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
     """Return an array for every name: windows onto one block of small random numbers, ones for norms, zero biases."""
-    block, blocks = _block(seed), dict[float, NDArray[Any]]()
+    block = np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
+    blocks: dict[float, NDArray[Any]] = {}
 
     def made(name: str, shape: Sequence[int]) -> NDArray[Any]:
         if len(shape) != 2:
-            return np.full(shape, _of_vector(name), dtype)
-        scale = _scale(shape)
+            return np.full(shape, 0 if name.endswith("bias") else 1, dtype)
+        scale = float(np.float32(shape[1] ** -0.5))
         if scale not in blocks:
             blocks[scale] = (block * scale).astype(dtype)
         start, step = _window(shape, seed, name)
@@ -37,41 +33,6 @@ def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtyp
         return np.lib.stride_tricks.as_strided(own, tuple(shape), (step * size, size))
 
     return {name: made(name, shape) for name, shape in shapes.items()}
-
-
-def fill_at_random(module: nn.Module, seed: int, dtype: dtype, device: str = "cpu") -> None:
-    """Give every parameter on the meta device memory of its own on `device`: the numbers of `random_arrays`."""
-    import torch
-    from torch import nn
-
-    blocks: dict[float, Tensor] = {}
-    block = as_tensor(_block(seed))
-    for name, parameter in list(module.named_parameters()):
-        if not parameter.is_meta:
-            continue
-        if parameter.dim() == 2:
-            scale = _scale(parameter.shape)
-            if scale not in blocks:
-                blocks[scale] = (block * scale).to(device, dtype)
-            start, step = _window(parameter.shape, seed, name)
-            window = blocks[scale].as_strided(parameter.shape, (step, 1), start)
-            weight = window.clone(memory_format=torch.contiguous_format)
-        else:
-            weight = torch.full(parameter.shape, _of_vector(name), dtype=dtype, device=device)
-        owner, _, own = name.rpartition(".")
-        setattr(module.get_submodule(owner), own, nn.Parameter(weight, requires_grad=False))
-
-
-def _block(seed: int) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
-
-
-def _scale(shape: Sequence[int]) -> float:
-    return float(np.float32(shape[1] ** -0.5))
-
-
-def _of_vector(name: str) -> float:
-    return 0.0 if name.endswith("bias") else 1.0
 
 
 def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:

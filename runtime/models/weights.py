@@ -10,7 +10,6 @@ from torch import nn
 from runtime.arrays import as_tensors, numpy_type
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
-from runtime.models.random_weights import fill_at_random
 from runtime.storage.stored_decoder import load_parameters
 
 
@@ -23,11 +22,8 @@ def load_decoder(
         decoder = Decoder(config)
     if not with_layers:
         decoder.layers = nn.ModuleList()
-    if config.random_seed is None:
-        weights = as_tensors(load_parameters(folder, config, numpy_type(dtype), with_layers=with_layers))
-        decoder.load_state_dict(weights, strict=False, assign=True)
-    else:
-        fill_at_random(decoder, config.random_seed, dtype)
+    weights = as_tensors(load_parameters(folder, config, numpy_type(dtype), with_layers=with_layers))
+    decoder.load_state_dict(weights, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, max_position or config.max_position)

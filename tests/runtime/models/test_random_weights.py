@@ -124,14 +124,6 @@ def block_of(array):
     return array
 
 
-def test_a_shell_shares_what_the_whole_has(shape):
-    folder = shape(TINY)
-    whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
-    assert len(shell.layers) == 0
-    assert torch.equal(shell.embedding.weight, whole.embedding.weight)
-    assert torch.equal(shell.lm_head.weight, whole.lm_head.weight)
-
-
 def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache):
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     assert not has_random_weights(tmp_path)
