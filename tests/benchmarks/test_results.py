@@ -22,7 +22,7 @@ def common():
 @pytest.fixture(scope="module")
 def today(common):
     """Hashes of all that ships, and of the embedded model, which need not be in the cache for it."""
-    source = embedded._manifest(embedded.SMOLLM2, {})
+    source = embedded._manifest(embedded.SMOLLM2)
     shipped = common.measured(*(SHIPPED_FOLDER / name for name in shipped_names()))
     return shipped | {common.EMBEDDED: common.source_hash(source)}
 

@@ -128,7 +128,6 @@ def tiny_model(tiny_wheel, tmp_path):
         requirement="tiny-model==1.0",
         wheel_sha256=_sha256(tiny_wheel.read_bytes()),
         gguf_member="tiny_model/tiny.gguf",
-        weights_sha256="",
         gguf_sha256=_sha256((tmp_path / "tiny.gguf").read_bytes()),
         license="Apache-2.0",
         work_bytes=1_000_000,

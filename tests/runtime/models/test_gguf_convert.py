@@ -4,12 +4,10 @@ import json
 
 import gguf
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from decoding.errors import ModelFormatError, UnsupportedModelError
 from runtime.models.gguf_convert import convert_gguf, unpermute_rotary
 
 
@@ -67,50 +65,6 @@ def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf, tmp_
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>hello w42")["input_ids"])
     assert tokens == ["<|im_start|>", "hello", "Ġw", "4", "2"]
     assert tokenizer.eos_token == "<|im_end|>"
-
-
-def changed_field(key, value):
-    return lambda content: content.fields.update({key: value})
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (
-            lambda content: content.weights.pop("blk.1.ffn_up.weight"),
-            ModelFormatError,
-            r"model\.gguf: the tensor 'blk\.1\.ffn_up\.weight' is missing",
-        ),
-        (
-            lambda content: content.weights.update({"blk.0.attn_k.weight": np.zeros((8, 32), dtype=np.float32)}),
-            ModelFormatError,
-            r"'blk\.0\.attn_k\.weight' has shape \[8, 32\], expected \[16, 32\]",
-        ),
-        (lambda content: content.fields.pop("llama.block_count"), ModelFormatError, r"'llama\.block_count' is missing"),
-        (changed_field("tokenizer.ggml.merges", ["x y"]), ModelFormatError, "do not match"),
-        *(
-            (changed_field(key, found), UnsupportedModelError, f"{key} is '{found}'; supported: '{supported}'")
-            for key, found, supported in (
-                ("general.architecture", "mamba", "llama"),
-                ("tokenizer.ggml.model", "llama", "gpt2"),
-                ("tokenizer.ggml.pre", "qwen2", "smollm"),
-            )
-        ),
-    ],
-)
-def test_what_is_missing_or_cannot_be_converted_is_named(tiny_gguf, tmp_path, change, error, message):
-    change(tiny_gguf)
-    with pytest.raises(error, match=message):
-        convert(tiny_gguf, tmp_path)
-
-
-@pytest.mark.parametrize("share_kept", [0.01, 0.6, 0.99])
-def test_file_cut_short_is_refused(tiny_gguf, tmp_path, share_kept):
-    path = tiny_gguf.write(tmp_path / "model.gguf")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share_kept)])
-    with pytest.raises(ModelFormatError, match=r"model\.gguf: not a readable GGUF file, or cut short"):
-        convert_gguf(path, tmp_path, lambda _share: None)
 
 
 def _random_llama(content):
