@@ -1,15 +1,17 @@
-"""The fields of a Hugging Face `config.json` that are read, with their types and ranges; nothing is converted."""
+"""Hugging Face's `config.json`: the fields that are read, with their types and ranges, and their names as ours."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from decoding.errors import ModelError, ModelFormatError
+from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from decoding.validation import described
+from decoding.validation import Many, described
+from runtime.models.config import Llama3Rope, ModelConfig
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 """More than any model has of anything, and so little that sizes of tensors do not overflow."""
@@ -29,41 +31,79 @@ class HfModel(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
-class HfFamily(HfModel):
-    """Fields that tell whether a model is supported."""
-
-    architectures: list[str] | None = None
-    hidden_act: str | None = None
-    activation_function: str | None = None
-    use_sliding_window: bool | None = None
-    sliding_window: Annotated[int, Field(ge=0)] | None = None
-    quantization_config: Any = None
-    random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
-
-
 class HfRope(HfModel):
     """`rope_scaling`, or newer `rope_parameters`; the four factors are those of `llama3`."""
 
-    rope_type: str | None = None
-    type: str | None = None
+    rope_type: Annotated[
+        Literal["default", "llama3"] | None, Field(validation_alias=AliasChoices("rope_type", "type"))
+    ] = None
     rope_theta: Positive | None = None
     factor: Positive | None = None
     low_freq_factor: Positive | None = None
     high_freq_factor: Positive | None = None
     original_max_position_embeddings: Positions | None = None
 
+    @property
+    def scaling(self) -> Llama3Rope | None:
+        """The scaling, if there is any; raises `ModelError` for a factor that is missing or wrong."""
+        if self.rope_type != "llama3":
+            return None
+        factor, low, high = self.factor, self.low_freq_factor, self.high_freq_factor
+        original = self.original_max_position_embeddings
+        if factor is None or low is None or high is None or original is None:
+            raise ModelError(
+                "rope_scaling of type 'llama3' needs factor, low_freq_factor, high_freq_factor and "
+                "original_max_position_embeddings"
+            )
+        if not low < high:
+            raise ModelError(f"rope_scaling has low_freq_factor {low}, not below high_freq_factor {high}")
+        return Llama3Rope(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position=original)
 
-class HfConfig(HfModel):
-    """Sizes and constants of a decoder."""
+
+def _listed(value: object) -> object:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+Ids = Annotated[Many[TokenId], BeforeValidator(_listed)]
+
+
+class HfDecoder(HfModel):
+    """What all families have, by our names for it; theirs are aliases."""
 
     vocab_size: Size
-    num_hidden_layers: Count
+    num_layers: Annotated[Count, Field(alias="num_hidden_layers")]
     hidden_size: Size
+    num_heads: Annotated[Count, Field(alias="num_attention_heads")]
+    max_position: Annotated[Positions, Field(alias="max_position_embeddings")]
+    eos_token_ids: Annotated[Ids, Field(alias="eos_token_id")] = ()
+    random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
+    quantization_config: Any = Field(default=None, exclude=True)
+
+    @field_validator("quantization_config")
+    @classmethod
+    def _is_none(cls, found: Any) -> None:
+        if found:
+            method = found.get("quant_method", "unknown") if isinstance(found, dict) else found
+            name = method if isinstance(method, str) else shown(method)
+            raise ValueError(f"weights quantized by {name} are not read; name the model's folder in 16 or 32 bits")
+
+    def config(self, architecture: str) -> ModelConfig:
+        """The shape of the decoder; raises `ModelError` if its fields contradict each other."""
+        raise NotImplementedError
+
+    def _common(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in HfDecoder.model_fields if name != "quantization_config"}
+
+
+class HfLlama(HfDecoder):
+    """Llama, Mistral and Qwen."""
+
+    hidden_act: Literal["silu"] | None = None
     intermediate_size: Size
-    num_attention_heads: Count
     num_key_value_heads: Count | None = None
     head_dim: Count | None = None
-    max_position_embeddings: Positions
     rms_norm_eps: Annotated[float, Field(ge=0, lt=1)]
     rope_theta: Positive | None = None
     rope_scaling: HfRope | None = None
@@ -71,31 +111,116 @@ class HfConfig(HfModel):
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     tie_word_embeddings: bool | None = None
-    eos_token_id: TokenId | list[TokenId] | None = None
+    use_sliding_window: bool | None = None
+    sliding_window: Annotated[int, Field(ge=0)] | None = None
+
+    def config(self, architecture: str) -> ModelConfig:
+        """See `HfDecoder`; older files write `rope_scaling` next to `rope_theta`, newer ones `rope_parameters`."""
+        rope = self.rope_parameters or self.rope_scaling or HfRope()
+        qwen2, bias = architecture == "Qwen2ForCausalLM", bool(self.attention_bias)
+        # longer texts than a sliding window are refused, shorter ones are seen whole
+        slides = architecture == "MistralForCausalLM" or self.use_sliding_window
+        if self.use_sliding_window and not self.sliding_window:
+            raise ModelError(f"use_sliding_window is true, but sliding_window is {self.sliding_window}")
+        window = (self.sliding_window if slides else None) or self.max_position
+        return ModelConfig(
+            architecture=architecture,
+            intermediate_size=self.intermediate_size,
+            num_kv_heads=self.num_key_value_heads or self.num_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_heads,
+            rope_theta=self.rope_theta or rope.rope_theta or 10_000.0,
+            norm_eps=self.rms_norm_eps,
+            tie_embeddings=bool(self.tie_word_embeddings),
+            attention_bias=bias or qwen2,
+            attention_out_bias=bias and not qwen2,
+            mlp_bias=bool(self.mlp_bias),
+            qk_norm=architecture == "Qwen3ForCausalLM",
+            rope_scaling=rope.scaling,
+            **self._common() | {"max_position": min(self.max_position, window)},
+        )
 
 
-class HfOptConfig(HfModel):
-    """Sizes and variants of an OPT decoder (arXiv 2205.01068)."""
+class HfOpt(HfDecoder):
+    """OPT (arXiv 2205.01068), but for its smallest and oldest variants."""
 
-    vocab_size: Size
-    num_hidden_layers: Count
-    hidden_size: Size
+    activation_function: Literal["relu"] | None = None
     ffn_dim: Size
-    num_attention_heads: Count
-    max_position_embeddings: Positions
     word_embed_proj_dim: Size | None = None
-    do_layer_norm_before: bool = True
-    enable_bias: bool = True
-    layer_norm_elementwise_affine: bool = True
-    remove_final_layer_norm: Annotated[bool, Field(alias="_remove_final_layer_norm")] = False
+    do_layer_norm_before: Literal[True] = True
+    enable_bias: Literal[True] = True
+    layer_norm_elementwise_affine: Literal[True] = True
+    remove_final_layer_norm: Annotated[Literal[False], Field(alias="_remove_final_layer_norm")] = False
     tie_word_embeddings: bool | None = None
-    eos_token_id: TokenId | list[TokenId] | None = None
+
+    def config(self, architecture: str) -> ModelConfig:
+        """See `HfDecoder`."""
+        if self.word_embed_proj_dim not in (None, self.hidden_size):
+            raise ModelError(f"word_embed_proj_dim {self.word_embed_proj_dim} is not hidden_size {self.hidden_size}")
+        head_dim, rest = divmod(self.hidden_size, self.num_heads)
+        if rest:
+            raise ModelError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_heads}"
+            )
+        return ModelConfig(
+            architecture=architecture,
+            intermediate_size=self.ffn_dim,
+            num_kv_heads=self.num_heads,
+            head_dim=head_dim,
+            rope_theta=0.0,
+            norm_eps=1e-5,  # of transformers: OPT configurations have none
+            tie_embeddings=self.tie_word_embeddings is not False,
+            attention_bias=True,
+            attention_out_bias=True,
+            mlp_bias=True,
+            positions="learned",
+            norm="layer",
+            mlp="relu",
+            **self._common(),
+        )
+
+
+_FAMILIES: Final[dict[str, type[HfDecoder]]] = {
+    **dict.fromkeys(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"), HfLlama),
+    "OPTForCausalLM": HfOpt,
+}
+SUPPORTED_ARCHITECTURES: Final = tuple(_FAMILIES)
+
+
+class HfFamily(HfModel):
+    """The field that tells the family."""
+
+    architectures: list[str] | None = None
 
 
 class HfGeneration(HfModel):
-    """The fields of `generation_config.json` that are read."""
+    """The field of `generation_config.json` that is read."""
 
-    eos_token_id: TokenId | list[TokenId] | None = None
+    eos_token_id: Ids = ()
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """See `ModelConfig.from_folder`."""
+    path = folder / "config.json"
+    holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
+    config = translated(read_object(path, holds=holds), str(path))
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return config
+    generation = validated(HfGeneration, read_object(path, holds=holds), source=str(path))
+    return replace(config, eos_token_ids=generation.eos_token_id or config.eos_token_ids)
+
+
+def translated(raw: dict[str, Any], source: str) -> ModelConfig:
+    """See `ModelConfig.from_hf`."""
+    architecture = (validated(HfFamily, raw, source=source).architectures or ["(none)"])[0]
+    if architecture not in _FAMILIES:
+        supported = ", ".join(SUPPORTED_ARCHITECTURES)
+        raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
+    found = validated(_FAMILIES[architecture], raw, source=source)
+    try:
+        return found.config(architecture)
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from error
 
 
 M = TypeVar("M", bound=HfModel)

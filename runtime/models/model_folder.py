@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from decoding.errors import ModelError, ModelFetchError
 from decoding.files import named_path
-from runtime.models.config import SUPPORTED_ARCHITECTURES, ModelConfig
+from runtime.models.config import ModelConfig
 from runtime.models.embedded import EMBEDDED_MODELS, Progress, embedded_folder, fetch, ignore_progress, is_present
+from runtime.models.hf_config import SUPPORTED_ARCHITECTURES
 from runtime.storage.shape_folder import PREFIX, is_shape_name, shape_folder
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

@@ -73,8 +73,8 @@ def test_what_is_missing_is_named(name):
         ({"rope_scaling": LLAMA3 | {"factor": "8"}}, "rope_scaling.factor: "),
         ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling of type .llama3. needs factor"),
         ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling type 'yarn' is not supported"),
-        ({"quantization_config": ["x" * 10_000]}, "weights quantized by "),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.*: Input should be 'default' or 'llama3', found 'yarn'"),
+        ({"quantization_config": ["x" * 10_000]}, "quantization_config: .*weights quantized by "),
     ],
 )
 def test_what_cannot_be_is_refused(changes, complaint):
@@ -102,12 +102,10 @@ def test_an_opt_config_says_what_is_other_about_it():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"word_embed_proj_dim": 16}, "word_embed_proj_dim 16 is not supported in OPT models; supported: 32"),
-        ({"do_layer_norm_before": False}, "do_layer_norm_before False is not supported"),
-        ({"enable_bias": False}, "enable_bias False is not supported"),
-        ({"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine False is not supported"),
-        ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm True is not supported"),
-        ({"activation_function": "gelu"}, "activation_function 'gelu' is not supported; supported: 'relu'"),
+        ({"word_embed_proj_dim": 16}, "word_embed_proj_dim 16 is not hidden_size 32"),
+        ({"do_layer_norm_before": False}, "do_layer_norm_before: Input should be True, found False"),
+        ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm: Input should be False"),
+        ({"activation_function": "gelu"}, "activation_function: Input should be 'relu', found 'gelu'"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
         ({"ffn_dim": "24"}, "ffn_dim: Input should be"),
     ],
