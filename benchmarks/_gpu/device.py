@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from _gpu.session import Session
-from runtime.backends.cuda.capture import Download, Upload
 
 
 def memory(session: Session) -> None:
@@ -19,14 +18,13 @@ def memory(session: Session) -> None:
 
 
 def channel(session: Session) -> None:
-    """Pinned messages to the device and back."""
+    """Messages to the device and back."""
     with session.part("channel") as add:
-        download = Download(session.device)
         for count in session.sizes.num_bytes:
-            upload, values = Upload((count,), torch.uint8, session.device), torch.zeros(count, dtype=torch.uint8)
+            values, there = (torch.zeros(count, dtype=torch.uint8, device=one) for one in ("cpu", session.device))
 
-            def round_trip(upload: Upload = upload, values: torch.Tensor = values) -> None:
-                upload.send(values)
-                download.fetch(upload.values)
+            def round_trip(values: torch.Tensor = values, there: torch.Tensor = there) -> None:
+                there.copy_(values)
+                there.cpu()
 
             add({"num_bytes": count, "round_trip_s": session.clocked(round_trip)})

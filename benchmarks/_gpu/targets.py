@@ -11,7 +11,7 @@ from _gpu.models import TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import Session
 from runtime.backends.cuda.capture import wait
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import CapturedSegment
+from runtime.backends.cuda.captured_calls import CapturedCall
 from runtime.models.config import ModelConfig
 from runtime.models.ranking import ranked_ids
 
@@ -36,7 +36,7 @@ def targets(session: Session) -> None:
             rounds(session, name, backend)
 
 
-def layer_times(session: Session, config: ModelConfig, call: CapturedSegment, context: int) -> dict[str, float]:
+def layer_times(session: Session, config: ModelConfig, call: CapturedCall, context: int) -> dict[str, float]:
     """Seconds and bytes of a layer."""
     item = session.dtype.itemsize
     seconds = session.seconds(call.replay) / config.num_layers

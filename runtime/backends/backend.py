@@ -8,16 +8,17 @@ end of static shapes what is to come, so that nothing is compiled while a sequen
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import Array
-from runtime.backends.sequences import Branches, Segment, Text
+from runtime.arrays import Array, concatenated, inference
+from runtime.backends.sequences import Branches, Segment, Text, WindowAndBranches
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
@@ -50,7 +51,7 @@ def segments_between(*stops: int) -> tuple[Segment, ...]:
     return tuple(pairwise(sorted({0, *stops})))
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """A decoder on a device."""
 
     config: ModelConfig
@@ -58,7 +59,7 @@ class Backend(Protocol):
     """Type of hidden states where they are sent, of the back end's own library."""
     device: Any
     """Where torch has its arrays; None for arrays of numpy."""
-    has_open_keys: bool
+    has_open_keys: bool = False
     """Whether torch modules may look at a text's keys: streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
     """Rows of the calls that `runtime.backends.self_test` compares, of every way to read the same text."""
@@ -66,19 +67,24 @@ class Backend(Protocol):
     @property
     def least_rows(self) -> int:
         """Rows that calls are filled up to, so that a row has the same bits in all of them; 1 if that takes nothing."""
+        return 1
 
+    @abstractmethod
     def new_text(self) -> Text:
         """Room for a text."""
 
+    @abstractmethod
     def new_branches(self, num_branches: int) -> Branches:
-        """Room for branches of a text."""
+        """Room for branches of a text, in place of those before."""
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan) -> None:  # noqa: B027  there may be nothing to prepare
         """Be ready for a sequence: whatever can be compiled or allocated before it starts."""
 
+    @abstractmethod
     def embedding(self, ids: NDArray[np.int64]) -> Array:
         """Hidden states that enter the first layer, [..., D], of token ids [...]."""
 
+    @inference
     def run_layers(
         self,
         x_BTD: Array,
@@ -93,35 +99,58 @@ class Backend(Protocol):
 
         `positions` are rotary ones, [T] or [B, T]. `mask` is additive [T, cursor + T]; None lets every row of a text
         see all before it. `cache` is a text, or what `Branches.rows` or `Branches.after_window` returned; its cursor
-        does not move.
+        does not move. Raises `LaneError` where a text has too few KV positions.
         """
+        segment = start, stop
+        if start == stop:
+            return x_BTD
+        if not isinstance(cache, WindowAndBranches):
+            return self._run_rows(x_BTD, segment, positions, mask, cache)
+        count, text = cache.num_window, cache.text
+        window = self._run_rows(x_BTD[:, :count], segment, positions[:count], None, text)
+        cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)
+        after = self._run_rows(x_BTD[0, count:, None], segment, positions[count:, None], None, cache.rows)
+        return concatenated([window, after.swapaxes(0, 1)], axis=1)
 
+    @abstractmethod
+    def _run_rows(self, x_BTD: Array, segment: Segment, positions: Any, mask: Any, cache: Any) -> Array:
+        """Run rows of a text, in as many calls as they take, or of branches."""
+
+    @abstractmethod
     def normalise(self, x: Array) -> Array:
         """The final norm alone."""
 
+    @abstractmethod
     def logits(self, x_BTD: Array) -> Array:
         """Final norm and output head, [B, T, V]."""
 
-    def head(self, rows_VD: Array) -> Head | None:
+    def head(self, rows_VD: Array) -> Head | None:  # noqa: ARG002
         """A head of other rows than the decoder's own, as exits and drafts have; None leaves it to torch."""
+        return None
 
-    def prompt_head(self, rows_ED: Array) -> Head | None:
+    def prompt_head(self, rows_ED: Array) -> Head | None:  # noqa: ARG002
         """A head of the few rows that a prompt adds; None leaves it to torch."""
+        return None
 
-    def product(self, weight_OI: Array) -> Head | None:
+    def product(self, weight_OI: Array) -> Head | None:  # noqa: ARG002
         """Products with a matrix of a draft's own, in the type of arithmetic; None leaves them to torch."""
+        return None
 
+    @abstractmethod
     def adapter(self, weights: Any) -> Head:
         """An exit's adapter: a module of torch, or its arrays by name, where there is no torch."""
 
+    @abstractmethod
     def features(self, hidden_TED: Array, *, is_raw: bool) -> Array:
         """Hidden states of E layers as they are sent to a draft, [T, E * D]: each at unit scale, unless `is_raw`."""
 
+    @abstractmethod
     def array(self, block: Block) -> Array:
         """Hidden states that came from another lane."""
 
     def on_host(self, *arrays: Array) -> tuple[Array, ...]:
-        """Arrays of the device where the host can read them: one wait for all."""
+        """Arrays of the device where the host can read them."""
+        return arrays
 
-    def wait(self) -> None:
-        """Until everything asked for is done; only devices that work on their own have to be waited for."""
+    def wait(self) -> None:  # noqa: B027  only devices that work on their own have to be waited for
+        """Until everything asked for is done."""

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Head, Plan
+from runtime.backends.backend import Backend, Head
+from runtime.backends.sequences import Segment
 from runtime.drafters.language_model.draft_passes import normalise_features
-from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, RowPlaces
+from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
 from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block
 
 
-class ByTorch:
-    """The part of `runtime.backends.backend.Backend` that back ends of torch leave to torch: heads and features."""
+class TorchBackend(Backend):
+    """What back ends of torch have in common: hidden states are tensors of a device."""
 
-    config: ModelConfig
-    dtype: Any
-    device: Any
+    self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
 
-    def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
+    def __init__(self, decoder: Decoder) -> None:
+        self.config, self._decoder = decoder.config, decoder
+        self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
 
-    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them too."""
-        return None
+    @torch.inference_mode()
+    def embedding(self, ids: Any) -> Tensor:
+        """Hidden states that enter the first layer, but for learned positions, which the layers add."""
+        return self._decoder.embedding(torch.as_tensor(ids, device=self.device))  # type: ignore[no-any-return]
 
-    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
+    def normalise(self, x: Tensor) -> Tensor:
+        """The final norm alone."""
+        return self._decoder.normalise(x)
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """Final norm and output head."""
+        return self._decoder.logits(x_BTD)
 
     def adapter(self, weights: Any) -> Head:
         """The module itself."""
@@ -49,26 +52,15 @@ class ByTorch:
         """Hidden states that came from another lane."""
         return to_tensor(block).to(self.device, self.dtype)
 
-
-class _Places(NamedTuple):
-    """Positions and mask of rows on the device, and what follows from them where the rows are of a text."""
-
-    positions: Tensor
-    mask: Tensor | None
-    places: RowPlaces | None
+    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Values of the device in memory of the host."""
+        return tuple(tensor.cpu() for tensor in tensors)
 
 
-class EagerBackend(ByTorch):
+class EagerBackend(TorchBackend):
     """Implements `runtime.backends.backend.Backend` by a decoder's own code, layer by layer."""
 
     has_open_keys: bool = True
-    self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
-
-    def __init__(self, decoder: Decoder) -> None:
-        self.config, self._decoder = decoder.config, decoder
-        self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
-        # of the rows that have passed some layers: working it out again can cost as much as a layer does
-        self._under_way: tuple[tuple[Any, Any, Any], _Places] | None = None
 
     @property
     def least_rows(self) -> int:
@@ -84,50 +76,7 @@ class EagerBackend(ByTorch):
         """Room for branches of a text."""
         return BranchCache(self.config, num_branches, dtype=self.dtype, device=str(self.device))
 
-    def prepare(self, plan: Plan) -> None:
-        """Do nothing: shapes are what they are."""
-
-    def embedding(self, ids: Any) -> Tensor:
-        """Hidden states that enter the first layer."""
-        return self._decoder.embedding(torch.as_tensor(ids, device=self.device))  # type: ignore[no-any-return]
-
-    def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Any, mask: Any = None, cache: Any
-    ) -> Tensor:
-        """Hidden states after layer `stop`."""
-        places = self._places(x_BTD, start, positions, mask, cache)
-        x_BTD = self._decoder.run_layers(
-            x_BTD, start, stop, positions=places.positions, mask=places.mask, cache=cache, places=places.places
-        )
-        if stop == self.config.num_layers:
-            self._under_way = None  # it would keep the text's memory taken
-        return x_BTD
-
-    def _places(self, x_BTD: Tensor, start: int, positions: Any, mask: Any, cache: Any) -> _Places:
-        """Where rows are: what was worked out for their first layers, if these are the rows under way."""
-        known, given = self._under_way, (positions, mask, cache)
-        if start and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
-            return known[1]
-        own_positions = torch.as_tensor(positions, device=self.device)
+    def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
         own_mask = None if mask is None else torch.as_tensor(mask, device=self.device).to(self.dtype)
-        places = None
-        if cache is not None:
-            places = self._decoder.row_places(x_BTD, positions=own_positions, mask=own_mask, cache=cache)
-        found = _Places(own_positions, own_mask, places)
-        self._under_way = given, found
-        return found
-
-    def normalise(self, x: Tensor) -> Tensor:
-        """The final norm alone."""
-        return self._decoder.normalise(x)
-
-    def logits(self, x_BTD: Tensor) -> Tensor:
-        """Final norm and output head."""
-        return self._decoder.logits(x_BTD)
-
-    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors of the cores are there; a rank's GPU copies its own."""
-        return tuple(tensor.cpu() for tensor in tensors)
-
-    def wait(self) -> None:
-        """Return at once: nothing is under way."""
+        own_positions = torch.as_tensor(positions, device=self.device)
+        return self._decoder.run_layers(x_BTD, *segment, positions=own_positions, mask=own_mask, cache=cache)

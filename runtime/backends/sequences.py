@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from runtime.arrays import concatenated, inference
+from runtime.arrays import inference
 
 Segment = tuple[int, int]
 """Layers done before, and layers done after."""
@@ -139,32 +139,3 @@ class WindowAndBranches(NamedTuple):
     num_window: int
     branches: Branches
     rows: BranchRows
-
-
-class StaticCalls(ABC):
-    """The part of `runtime.backends.backend.Backend` that hands rows to calls over a sequence, or over branches."""
-
-    @inference
-    def run_layers(self, x_BTD: Any, start: int, stop: int, *, positions: Any, mask: Any = None, cache: Any) -> Any:
-        """Hidden states after layer `stop`; raises `LaneError` where a sequence has too few KV positions."""
-        segment = start, stop
-        if start == stop:
-            return x_BTD
-        if isinstance(cache, WindowAndBranches):
-            count, text = cache.num_window, cache.text
-            window = self._run_text(x_BTD[:, :count], segment, positions[:count], None, text)
-            cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)
-            after = self._run_branches(x_BTD[0, count:, None], segment, positions[count:, None], cache.rows)
-            return concatenated([window, after.swapaxes(0, 1)], axis=1)
-        if isinstance(cache, BranchRows):
-            return self._run_branches(x_BTD, segment, positions, cache)
-        assert isinstance(cache, Text), "a text of another back end"
-        return self._run_text(x_BTD, segment, positions, mask, cache)
-
-    @abstractmethod
-    def _run_text(self, x_BTD: Any, segment: Segment, positions: Any, mask: Any, text: Any) -> Any:
-        """Rows of a sequence, in its order or by a mask, in as many calls as they take."""
-
-    @abstractmethod
-    def _run_branches(self, x_RTD: Any, segment: Segment, positions: Any, rows: BranchRows) -> Any:
-        """Rows of branches."""

@@ -10,7 +10,6 @@ G query heads per key/value head, H head dimension, V vocabulary.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +24,6 @@ from runtime.storage.stored_decoder import rotary_tables
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions."""
-
-
-class RowPlaces(NamedTuple):
-    """Rotation and visible keys of the rows of a pass, the same for all layers."""
-
-    rotary: Rotation
-    sight: Sight
 
 
 class Rotary(nn.Module):
@@ -128,26 +120,20 @@ class Decoder(nn.Module):
         positions: Tensor,
         mask: Tensor | None = None,
         cache: LayerKeys | None = None,
-        places: RowPlaces | None = None,
     ) -> Tensor:
         """Run layers `start` + 1 to `stop` (counted from 1) over hidden states, and return those after them, [B, T, D].
 
         `positions` are places in the text, [T] or [B, T]. `mask` is additive, broadcastable to [B, 1, T, S]; for None
-        see `LayerKeys.sight` of the cache. Without a cache rows see this call alone. `places` is what `row_places` said
-        of these very rows, where earlier layers had to know it.
+        see `LayerKeys.sight` of the cache. Without a cache rows see this call alone.
         """
         if self.positions is not None and start == 0 < stop:
             x_BTD = x_BTD + self.positions(positions + LEARNED_OFFSET)
         keys = WithinCall() if cache is None else cache
-        rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
+        rotary = self.rotary(positions, x_BTD.dtype)
+        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
         for index in range(start, stop):
             x_BTD = self.layers[index](x_BTD, rotary, sight, keys, index)
         return x_BTD
-
-    def row_places(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: LayerKeys) -> RowPlaces:
-        """Return the places of rows that enter some layer; arguments as in `run_layers`."""
-        sight = cache.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
-        return RowPlaces(self.rotary(positions, x_BTD.dtype), sight)
 
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""

@@ -123,7 +123,7 @@ class KVCache(Text, LayerKeys):
 
 
 class BranchCache(Branches):
-    """Branches whose rows torch computes, the next ones of a sequence among them if need be."""
+    """Branches whose rows torch computes."""
 
     memory: TorchMemory
 
@@ -133,10 +133,6 @@ class BranchCache(Branches):
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRowKeys:
         """Return where the next rows of some branches go: at these positions."""
         return BranchRowKeys(self.memory.slots[:, :, branches], positions_RT)
-
-    def after_window(self, text: KVCache, num_window: int, rows: BranchRowKeys) -> WindowAndBranchKeys:  # type: ignore[override]
-        """See `Branches`; all of them are in one call."""
-        return WindowAndBranchKeys(text, num_window, self, rows)
 
 
 class BranchRowKeys(RowwiseKeys):
@@ -162,29 +158,3 @@ class BranchRowKeys(RowwiseKeys):
         mask = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)[:, None]
         mask = mask_for_groups(mask, num_queries_per_kv)
         return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
-
-
-class WindowAndBranchKeys(LayerKeys):
-    """One call over the next rows of a text and one row of every branch after them, [1, T + R]."""
-
-    def __init__(self, text: KVCache, num_window: int, cache: BranchCache, branches: BranchRowKeys) -> None:
-        self._text, self._num_window, self._cache, self._branches = text, num_window, cache, branches
-        self._of_branches: Sight = ()
-
-    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the text's rows alone."""
-        return self._text.write(layer, k_BKTH, v_BKTH)
-
-    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """Return what the sequence's rows see, and keep what the branches see."""
-        self._of_branches = self._branches.sight(None, 1, num_queries_per_kv)
-        return self._text.sight(None, self._num_window, num_queries_per_kv)
-
-    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
-        """The text's rows first, then those of the branches."""
-        count, start = self._num_window, self._text.cursor
-        seen = self._text.attend(layer, q_BTNH[:, :count], k_BTKH[:, :count], v_BTKH[:, :count], sight)
-        self._cache.copy(self._text, slice(layer, layer + 1), start, start + count)
-        q_R1NH, k_R1KH, v_R1KH = (x[:, count:].transpose(0, 1) for x in (q_BTNH, k_BTKH, v_BTKH))
-        own = self._branches.attend(layer, q_R1NH, k_R1KH, v_R1KH, self._of_branches)
-        return torch.cat([seen, own.transpose(0, 1)], dim=1)

@@ -1,134 +1,172 @@
-"""Layers and heads on static inputs, captured once.
+"""Layers over rows whose keys lie in static memory, captured once; and the sizes that such calls have.
 
-The computation is `runtime.models.decoder`'s own; what is here gives it inputs that stay where they are. Shapes:
-legend of that module; S slots that a call looks at, L layers.
+One tensor has room for the longest sequence so far. A call looks at the first so many slots, so nothing moves when a
+sequence grows; where the memory itself must grow, the calls captured on it are forgotten. How many slots a row sees is
+settled by its own slot alone, so that its sums pair up in the same way in any call. Rows that fill a call up write to
+spare slots after the text. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from runtime.backends.cuda.capture import GraphCapture, Upload
+from runtime.backends.cuda.capture import GraphCapture, fitting
+from runtime.backends.sequences import Branches, BranchRows, Segment
 from runtime.models.attention import LayerKeys, Piece, Sight, mask_for_groups
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import TorchMemory
+
+ROWS: Final = (8, 16, 32, 64, 128)
+"""Rows of one text in a call: as long as weights bound a step, 8 rows cost what 1 does."""
+TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
+SPARE: Final = ROWS[-1]
+"""Slots after the last row of a call that are there to be written."""
+_LEAST_SLOTS: Final = 256
 
 
-class CapturedShape(NamedTuple):
-    """Layers `start` + 1 to `stop` over the rows of some texts that look at so many slots."""
+def row_bucket(num_rows: int) -> int:
+    """Rows of the call that serves so many, which are at most `ROWS[-1]`."""
+    return ROWS[bisect_left(ROWS, num_rows)]
 
-    start: int
-    stop: int
+
+def text_bucket(num_texts: int) -> int:
+    """Texts of the call that serves so many: beyond the largest size a multiple of it."""
+    most = TEXTS[-1]
+    return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
+
+
+def slot_bucket(num_slots: int) -> int:
+    """Slots that a text of so many has, or its last row looks at: 256, 384, 512, 768, 1024, ..."""
+    size = _LEAST_SLOTS
+    while size < num_slots + SPARE:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def slot_buckets(num_slots: int) -> tuple[int, ...]:
+    """All that a text passes through until it has so many slots."""
+    sizes = [slot_bucket(0)]
+    while sizes[-1] < slot_bucket(num_slots):
+        sizes.append(slot_bucket(sizes[-1] - SPARE + 1))
+    return tuple(sizes)
+
+
+def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
+    start = 0
+    while start < num_rows:
+        seen = slot_bucket(first + start + 1)
+        stop = min(num_rows, start + ROWS[-1], seen - SPARE - first)
+        yield start, stop
+        start = stop
+
+
+class CallShape(NamedTuple):
+    """Layers of a segment over the rows of some texts that look at so many slots."""
+
+    segment: Segment
     num_texts: int
     num_rows: int
     num_slots: int
 
 
-class CapturedInputs:
-    """Inputs of a call over so many texts and rows: hidden states, places, and who sees whom.
+class CapturedMemory(TorchMemory):
+    """Slots of some texts, and the calls that were captured on them."""
 
-    `x_BTD` of rows that fill up is what it was before, which is finite. `places_BT` are the slots that rows are written
-    to, `positions_BT` rotary positions. `block_TT` is additive: what rows of a single text see of each other.
+    spare = SPARE
+
+    def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(config, num_texts, dtype, device)
+        self.calls: dict[CallShape, CapturedCall] = {}
+
+    @torch.inference_mode()
+    def allocate(self, num_slots: int) -> None:
+        """See `TorchMemory`; raises `MemoryFitError` if the device has no room."""
+        if num_slots > self.num_slots:
+            self.calls.clear()
+            size, num_texts = self._size(num_slots), self.slots.shape[2]
+            num_bytes = self.slots.itemsize * math.prod(self.slots.shape[:4]) * size * self.slots.shape[5]
+            wanted = f"keys and values of {num_texts} sequences of {size} positions ({num_bytes / 1e9:.3f} GB)"
+            with fitting(wanted, self.slots.device):
+                super().allocate(num_slots)
+
+    def _size(self, num_slots: int) -> int:
+        return slot_bucket(num_slots)
+
+
+class CapturedBranches(Branches):
+    """Branches in memory for as many sequences as a call over all of them has.
+
+    A branch that a call fills up with writes to the last slot that the call looks at, which is no sequence's then.
     """
 
-    def __init__(
-        self, num_texts: int, num_rows: int, hidden_size: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self.x_BTD = torch.zeros(num_texts, num_rows, hidden_size, dtype=dtype, device=device)
-        self._numbers = Upload((2, num_texts, num_rows), torch.long, device)
-        self.positions_BT, self.places_BT = self._numbers.values
-        self._block = Upload((num_rows, num_rows), dtype, device)
-        self.block_TT = self._block.values
-        self._in_text_order = causal_mask(num_rows, dtype)
-        self._block.send(self._in_text_order)
-        self._is_in_text_order = True
+    memory: CapturedMemory
 
-    def restart(self) -> None:
-        """Values that every capture may run on."""
-        self._numbers.send(torch.zeros(self._numbers.values.shape, dtype=torch.long))
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
+        """Return where the next row of some branches goes: at this place in its sequence."""
+        places_R1 = torch.tensor(positions_RT)
+        assert places_R1.shape[1] == 1, "a branch has one row in a call"
+        self.memory.reserve(int(places_R1.max()) + 1)
+        return BranchRows((self.memory, branches.start or 0), places_R1)
 
-    def fill(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, block: Tensor | None = None) -> None:
-        """Set a call's inputs: states of the first texts and rows, and positions and places of all, on the host.
 
-        `block` is additive [T, T] among the first rows; None is text order.
+class CapturedCall(LayerKeys):
+    """Layers over rows on inputs that stay where they are; `replay` is `run` as captured.
+
+    The inputs are hidden states, positions, the slots that rows are written to, and an additive mask of what they see.
+    States of rows that fill up are what they were before, which is finite.
+    """
+
+    def __init__(self, decoder: Decoder, shape: CallShape, slots_L2BKSH: Tensor, capture: GraphCapture) -> None:
+        _, num_texts, num_rows, num_slots = shape
+        self._slots = slots_L2BKSH[:, :, :num_texts, :, :num_slots]
+        self._x_BTD = slots_L2BKSH.new_zeros(num_texts, num_rows, decoder.config.hidden_size)
+        self._mask_B1TS = slots_L2BKSH.new_zeros(num_texts, 1, num_rows, num_slots)
+        self._numbers = slots_L2BKSH.new_zeros((2, num_texts, num_rows), dtype=torch.long)
+        self._out_BTD = torch.zeros_like(self._x_BTD)
+        positions_BT, self._places_BT = self._numbers
+        self._places_BT.fill_(num_slots - 1)  # a capture runs: no text has anything there
+
+        def run() -> None:
+            self._out_BTD.copy_(
+                decoder.run_layers(
+                    self._x_BTD, *shape.segment, positions=positions_BT, mask=self._mask_B1TS, cache=self
+                )
+            )
+
+        self.run, self.replay = run, capture.captured(run)
+
+    def __call__(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, mask_TS: Tensor | None = None) -> Tensor:
+        """Return the states of the first texts and rows, in memory of their own, of states of these.
+
+        Positions and places, on the host, are of all rows: each sees its text up to itself, or by an additive mask over
+        the first slots.
         """
-        self.x_BTD[: x_BTD.shape[0], : x_BTD.shape[1]] = x_BTD
-        self._numbers.send(torch.stack([positions_BT, places_BT]))
-        if block is not None:
-            whole, count = self._in_text_order.clone(), len(block)
-            whole[:count, :count] = block
-            self._block.send(whole)
-        elif not self._is_in_text_order:
-            self._block.send(self._in_text_order)
-        self._is_in_text_order = block is None
-
-
-class StaticKeys(LayerKeys):
-    """Keys and values of the texts of a call, in slots that are there before it."""
-
-    def __init__(self, slots_L2BKSH: Tensor, rows: CapturedInputs) -> None:
-        self._slots, self._rows = slots_L2BKSH, rows
-        self._numbers_S = torch.arange(slots_L2BKSH.shape[4], device=slots_L2BKSH.device)
+        hidden_BTS = torch.arange(self._mask_B1TS.shape[-1]) > places_BT[..., None]
+        seen_BTS = torch.zeros(hidden_BTS.shape, dtype=self._mask_B1TS.dtype).masked_fill_(hidden_BTS, -math.inf)
+        if mask_TS is not None:
+            seen_BTS[0, : mask_TS.shape[0], : mask_TS.shape[1]] = mask_TS
+        own = slice(x_BTD.shape[0]), slice(x_BTD.shape[1])
+        self._x_BTD[own] = x_BTD
+        self._numbers.copy_(torch.stack([positions_BT, places_BT]))
+        self._mask_B1TS.copy_(seen_BTS[:, None])
+        self.replay()
+        return self._out_BTD[own].clone()
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
         """Store the rows at their places; return all slots of the call."""
         keys, values = self._slots[layer]
-        index_BKTH = self._rows.places_BT[:, None, :, None].expand_as(k_BKTH)
+        index_BKTH = self._places_BT[:, None, :, None].expand_as(k_BKTH)
         return keys.scatter_(2, index_BKTH, k_BKTH), values.scatter_(2, index_BKTH, v_BKTH)
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """Every row sees its text up to itself; of the rows of a tree those of its path."""
-        places_BT = self._rows.places_BT
-        hidden_BTS = self._numbers_S > places_BT[..., None]
-        seen_BTS = self._slots.new_zeros(hidden_BTS.shape).masked_fill_(hidden_BTS, -math.inf)
-        if len(places_BT) == 1:
-            seen_BTS[0].scatter_(1, places_BT.expand(num_rows, num_rows), self._rows.block_TT)
-        return (Piece(slice(None), None, mask_for_groups(seen_BTS[:, None], num_queries_per_kv)),)
-
-
-class CapturedSegment:
-    """Layers over the rows of a `CapturedInputs`, whose keys lie in one memory: `replay` is `run` as captured."""
-
-    def __init__(
-        self, decoder: Decoder, shape: CapturedShape, rows: CapturedInputs, slots_L2BKSH: Tensor, capture: GraphCapture
-    ) -> None:
-        keys = StaticKeys(slots_L2BKSH[:, :, : shape.num_texts, :, : shape.num_slots], rows)
-        out_BTD = torch.zeros_like(rows.x_BTD)
-
-        def run() -> None:
-            x_BTD = decoder.run_layers(
-                rows.x_BTD, shape.start, shape.stop, positions=rows.positions_BT, mask=None, cache=keys
-            )
-            out_BTD.copy_(x_BTD)
-
-        self._out_BTD, self.run, self.replay = out_BTD, run, capture.captured(run)
-
-    def __call__(self, num_texts: int, num_rows: int) -> Tensor:
-        """Hidden states of the first texts and rows, in memory of their own."""
-        self.replay()
-        return self._out_BTD[:num_texts, :num_rows].clone()
-
-
-class RowsCall:
-    """A computation row by row, such as a head, for up to so many rows; `replay` is it on what the buffers hold."""
-
-    def __init__(
-        self, compute: Callable[[Tensor], Tensor], num_rows: int, like_D: Tensor, capture: GraphCapture
-    ) -> None:
-        self._x_MD = like_D.new_zeros(num_rows, len(like_D))
-        self._out_MV = torch.zeros_like(compute(self._x_MD))
-
-        def run() -> None:
-            self._out_MV.copy_(compute(self._x_MD))
-
-        self.replay = capture.captured(run)
-
-    def __call__(self, x_TD: Tensor) -> Tensor:
-        """Return the results of rows, in memory of their own."""
-        self._x_MD[: len(x_TD)] = x_TD
-        self.replay()
-        return self._out_MV[: len(x_TD)].clone()
+        """Return what rows see by the mask."""
+        assert mask is not None, "a call without its mask"
+        return (Piece(slice(None), None, mask_for_groups(mask, num_queries_per_kv)),)

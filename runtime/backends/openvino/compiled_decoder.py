@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, rms_norm
-from runtime.backends.backend import Head, Plan
+from runtime.backends.backend import Backend, Head, Plan
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces, slot_buckets
 from runtime.backends.openvino.compiler import Compiler
@@ -31,7 +31,7 @@ from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMe
 from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.openvino.weights.packing import arithmetic, packed
 from runtime.backends.self_test import PROBED_ROWS, row_floor
-from runtime.backends.sequences import BranchRows, Segment, StaticCalls
+from runtime.backends.sequences import BranchRows, Segment
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.blocks import to_array
 from runtime.wire.channel import Block
@@ -40,10 +40,9 @@ _MOST_PROBED_CALLS: Final = 8
 """For one number of rows: a probe takes as long as some tens of calls of one layer."""
 
 
-class CompiledDecoder(StaticCalls):
+class CompiledDecoder(Backend):
     """Implements `runtime.backends.backend.Backend` on a device of OpenVINO; arrays are numpy's."""
 
-    has_open_keys: bool = False
     device: Any = None
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
@@ -62,8 +61,6 @@ class CompiledDecoder(StaticCalls):
         self._num_texts: set[int] = set()
         self._heads: list[HeadGraphs] = []
         self._floor = 1
-        # of the rows that have passed some layers: masks are made once for a pass, however often it is cut
-        self._under_way: tuple[tuple[Any, Any, GrowingText], list[tuple[int, int, CallRows]]] | None = None
         self._head = self._new_head(stored.lm_head.weight)
 
     @property
@@ -126,7 +123,7 @@ class CompiledDecoder(StaticCalls):
 
     def product(self, weight_OI: NDArray[Any]) -> Head:
         """Products with a matrix that is not rounded: adapters stay near the identity, features are added."""
-        return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
+        return self._unrounded(weight_OI)
 
     def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
         """A head of few rows, for which no graph would pay: one row after the other, whatever their number."""
@@ -140,7 +137,7 @@ class CompiledDecoder(StaticCalls):
 
     def adapter(self, weights: Any) -> Head:
         """An exit's adapter of its arrays by name."""
-        return CompiledAdapter(weights, self.product, self.config.norm_eps)
+        return CompiledAdapter(weights, self._unrounded, self.config.norm_eps)
 
     def features(self, hidden_TED: Floats, *, is_raw: bool) -> NDArray[Any]:
         """Hidden states as they are sent to a draft."""
@@ -152,28 +149,15 @@ class CompiledDecoder(StaticCalls):
         """Hidden states that came from another lane."""
         return to_array(block).astype(np.float32)
 
-    def on_host(self, *arrays: Any) -> tuple[Any, ...]:
-        """Return the arrays, which are there."""
-        return arrays
-
-    def wait(self) -> None:
-        """Return at once: nothing is under way."""
-
-    def _run_text(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, text: Any) -> Floats:
-        known, given = self._under_way, (positions, mask, text)
-        if segment[0] and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
-            calls = known[1]
-        else:
-            num_rows = x_BTD.shape[1]
-            text.reserve(num_rows)
-            cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
-            calls = [(first, last, text.rows(first, last, mask)) for first, last in cuts]
-        self._under_way = None if segment[1] == self.config.num_layers else (given, calls)
+    def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
+        if isinstance(cache, BranchRows):
+            return self._run(x_BTD, segment, positions, cache.call)
+        num_rows = x_BTD.shape[1]
+        cache.reserve(num_rows)  # before the first call: rows look at the buffer in use when they were asked for
+        cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
+        calls = [(first, last, cache.rows(first, last, mask)) for first, last in cuts]
         done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
-
-    def _run_branches(self, x_RTD: Floats, segment: Segment, positions: Any, rows: BranchRows) -> Floats:
-        return self._run(x_RTD, segment, positions, rows.call)
 
     def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:
         num_texts, num_rows, _ = x_BTD.shape
@@ -182,10 +166,7 @@ class CompiledDecoder(StaticCalls):
         else:
             num_texts = self._size(num_texts, self._num_texts)
         cos_PH, sin_PH = self._stored.rotary
-
-        def rotation() -> tuple[Floats, Floats]:
-            return cos_PH[positions], sin_PH[positions]
-
+        rotation = cos_PH[positions], sin_PH[positions]
         return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
     def _make_ready(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
@@ -220,7 +201,7 @@ class CompiledDecoder(StaticCalls):
             for stop in (prompt, *range(prompt + count, last + 1, count)):
                 self._rows = {total if stop == prompt else count}
                 rows = slice(text.cursor, stop)
-                x_BTD_after = self._run_text(x_BTD[:, rows], (0, 1), np.arange(text.cursor, stop), None, text)
+                x_BTD_after = self._run_rows(x_BTD[:, rows], (0, 1), np.arange(text.cursor, stop), None, text)
                 if stop > prompt:
                     found += [x_BTD_after, self.logits(x_BTD_after)]
                 text.set_length(stop)
@@ -240,6 +221,9 @@ class CompiledDecoder(StaticCalls):
     @property
     def _single(self) -> set[int]:
         return {self._bucket(1)} if self._limits.device.has_open_sizes else set()
+
+    def _unrounded(self, weight_OI: NDArray[Any]) -> Head:
+        return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
         form = form or ("int8" if self._form == "int4" else self._form)  # what int4 would cost most

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from decoding.errors import ModelError
 from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, RowPlaces, new_embedding
+from runtime.models.decoder import Decoder, new_embedding
 from runtime.parallel.group import Group
 
 NUM_SEGMENTS = 2
@@ -77,12 +77,12 @@ class ParallelTracks(Decoder):
         positions: Tensor,
         mask: Tensor | None = None,
         cache: LayerKeys | None = None,
-        places: RowPlaces | None = None,
     ) -> Tensor:
         """Return states after all layers [B, T, D] of what was embedded [B, T, P * D]; see `Decoder.run_layers`."""
         assert (start, stop) == (0, self.config.num_layers), "a slice of parallel tracks"
         keys = WithinCall() if cache is None else cache
-        rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
+        rotary = self.rotary(positions, x_BTD.dtype)
+        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
         states = x_BTD.chunk(self.num_tracks, dim=-1)
         layers = enumerate(self.layers)
         depth = self.track_config.track.num_layers // NUM_SEGMENTS

@@ -1,6 +1,4 @@
-"""The reference back end works out where rows are once for all their layers, and never takes other rows for them."""
-
-import weakref
+"""The reference back end says the same of rows in slices of layers and in one go."""
 
 import pytest
 import torch
@@ -44,35 +42,3 @@ def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree):
     whole = passed(backend, text, ids, positions, mask)
     for cuts in ((1,), (1, 2), (2, 3)):
         assert torch.equal(passed(backend, text, ids, positions, mask, cuts), whole)
-
-
-def test_where_rows_are_is_worked_out_once_for_all_slices(decoder, monkeypatch):
-    backend, asked = EagerBackend(decoder), []
-    text, own = text_of(backend, 3), decoder.row_places
-    monkeypatch.setattr(decoder, "row_places", lambda *args, **given: asked.append(given) or own(*args, **given))
-    passed(backend, text, (1, 2), torch.arange(3, 5), cuts=(1, 2, 3))
-    assert len(asked) == 1
-    passed(backend, text, (1, 2), torch.arange(3, 5))
-    assert len(asked) == 2
-
-
-def test_rows_that_wait_between_slices_are_not_taken_for_others(decoder):
-    """A prefix waits for its suffix while another text is read with the same weights, as anchors are."""
-    backend = EagerBackend(decoder)
-    text, other = text_of(backend, 7), text_of(backend, 4)
-    expected = passed(backend, text, (5, 6), torch.arange(7, 9))
-    positions = torch.arange(7, 9)
-    x_BTD = backend.run_layers(backend.embedding(torch.tensor([(5, 6)])), 0, 2, positions=positions, cache=text)
-    passed(backend, other, (8, 8, 8), torch.arange(4, 7))
-    found = backend.run_layers(x_BTD, 2, backend.config.num_layers, positions=positions, cache=text)
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("cuts", [(), (2,)])
-def test_a_text_is_let_go_once_its_rows_have_passed_all_layers(decoder, cuts):
-    backend = EagerBackend(decoder)
-    text = text_of(backend, 3)
-    passed(backend, text, (1, 2), torch.arange(3, 5), cuts=cuts)
-    is_kept = weakref.ref(text)
-    del text
-    assert is_kept() is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_memory import SPARE, slot_bucket
+from runtime.backends.cuda.captured_calls import SPARE, slot_bucket
 from runtime.models.masks import tree_rows
 from tests.runtime.reading import compiled, npu_here, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target

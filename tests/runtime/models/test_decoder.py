@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from decoding.messages import NO_WINDOW
-from runtime.models.decoder import causal_mask
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel
@@ -122,11 +121,3 @@ def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folde
         assert tokens == logits.argmax(-1).tolist()[len(ids) - 1 : -1], prompt
         answers.append(tokenizer.decode(tokens))
     assert answers[0].startswith("The capital of France is Paris"), "it was converted as it should be"
-
-
-def test_masks_let_a_row_see_its_past_only():
-    assert (causal_mask(3, torch.float32, context=2) == 0).tolist() == [
-        [True, True, True, False, False],
-        [True, True, True, True, False],
-        [True, True, True, True, True],
-    ]

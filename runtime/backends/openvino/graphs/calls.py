@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.graphs.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
+from runtime.backends.openvino.graphs.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig
@@ -46,22 +45,13 @@ class RowInputs:
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
-        self._filled: CallRows | None = None
-
-    def forget(self) -> None:
-        """Let go of the rows that were put in last."""
-        self._filled = None
-
-    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: CallRows) -> None:
-        """Put in rows of some texts, at most as many as there is memory for; further segments change `x_BTD` alone."""
+    def fill(self, x_BTD: Floats, rotation: Rotation, rows: CallRows) -> None:
+        """Put in rows of some texts, at most as many as there is memory for."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
         # what fills up is nobody's: it passes the layers as others do, and must be finite
         self.x[num_texts:], self.x[:, num_rows:] = 0, 0
-        if rows is self._filled:
-            return
-        self._filled = rows
-        for given, own in zip(rotation(), self._rotation, strict=True):
+        for given, own in zip(rotation, self._rotation, strict=True):
             own[:num_texts, :num_rows] = given
         self._mask[:num_texts, :num_rows] = rows.mask
         self._places[...] = self.size[-1] - 1
@@ -86,7 +76,7 @@ class SegmentCall:
             for name, tensor in inputs.tensors.items():
                 bound.request.set_tensor(name, tensor)
             bound.inputs = inputs
-        _run(bound.request)
+        run(bound.request)
 
     def exported(self) -> NDArray[np.uint8]:
         """What was compiled, to be read again (`Compiler.copy`)."""
@@ -128,33 +118,7 @@ class _BoundRequest:
     inputs: RowInputs | None = None
 
 
-class HeadCall:
-    """Logits of some rows."""
-
-    def __init__(self, compiled: ov.CompiledModel, num_outputs: int, hidden_size: int) -> None:
-        self._request = compiled.create_infer_request()
-        self._sizes = hidden_size, num_outputs
-        self._memory: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._bound = ANY
-
-    def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
-        """Logits [T, V] in float32, computed by a call of so many rows."""
-        x, out = self._bind(num_rows)
-        x[: len(x_TD)] = x_TD
-        _run(self._request)
-        return out[: len(x_TD)].copy()
-
-    def _bind(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        if num_rows not in self._memory:
-            x, out = (np.zeros((num_rows, size), np.float32) for size in self._sizes)
-            self._memory[num_rows] = x, out
-        if self._bound != num_rows:
-            for name, memory in zip((X, OUT), self._memory[num_rows], strict=True):
-                self._request.set_tensor(name, ov.Tensor(memory, shared_memory=True))
-            self._bound = num_rows
-        return self._memory[num_rows]
-
-
-def _run(request: ov.InferRequest) -> None:
+def run(request: ov.InferRequest) -> None:
+    """Have a request done."""
     request.start_async()
     request.wait()

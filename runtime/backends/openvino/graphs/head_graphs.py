@@ -12,8 +12,8 @@ from runtime.arrays import rms_norm
 from runtime.backends.backend import Head
 from runtime.backends.openvino.buckets import Limits
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.graphs.calls import Floats, HeadCall
-from runtime.backends.openvino.graphs.graph import ANY, Constants, head_graph
+from runtime.backends.openvino.graphs.calls import Floats, run
+from runtime.backends.openvino.graphs.graph import ANY, OUT, Constants, X, head_graph
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.weights.packing import PackedMatrix
 
@@ -22,28 +22,34 @@ class HeadGraphs:
     """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
 
     def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
-        self._matrix, self._compiler, self._limits, self._constants = matrix_VD, compiler, limits, constants
-        self._calls: dict[int, HeadCall] = {}
-        self._ready: set[int] = set()
+        self._matrix, self._compiler, self._constants = matrix_VD, compiler, constants
+        self._is_open = limits.device.has_open_sizes
+        self._requests: dict[int, ov.InferRequest] = {}
+        self._memory: dict[int, tuple[Floats, Floats]] = {}
+        self._bound: dict[int, int] = {}
 
     def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
-        """Logits [T, V] of normalised hidden states, by a call of so many rows."""
-        return self._call(num_rows)(x_TD, num_rows)
+        """Logits [T, V] in float32 of normalised hidden states, by a call of so many rows."""
+        size = ANY if self._is_open else num_rows
+        if size not in self._requests:
+            self._requests[size] = self._compiled(size).create_infer_request()
+        if num_rows not in self._memory:
+            outputs, inputs = self._matrix.shape
+            self._memory[num_rows] = np.zeros((num_rows, inputs), np.float32), np.zeros((num_rows, outputs), np.float32)
+        if self._bound.get(size) != num_rows:
+            for name, memory in zip((X, OUT), self._memory[num_rows], strict=True):
+                self._requests[size].set_tensor(name, ov.Tensor(memory, shared_memory=True))
+            self._bound[size] = num_rows
+        x, out = self._memory[num_rows]
+        x[: len(x_TD)] = x_TD
+        run(self._requests[size])
+        return out[: len(x_TD)].copy()
 
     def make_ready(self, num_rows: int) -> None:
-        """Have the graph of so many rows, and have it called once if it has others too."""
-        call = self._call(num_rows)
-        if self._limits.device.has_open_sizes and num_rows not in self._ready:
-            call(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
-            self._ready.add(num_rows)
-            if self._matrix.block is not None:
-                self._matrix.block.give_back()
-
-    def _call(self, num_rows: int) -> HeadCall:
-        size = ANY if self._limits.device.has_open_sizes else num_rows
-        if size not in self._calls:
-            self._calls[size] = HeadCall(self._compiled(size), *self._matrix.shape)
-        return self._calls[size]
+        """Have the graph of so many rows, and have it called once."""
+        if num_rows not in self._memory:
+            self(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
+            self._matrix.give_back()
 
     def _compiled(self, num_rows: int) -> ov.CompiledModel:
         def build() -> ov.Model:

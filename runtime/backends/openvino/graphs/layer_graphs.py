@@ -10,7 +10,7 @@ only so many are held as there is room for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -52,9 +52,7 @@ class LayerGraphs:
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
         self._compiled: dict[SegmentShape, Compiled] = {}
 
-    def run(
-        self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: CallRows
-    ) -> Floats:
+    def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Rotation, rows: CallRows) -> Floats:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
         inputs = self._inputs_of(*size, rows.buffer.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
@@ -82,14 +80,13 @@ class LayerGraphs:
             call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
             self._called[key].add(inputs.size)
             for layer in range(key.shape.start, key.shape.stop):
-                self._layers[layer].give_back()
+                for matrix in self._layers[layer].matrices:
+                    matrix.give_back()
 
     def forget_branches(self) -> None:
         """Let go of the memory of branches that others are to follow."""
         for call in self._calls.values():
             call.forget_branches()
-        for inputs in self._inputs.values():
-            inputs.forget()
 
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         self.cut([segment])

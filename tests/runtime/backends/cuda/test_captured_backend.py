@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.cuda import static_memory
+from runtime.backends.cuda import captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.static_memory import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.cuda.captured_calls import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from tests.runtime import reading
@@ -125,7 +125,7 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch):
     def none_left(*args, **kwargs):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(static_memory.torch, "empty", none_left)
+    monkeypatch.setattr(captured_calls.torch, "empty", none_left)
     with pytest.raises(
         MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 1536 positions \(0\.000 GB\)"
     ):
