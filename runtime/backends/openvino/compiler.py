@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compile_apart import compiled_apart, settings_of
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.weights.kept_files import path_of, read, write
+from runtime.backends.openvino.weights.kept_files import mapped, path_of, write
 
 Compiled = NDArray[np.uint8]
 """The bytes of a graph that was compiled."""
@@ -64,30 +63,22 @@ class Compiler:
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:
         """Return the compiled graph of `build`, from disk if `key` is known; raise `LaneError` if it is refused."""
         path = path_of(json.dumps({**self._identity, **key}, sort_keys=True, default=str), ".blob")
-        if (found := self._read(path)) is not None:
-            return found
+        with suppress(OSError, RuntimeError):
+            return self._imported(mapped(path))
+        model = build()
         if self._compiles_apart:
-            made, content = self._made_apart(build())
+            content = np.frombuffer(compiled_apart(model, self.device, self._settings), np.uint8)
+            try:
+                made = self._imported(content)
+            except RuntimeError as error:
+                name = model.get_friendly_name()
+                raise LaneError(f"OpenVINO's {self.device} cannot read what it compiled, {name}: {error}") from error
         else:
-            made = self.compiled(build())
-            content = made.export_model().getbuffer()
+            made = self.compiled(model)
+            content = np.frombuffer(made.export_model().getbuffer(), np.uint8)
         with suppress(OSError):  # a full or read-only disk costs time, nothing else
-            write(path, content)
+            write(path, content.data)
         return made
 
-    def _made_apart(self, model: ov.Model) -> tuple[ov.CompiledModel, memoryview]:
-        content = compiled_apart(model, self.device, self._settings)
-        try:
-            return self._imported(content), memoryview(content)
-        except RuntimeError as error:
-            name = model.get_friendly_name()
-            raise LaneError(f"OpenVINO's {self.device} cannot read what it compiled, {name}: {error}") from error
-
-    def _read(self, path: Path) -> ov.CompiledModel | None:
-        try:
-            return self._imported(read(path))
-        except (OSError, RuntimeError):
-            return None
-
-    def _imported(self, content: bytes) -> ov.CompiledModel:
-        return self._core.import_model(content, self.device, self._settings.graph)
+    def _imported(self, content: Compiled) -> ov.CompiledModel:
+        return self._core.import_model(content.tobytes(), self.device, self._settings.graph)

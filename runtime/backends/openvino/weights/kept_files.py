@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decoding.files import replace_file
 from runtime.models.embedded import make_cache, models_folder
 
 _DIGEST: Final = hashlib.sha256
-_AT_ONCE: Final = 1 << 20
-"""Bytes that are read at once to be looked at."""
 _MOST_BYTES: Final = 40_000_000_000
 """Of all files: a few models of 8 billion weights in int4 or int8."""
+
+Bytes = NDArray[np.uint8]
 
 
 def compiled_folder() -> Path:
@@ -47,67 +48,37 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
     replace_file(path, *parts, digest.digest())
 
 
-def read(path: Path) -> bytes:
-    """Return what was written to a file; raise `OSError` if it is not there, or damaged."""
-    with _opened(path) as (file, num_bytes):
-        return file.read(num_bytes)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file that is being used, at its beginning, and the number of its bytes; raises `OSError` if it is damaged."""
+def mapped(path: Path) -> Bytes:
+    """Return what was written to a file, mapped from there; raise `OSError` if it is not there, or damaged."""
     os.utime(path)
-    with path.open("rb") as file:
-        left = num_bytes = os.fstat(file.fileno()).st_size - _DIGEST().digest_size
-        digest = _DIGEST()
-        while left > 0 and (piece := file.read(min(left, _AT_ONCE))):
-            digest.update(piece)
-            left -= len(piece)
-        if file.read() != digest.digest():
-            raise OSError(f"{path} is damaged")
-        file.seek(0)
-        yield file, num_bytes
+    try:
+        whole = np.memmap(path, np.uint8, "c")
+    except ValueError as error:
+        raise OSError(f"{path} is empty") from error
+    content, told = whole[: -_DIGEST().digest_size], whole[-_DIGEST().digest_size :]
+    if told.tobytes() != _DIGEST(content.data).digest():
+        raise OSError(f"{path} is damaged")
+    return content
 
 
-class KeptBytes:
-    """Bytes in memory or mapped from a file."""
-
-    def __init__(self, memory: np.ndarray, mapping: mmap.mmap | None = None) -> None:
-        self.memory, self._mapping = memory, mapping
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether the bytes are on disk."""
-        return self._mapping is not None
-
-    def give_back(self) -> None:
-        """Let go of the memory that a file's bytes are in; who reads them again has them from disk again."""
-        if self._mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]]) -> KeptBytes:
+def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any]]]) -> Bytes:
     """Return the bytes of the arrays that `make` returns, from disk if they were made before and it can be written."""
     path = path_of(key, ".weights")
-    if (found := _mapped(path, num_bytes)) is not None:
-        return found
+    with suppress(OSError):
+        if len(found := mapped(path)) == num_bytes:
+            return found
     parts = [part.reshape(-1).view(np.uint8) for part in make()]
     with suppress(OSError):  # a full or read-only disk costs memory and time, nothing else
         write(path, *(part.data for part in parts))
-        if (found := _mapped(path, num_bytes)) is not None:
-            return found
-    return KeptBytes(np.concatenate(parts))
+        return mapped(path)
+    return np.concatenate(parts)
 
 
-def _mapped(path: Path, num_bytes: int) -> KeptBytes | None:
-    try:
-        with _opened(path) as (file, num_found):
-            if num_found != num_bytes:
-                return None
-            mapping = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
-    except OSError:
-        return None
-    return KeptBytes(np.frombuffer(mapping, np.uint8), mapping)
+def give_back(block: Bytes) -> None:
+    """Let go of the memory that a file's bytes are in; who reads them again has them from disk again."""
+    mapping = getattr(block, "_mmap", None)
+    if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:

@@ -55,12 +55,6 @@ class LayerWeights:
             [*(matrix.digest() for matrix in self.matrices), *("" if v is None else digest_of(v) for v in vectors)]
         )
 
-    def give_back(self) -> None:
-        """Let go of memory that is on disk too: a graph has what it needs of it."""
-        for matrix in self.matrices:
-            if matrix.block is not None:
-                matrix.block.give_back()
-
 
 class LayersTaken:
     """The weights of a decoder's layers, taken when first asked for; the decoder loses matrices that are rounded."""

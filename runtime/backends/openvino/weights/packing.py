@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Dtype
-from runtime.backends.openvino.weights.kept_files import KeptBytes, kept_block
+from runtime.backends.openvino.weights.kept_files import give_back, kept_block
 
 _LARGEST: Final = 127
 _LARGEST_INT4: Final = 7
@@ -39,12 +39,17 @@ class PackedMatrix:
     shape: tuple[int, int]
     values: NDArray[Any]
     scales: NDArray[Any] | None = None
-    block: KeptBytes | None = None
+    block: NDArray[np.uint8] | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of values and scales."""
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
+
+    def give_back(self) -> None:
+        """Let go of memory that is on disk too: a graph has what it needs of it."""
+        if self.block is not None:
+            give_back(self.block)
 
     def digest(self) -> str:
         """Return what tells it from others."""
@@ -65,7 +70,7 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
-    values, scales = block.memory[:size].view(np.int8), block.memory[size:].view(BFLOAT16)
+    values, scales = (np.asarray(part) for part in (block[:size].view(np.int8), block[size:].view(BFLOAT16)))
     return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
 
 

@@ -84,7 +84,7 @@ def test_a_step_has_the_rows_of_the_next_graph():
 )
 def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message):
     monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled"))
-    monkeypatch.setattr(compiler.Compiler, "_read", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(compiler, "mapped", lambda *_: pytest.fail("it was read"))
     backend = compiled(decoder_of(), "int8", NPU.name)
     with pytest.raises(ConfigError, match=message):
         prepare(backend, **{"num_slots": 100, "num_prompt": 20, "rows": (1,)} | size)
