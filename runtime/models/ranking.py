@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import Array, is_tensor, wide
+from runtime.arrays import Array, as_array, as_tensor, is_on_host, is_tensor, wide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,11 @@ def ranked_ids(logits_RV: Array, count: int) -> Array:
 
     Plain top-k leaves the order of equal logits open, and in bfloat16 logits are often equal.
     """
-    return _ranked_tensor(logits_RV, count) if is_tensor(logits_RV) else _ranked_array(logits_RV, count)
+    if not is_tensor(logits_RV):
+        return _ranked_array(logits_RV, count)
+    if is_on_host(logits_RV):
+        return as_tensor(_ranked_array(as_array(wide(logits_RV)), count))
+    return _ranked_all(logits_RV, count)  # the question after equals would be a wait of its own
 
 
 def _ranked_array(logits_RV: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -42,19 +46,6 @@ def _ranked_array(logits_RV: NDArray[Any], count: int) -> NDArray[np.int64]:
         if (ends[:, 0] > ends[:, 1]).all():  # else equals of the last one asked for may have been left out
             return np.take_along_axis(ids, order[:, :count], -1)
     return np.argsort(-logits_RV, axis=-1, kind="stable")[:, :count]
-
-
-def _ranked_tensor(logits_RV: Tensor, count: int) -> Tensor:
-    if count + _SPARE > logits_RV.shape[-1] or not logits_RV.is_cpu:
-        # elsewhere the question after equals would be a wait of its own
-        return _ranked_all(logits_RV, count)
-    values, ids = logits_RV.topk(count + _SPARE, dim=-1)
-    if (values[:, count - 1] == values[:, -1]).any():
-        # equals of the last one asked for may have been left out
-        return _ranked_all(logits_RV, count)
-    ids, by_id = ids.sort(dim=-1)
-    by_value = values.gather(-1, by_id).sort(dim=-1, descending=True, stable=True).indices
-    return ids.gather(-1, by_value[:, :count])
 
 
 def _ranked_all(logits_RV: Tensor, count: int) -> Tensor:
