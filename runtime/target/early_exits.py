@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -60,7 +59,7 @@ class EarlyExit:
         return tuple(map(tuple, ids.tolist())), tuple(map(tuple, log_probs.tolist()))
 
 
-def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Backend) -> EarlyExit:
+def exit_of(head_VD: Array, exits: ExitHeads | None, backend: Backend) -> EarlyExit:
     """Return the exits of a target with these rows of its head, and adapters that were trained for it, if any."""
     if exits is None:
         ids = as_tensor(np.arange(len(head_VD))).to(head_VD.device) if is_tensor(head_VD) else np.arange(len(head_VD))
@@ -70,19 +69,11 @@ def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Back
     return EarlyExit(backend.normalise, output, exits.adapters, backend)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExitHeads:
-    """Trained early exits as torch computes them: adapters by layer, and the kept target ids, ascending."""
+class ExitHeads(NamedTuple):
+    """Trained early exits of a target: adapters by layer (modules, or arrays by their names there), kept target ids."""
 
-    adapters: Mapping[int, ExitAdapter]
-    kept_ids: torch.Tensor
-
-
-class StoredExits(NamedTuple):
-    """Trained early exits of one target as arrays, by their names in `ExitAdapter`."""
-
-    adapters: dict[int, dict[str, NDArray[Any]]]
-    kept_ids: NDArray[np.int64]
+    adapters: Mapping[int, Any]
+    kept_ids: Array
 
 
 class ExitFolderConfig(FolderConfig):
@@ -118,7 +109,7 @@ def save_exits(
     )
 
 
-def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> StoredExits:
+def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> ExitHeads:
     """Return a folder's exit adapters as arrays in `dtype`; raises as `load_trained`."""
     stored = load_trained(folder, ExitFolderConfig, target)
     size, width, layers = target.config.hidden_size, stored.config.width, stored.config.exit_layers
@@ -132,7 +123,7 @@ def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]
     all_shapes = {f"{layer}.{name}": shape for layer in layers for name, shape in shapes.items()}
     found = stored.unpacked(all_shapes, dtype)
     adapters = {layer: {name: found[f"{layer}.{name}"] for name in shapes} for layer in layers}
-    return StoredExits(adapters, stored.kept_ids)
+    return ExitHeads(adapters, stored.kept_ids)
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
