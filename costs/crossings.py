@@ -9,7 +9,7 @@ The driver runs next to the target's lane. So these messages cross between it an
 
 Nothing crosses where target and draft share a lane. A request without payload costs its dispatch alone: a measured
 `dispatch_s` is the round trip of a message without payload, and a measured link is what payload adds to it
-(`calibrate.fitting.links`), so nothing is counted twice.
+(`calibrate.profiling.links`), so nothing is counted twice.
 """
 
 from __future__ import annotations

@@ -7,60 +7,55 @@ by a straight line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, linear_regression
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from calibrate.fitting.rising import between, cliffs, rising
 from hwprofiles.bounds import MOST_IN_A_TABLE
-from hwprofiles.profile import LatencyTable
+from hwprofiles.latency_table import LatencyTable
 
 Size = tuple[int, int]
 """(rows, context)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetTimes:
-    """Mean seconds of the target's operations: whole verifications, and what follows the last layer or an exit.
-
-    All exits cost the same; without exits `exit` is empty. `anchor` is the size and the seconds, without noise, of the
-    verification that all times were compared with.
-    """
-
-    verify: Mapping[Size, Estimate]
-    lm_head: Mapping[int, float]
-    exit: Mapping[int, float]
-    exit_layers: Sequence[int]
-    anchor: tuple[Size, float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetTables:
-    """Latency tables of the target's parts on one lane."""
-
-    layer: LatencyTable
-    lm_head: LatencyTable
-    exits: dict[int, LatencyTable]
+def fit_table(
+    times: Mapping[Size, Estimate], noise: Noise, source: str, groups: Sequence[Sequence[int]] = ()
+) -> LatencyTable:
+    """Return the table of an operation by ascending rows; those in one of `groups`, or all, differ in nothing else."""
+    rows, contexts = dict.fromkeys(count for count, _ in times), sorted({context for _, context in times})
+    lines = grow(times, groups or [list(rows)], contexts, noise)
+    return make_table(rows, contexts, lines, noise, source)
 
 
 def fit_target(
-    times: TargetTimes, num_layers: int, contexts: Sequence[int], *, noise: Noise, source: str
-) -> TargetTables:
-    """Fit the parts: layers, which alone depend on the context, take what a verification takes beyond its head."""
-    rows = sorted({size[0] for size in times.verify})
-    whole_s = grow(times.verify, (rows,), contexts, noise, times.anchor)
+    verify: Mapping[Size, Estimate],
+    lm_head: Mapping[int, float],
+    exits: Mapping[int, float],
+    *,
+    num_layers: int,
+    anchor: tuple[Size, float] | None,
+    noise: Noise,
+    source: str,
+) -> tuple[LatencyTable, LatencyTable, LatencyTable | None]:
+    """Return the tables of a layer, of the head, and of an exit if there are any, by whole verifications.
+
+    Layers, which alone depend on the context, take what a verification takes beyond its head. `lm_head` and `exits` are
+    the mean seconds, by rows, of what follows the last layer or an exit's; `anchor` is the size and the seconds,
+    without noise, of the verification that all times were compared with.
+    """
+    rows, contexts = sorted({size[0] for size in verify}), sorted({size[1] for size in verify})
+    whole_s = grow(verify, (rows,), contexts, noise, anchor)
     base_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
-    head_s = _within(_straight(times.lm_head, rows), base_s)
+    head_s = _within(_straight(lm_head, rows), base_s)
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
-        lines = [[seconds[count]] for count in rows]
-        return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=source)
+        return make_table(rows, (0,), [[seconds[count]] for count in rows], noise, source)
 
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
@@ -68,10 +63,20 @@ def fit_target(
     # in a pass that is all head, rounding errors remain: they are no time of a layer
     least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
     layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
-    return TargetTables(
-        layer=make_table(rows, contexts, layers_s, relative_error=noise.half_width(len(rows)), source=source),
-        lm_head=table(head_s),
-        exits={layer: table(_straight(times.exit, rows)) for layer in times.exit_layers},
+    exit_table = table(_straight(exits, rows)) if exits else None
+    return make_table(rows, contexts, layers_s, noise, source), table(head_s), exit_table
+
+
+def make_table(
+    rows: Collection[int], contexts: Sequence[int], lines: Sequence[Sequence[float]], noise: Noise, source: str
+) -> LatencyTable:
+    """Return a latency table of plain numbers that were smoothed."""
+    return LatencyTable(
+        rows=tuple(rows),
+        contexts=tuple(contexts),
+        seconds=tuple(map(tuple, lines)),
+        relative_error=noise.half_width(len(rows)),
+        source=source,
     )
 
 
@@ -110,24 +115,6 @@ def grow(
     return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
 
 
-def make_table(
-    rows: Sequence[int],
-    contexts: Sequence[int],
-    lines: Sequence[Sequence[float]],
-    *,
-    relative_error: float,
-    source: str,
-) -> LatencyTable:
-    """Return a latency table of plain numbers."""
-    return LatencyTable(
-        rows=tuple(rows),
-        contexts=tuple(contexts),
-        seconds=tuple(map(tuple, lines)),
-        relative_error=relative_error,
-        source=source,
-    )
-
-
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:
     """Limit the head to the whole operation and to its growth, since layers, the difference, never shrink with rows."""
     first, *_ = whole_s
@@ -157,16 +144,10 @@ def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
     if not added:
         return 0.0, 0.0
     design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)
-    seconds = np.array(list(added.values()))
-    fits = [_least_squares(design[:, kept], seconds, kept) for kept in ([0, 1], [0], [1])]
-    allowed = [fit for fit in fits if min(fit) >= 0] or [(0.0, 0.0)]
-    return min(allowed, key=lambda fit: float(((design @ np.array(fit) - seconds) ** 2).sum()))
-
-
-def _least_squares(design: NDArray[np.float64], seconds: NDArray[np.float64], kept: list[int]) -> tuple[float, float]:
-    """Return both coefficients by least squares; those that are not kept are zero."""
-    solved = np.linalg.lstsq(design, seconds, rcond=None)[0]
-    coefficients = [0.0, 0.0]
-    for place, value in zip(kept, solved, strict=True):
-        coefficients[place] = float(value)
-    return coefficients[0], coefficients[1]
+    seconds, best = np.array(list(added.values())), (np.inf, 0.0, 0.0)
+    for kept in ([0, 1], [0], [1]):
+        found = np.zeros(2)
+        found[kept] = np.linalg.lstsq(design[:, kept], seconds, rcond=None)[0]
+        if found.min() >= 0:
+            best = min(best, (float(((design @ found - seconds) ** 2).sum()), *found.tolist()), key=itemgetter(0))
+    return best[1:]

@@ -73,8 +73,8 @@ def grouped_levels(
 ) -> dict[str, Level]:
     """`shared_levels` of each group of lanes (of as many threads), by the prior of the group's first lane."""
     levels = dict[str, Level]()
-    for group in dict.fromkeys(group_of.values()):
-        alike = {lane: by_lane.get(lane, ()) for lane, own in group_of.items() if own == group}
+    for group in dict.fromkeys(map(group_of.__getitem__, by_lane)):
+        alike = {lane: ratios for lane, ratios in by_lane.items() if group_of[lane] == group}
         levels |= shared_levels(alike, priors[next(iter(alike))])
     return levels
 

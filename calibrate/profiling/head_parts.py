@@ -7,18 +7,17 @@ empties in every round: short decodings measure what a step takes there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from calibrate.fitting.fit import make_table
+from calibrate.fitting.fit import Size, fit_table
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
-from calibrate.profiling.grid import Effort
-from calibrate.profiling.lane_parts import context_free, prefill, prefill_table
+from calibrate.profiling.lane_parts import prefills
+from calibrate.profiling.task import CalibrationTask
 from decoding.methods import METHODS
-from decoding.schedule import Method
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
+from hwprofiles.lane_profile import LanePart
 from hwprofiles.latency_table import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
@@ -30,70 +29,63 @@ _STREAM_ROWS: Final = 6
 """Streams follow the last accepted row: how many were verified makes no difference."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HeadParts:
-    """How a drafter that is no draft model is timed; `most_rows` are those of the widest verification of a schedule."""
+    """How a drafter that is no draft model is timed; a target that drafts itself does it by streams in its own pass."""
 
-    drafter: str
-    method: Method
-    effort: Effort
-    most_rows: int
-    source: str
+    def __init__(self, task: CalibrationTask, drafter: str) -> None:
+        self._task, self._traits = task, METHODS[task.heads[drafter]]
 
-    @property
-    def has_streams(self) -> bool:
-        """Whether the target drafts by it, in its own pass."""
-        return METHODS[self.method].drafts_itself
-
-    def measurements(self) -> Iterator[Measurement]:
+    def measurements(self) -> list[Measurement]:
         """Everything to be timed on a lane that has loaded it."""
-        if self.has_streams:
-            for _ in range(_STREAM_PAIRS):
-                yield from (self._stream(part) for part in ("verify_tree", "stream"))
-            return
-        yield from (self._step(rows) for rows in self._step_rows)
-        if METHODS[self.method].reads_states:
-            yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
+        if self._traits.drafts_itself:
+            return [self._stream(part) for _ in range(_STREAM_PAIRS) for part in ("verify_tree", "stream")]
+        return [*self._steps().values(), *self._prompts().values()]
 
-    def table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable:
-        """Steps of a head or of a lookup, for any context, from what its cells take over a lane's anchor."""
-        found = {count: seconds[self._step(count)].over(1 / anchor_s) for count in self._step_rows}
-        return context_free(found, Noise.of(list(found.values())), self.source)
+    def tables(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> dict[LanePart, LatencyTable]:
+        """Tables for any context, by what each is of, from what cells take over an anchor; of noise alone none."""
+        if self._traits.drafts_itself:
+            return self._streams_table(ratios, anchor_s)
 
-    def prefill_table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable | None:
-        """Reading a prompt; None for what reads none of its own."""
-        if not METHODS[self.method].reads_states:
-            return None
-        found = {of: one.over(1 / anchor_s) for of, one in seconds.items()}
-        noise = Noise.of([one for of, one in seconds.items() if of.part == "draft_prefill"])
-        return prefill_table("draft_prefill", self.effort, found, noise, self.source)
+        def table(sizes: Mapping[Size, Measurement]) -> LatencyTable:
+            times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in sizes.items()}
+            return fit_table(times, Noise.of(list(times.values())), self._task.source)
 
-    def streams_table(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> LatencyTable | None:
-        """What streams add to a verification: the mean difference of those timed in turn; None if that is noise."""
+        steps: dict[LanePart, LatencyTable] = {"heads": table(self._steps())}
+        return steps | {"head_prefill": table(self._prompts())} if self._prompts() else steps
+
+    def _streams_table(
+        self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float
+    ) -> dict[LanePart, LatencyTable]:
+        """What streams add to a verification: the mean difference of those timed in turn; nothing if that is noise."""
         without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
         pairs = list(zip(without, with_them, strict=True))
         ratio = estimate([Ratio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
         added = ratio.value - 1
         if added <= 0:
-            return None
-        added_s = added * estimate(without).value * anchor_s
-        return make_table(
-            (1, self.most_rows),
-            (0,),
-            [[added_s], [added_s]],
-            relative_error=min(MOST_RELATIVE_ERROR, ratio.value * ratio.log_half_width / added),
-            source=self.source,
-        )
+            return {}
+        return {
+            "streams": LatencyTable(
+                rows=(1, self._task.max_tree + 1),
+                contexts=(0,),
+                seconds=((added * estimate(without).value * anchor_s,),) * 2,
+                relative_error=min(MOST_RELATIVE_ERROR, ratio.value * ratio.log_half_width / added),
+                source=self._task.source,
+            )
+        }
 
-    @property
-    def _step_rows(self) -> tuple[int, ...]:
-        """A lookup is one row whatever it finds."""
-        return (1,) if METHODS[self.method].finds_text else self.effort.head_rows
+    def _steps(self) -> dict[Size, Measurement]:
+        """Steps by their size; a lookup is one row whatever it finds."""
+        finds_text, context = self._traits.finds_text, self._task.effort.contexts[0]
+        repeats = _FIND_REPEATS if finds_text else _REPEATS
+        return {
+            (rows, 0): Measurement(part="head_step", rows=rows, context=context, repeats=repeats, warm_up=1)
+            for rows in ((1,) if finds_text else self._task.effort.head_rows)
+        }
 
-    def _step(self, rows: int) -> Measurement:
-        repeats = _FIND_REPEATS if METHODS[self.method].finds_text else _REPEATS
-        return Measurement(part="head_step", rows=rows, context=self.effort.contexts[0], repeats=repeats, warm_up=1)
+    def _prompts(self) -> dict[Size, Measurement]:
+        return prefills("draft_prefill", self._task) if self._traits.reads_states else {}
 
     def _stream(self, part: Part) -> Measurement:
         """Once: a verification without streams and one with them follow each other at once."""
-        return Measurement(part=part, rows=_STREAM_ROWS, context=self.effort.contexts[0], repeats=1, warm_up=0)
+        context = self._task.effort.contexts[0]
+        return Measurement(part=part, rows=_STREAM_ROWS, context=context, repeats=1, warm_up=0)

@@ -2,7 +2,8 @@
 
 `OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Two are not among them, since
 levels of work in runs count them in, and are fitted before these (`fitted_profile`): a pass after a wait, which is
-timed alone and not in runs, and the start of a rollout. The spread of paces is that of the finished profile.
+timed alone and not in runs, and the start of a rollout. The spread of paces is that of the finished profile. Lanes of
+as many threads share what no run tells apart.
 
 What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
 counted, and the profile's notes say so.
@@ -11,7 +12,7 @@ counted, and the profile's notes say so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import hypot
 from statistics import fmean
 from typing import Final
@@ -20,8 +21,7 @@ import numpy as np
 
 from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
 from calibrate.fitting.ratios import NORMAL_90, Ratio, trimmed_mean
-from calibrate.fitting.table_errors import less_certain
-from calibrate.profiling.run_times import first_step, level, outside_s, round_paces, timed_spans
+from calibrate.profiling.run_times import first_step, levels_by_lane, outside_s, round_paces, timed_spans
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
@@ -41,8 +41,6 @@ _SHORTEST: Final = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
 
 Runs = Sequence[Run]
-Threads = Mapping[str, int]
-"""By lane: lanes of as many threads share what no run tells apart."""
 
 
 def with_passes_after_wait(profile: Profile, rested: Mapping[str, Sequence[Ratio]]) -> Profile:
@@ -53,52 +51,48 @@ def with_passes_after_wait(profile: Profile, rested: Mapping[str, Sequence[Ratio
         assert anchor is not None, "a calibration without anchors"
         if (overhead := _overhead(more(own, _PASS_AFTER_WAIT) * anchor.seconds)).seconds:
             found[name] = overhead
-    notes = not_understood(levels, _PASS_AFTER_WAIT, "Passes after a rest")
-    return _noted(_with("pass_after_wait", found, profile), notes)
+    return _with("pass_after_wait", found, profile, not_understood(levels, _PASS_AFTER_WAIT, "Passes after a rest"))
 
 
-def with_rollout_starts(profile: Profile, runs: Runs, head: str | None, threads: Threads) -> Profile:
+def with_rollout_starts(profile: Profile, runs: Runs, head: str | None) -> Profile:
     """Return the profile with the overhead of first steps of rollouts, by runs of a head or of the draft model."""
     tables = {lane.name: lane.draft_step if head is None else lane.heads.get(head) for lane in profile.lanes}
+    step_s = {name: table.seconds[0][0] for name, table in tables.items() if table is not None}
     found = {
-        name: _ratios(first_step(run, name, profile, _step_s(table)) for run in runs if run.schedule.draft_lane == name)
-        for name, table in tables.items()
-        if table is not None
+        name: [ratio for run in runs if (ratio := first_step(run, name, profile, seconds)) is not None]
+        for name, seconds in step_s.items()
     }
-    levels = grouped_levels(found, {name: threads[name] for name in found}, dict.fromkeys(found, _ROLLOUT_START))
-    lanes = [
-        _with_rollout_start(lane, head, levels[lane.name], _step_s(table)) if (table := tables[lane.name]) else lane
-        for lane in profile.lanes
-    ]
+    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _ROLLOUT_START))
+    overheads = {name: _overhead(more(own, _ROLLOUT_START) * step_s[name]) for name, own in levels.items()}
+    overheads = {name: one for name, one in overheads.items() if one.seconds}
+
+    def less_certain(lane: LaneProfile) -> LaneProfile:
+        if lane.name not in overheads:
+            return lane
+        doubt = levels[lane.name].factor * levels[lane.name].half_width / _SHORTEST
+        if head is None:
+            return lane.changed(dict.fromkeys(("draft_step", "draft_step_features"), doubt), LatencyTable.less_certain)
+        return lane.model_copy(update={"heads": lane.heads | {head: lane.heads[head].less_certain(doubt)}})
+
+    profile = profile.model_copy(update={"lanes": tuple(map(less_certain, profile.lanes))})
     notes = not_understood(levels, _ROLLOUT_START, f"First steps of {head or 'the draft'}")
-    return _noted(profile.model_copy(update={"lanes": tuple(lanes)}), notes)
+    return _with("rollout_start", overheads, profile, notes, head)
 
 
-def _with_rollout_start(lane: LaneProfile, head: str | None, first: Level, step_s: float) -> LaneProfile:
-    overhead = _overhead(more(first, _ROLLOUT_START) * step_s)
-    if not overhead.seconds:
-        return lane
-    doubt = first.factor * first.half_width / _SHORTEST
-    if head is None:
-        lane = less_certain(lane, ("draft_step", "draft_step_features"), doubt)
-    else:
-        lane = lane.model_copy(update={"heads": lane.heads | {head: lane.heads[head].less_certain(doubt)}})
-    return lane.with_overhead("rollout_start", overhead, head)
-
-
-def with_branch_steps(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+def with_branch_steps(profile: Profile, runs: Runs) -> Profile:
     """Return the profile with what steps of branches take more than a rollout's, by runs without features, if any."""
     plain = [run for run in runs if not (run.schedule.exit_features or run.is_check)]
-    levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _BRANCH_STEP))
-    found = {
+    found = levels_by_lane(plain, _BRANCHING, profile)
+    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _BRANCH_STEP))
+    overheads = {
         name: _overhead(more(own, _BRANCH_STEP) * fmean(steps_s), own.half_width)
         for name, own in levels.items()
         if (steps_s := _alone_s(profile, plain, name, _BRANCHING))
     }
-    return _noted(_with("branch_step", found, profile), not_understood(levels, _BRANCH_STEP, "Steps of branches"))
+    return _with("branch_step", overheads, profile, not_understood(levels, _BRANCH_STEP, "Steps of branches"))
 
 
-def with_features(profile: Profile, runs: Runs, threads: Threads) -> Profile:  # noqa: ARG001  all lanes share it
+def with_features(profile: Profile, runs: Runs) -> Profile:
     """Return the profile with what passes take more that reply their states, for every drafter that reads them."""
     fits = [run for run in runs if not run.is_check]
     for drafter in dict.fromkeys(run.schedule.drafter for run in fits if run.schedule.reads_features):
@@ -114,26 +108,27 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
     replying = [run for run in runs if run.schedule.reads_features]
     alike = {run.schedule.model_copy(update={"exit_features": False}) for run in replying}
     silent = [run for run in runs if run.schedule in alike and not run.schedule.reads_features]
-    found = _levels(profile, replying, TARGET_WORK)
-    known = shared_levels(_levels(profile, silent, TARGET_WORK), _FEATURES) if silent else dict.fromkeys(found, Level())
-    relative = {name: [one.over(known[name].factor) for one in ratios] for name, ratios in found.items()}
-    levels, overheads = shared_levels(relative, _FEATURES), {}
+    found, known = levels_by_lane(replying, TARGET_WORK, profile), dict[str, Level]()
+    if silent:
+        known = shared_levels(levels_by_lane(silent, TARGET_WORK, profile), _FEATURES)
+        found = {name: [one.over(known[name].factor) for one in ratios] for name, ratios in found.items()}
+    levels, overheads = shared_levels(found, _FEATURES), {}
     for name, own in levels.items():
         if num_passes := len(_alone_s(profile, replying, name, TARGET_WORK - {Work.SUFFIX})):
             pass_s = sum(_alone_s(profile, replying, name, TARGET_WORK)) / num_passes
-            error = hypot(own.half_width, known[name].half_width)
+            error = hypot(own.half_width, known.get(name, Level()).half_width)
             overheads[name] = _overhead(more(own, _FEATURES) * pass_s, error)
     notes = not_understood(levels, _FEATURES, f"Passes that reply states to {drafter or profile.drafter}")
-    return _noted(_with("features", overheads, profile, drafter), notes)
+    return _with("features", overheads, profile, notes, drafter)
 
 
-def with_draft_rounds(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+def with_draft_rounds(profile: Profile, runs: Runs) -> Profile:
     """Return the profile with what rounds take more outside of lanes, by runs in which target and draft take turns.
 
     Lanes of as many threads share it where a lane had no such run. What features cost on their way is the link's.
     """
     found = {lane.name: [one for run in runs for one in _beyond_s(run, lane.name, profile)] for lane in profile.lanes}
-    overheads = {}
+    threads, overheads = _threads(profile), {}
     for name, own in found.items():
         known = own or [one for other, ones in found.items() if threads[other] == threads[name] for one in ones]
         if known and (overhead := _overhead(trimmed_mean(known, _STALLS))).seconds:
@@ -153,23 +148,23 @@ def _beyond_s(run: Run, lane: str, profile: Profile) -> list[float]:
     return [seconds - known_s for seconds in outside_s(run)]
 
 
-OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs, Threads], Profile]]] = {
+OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs], Profile]]] = {
     "branch_step": with_branch_steps,
     "features": with_features,
     "draft_round": with_draft_rounds,
 }
 
 
-def with_pace_spread(profile: Profile, runs: Runs, threads: Threads) -> Profile:
+def with_pace_spread(profile: Profile, runs: Runs) -> Profile:
     """Return the profile with how much the pace of branches' steps differs from round to round."""
-    changes = defaultdict[int, list[float]](list)
+    threads, changes = _threads(profile), defaultdict[int, list[float]](list)
     for run in runs:
         lane = run.schedule.draft_lane
         if run.schedule.traits.overlaps and lane is not None and (paces := round_paces(run, profile)):
             logs = np.log(paces)
             changes[threads[lane]] += (logs - np.median(logs)).tolist()
     spreads = {count: _spread(found) for count, found in changes.items()}
-    lanes = [lane.model_copy(update={"pace_spread": spreads.get(threads[lane.name], 0.0)}) for lane in profile.lanes]
+    lanes = [lane.model_copy(update={"pace_spread": spreads.get(lane.num_threads, 0.0)}) for lane in profile.lanes]
     return profile.model_copy(update={"lanes": tuple(lanes)})
 
 
@@ -179,13 +174,19 @@ def _spread(changes: Sequence[float]) -> float:
     return min(MOST_PACE_SPREAD, float(high - low) / (2 * NORMAL_90))
 
 
-def _with(event: Event, overheads: Mapping[str, Overhead], profile: Profile, drafter: str | None = None) -> Profile:
-    """Return the profile with an overhead on the lanes that have one."""
-    lanes = (
+def _with(
+    event: Event,
+    overheads: Mapping[str, Overhead],
+    profile: Profile,
+    notes: Iterable[str] = (),
+    drafter: str | None = None,
+) -> Profile:
+    """Return the profile with an overhead on the lanes that have one, and with notes."""
+    lanes = tuple(
         lane.with_overhead(event, overheads[lane.name], drafter) if lane.name in overheads else lane
         for lane in profile.lanes
     )
-    return profile.model_copy(update={"lanes": tuple(lanes)})
+    return profile.model_copy(update={"lanes": lanes, "notes": (*profile.notes, *notes)})
 
 
 def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
@@ -193,23 +194,10 @@ def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
     return Overhead(seconds=seconds if seconds >= SHORTEST_S else 0.0, relative_error=relative_error)
 
 
-def _noted(profile: Profile, notes: Iterator[str]) -> Profile:
-    return profile.model_copy(update={"notes": (*profile.notes, *notes)})
-
-
-def _levels(profile: Profile, runs: Runs, works: Collection[Work]) -> dict[str, list[Ratio]]:
-    """Return `level` of every run that has such work on a lane, by lane."""
-    return {lane.name: _ratios(level(run, lane.name, works, profile) for run in runs) for lane in profile.lanes}
-
-
-def _ratios(found: Iterator[Ratio | None]) -> list[Ratio]:
-    return [ratio for ratio in found if ratio is not None]
-
-
 def _alone_s(profile: Profile, runs: Runs, lane: str, works: Collection[Work]) -> list[float]:
     """Return what the profile has for every span of such work, while other lanes do nothing."""
     return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]
 
 
-def _step_s(table: LatencyTable) -> float:
-    return table.seconds[0][0]
+def _threads(profile: Profile) -> dict[str, int]:
+    return {lane.name: lane.num_threads for lane in profile.lanes}

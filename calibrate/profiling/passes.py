@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Final
 
 from calibrate.fitting.checks import check_of
-from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.head_parts import HeadParts
 from calibrate.profiling.lane_pairs import measure_pairs
-from calibrate.profiling.lane_parts import OF_THE_TARGET
-from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
+from calibrate.profiling.lane_parts import OF_THE_TARGET, LaneParts
+from calibrate.profiling.links import message_costs
+from calibrate.profiling.placements import schedules_of
 from calibrate.profiling.run_anchors import decode_with_anchors
 from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
-from calibrate.profiling.visits import message_costs, second_looks, visit_in_turn
-from calibrate.time_budget import passes_until
+from calibrate.profiling.visits import second_looks, visit_in_turn
 from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
@@ -33,9 +32,10 @@ from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 
-_MESSAGE_REPEATS: Final = 40
 _PASSES_BY: Final = 0.95
 """Share of the time by which passes end."""
+_VISITS: Final = 0.6
+"""Share of a drafter's part of a pass that goes to timing; decoding has the rest."""
 _TARGET_SHARE: Final = 0.75
 """Share of the time left then in which the target is timed alone; what is far off is decoded again in the rest."""
 _MOST_AGAIN: Final = 3
@@ -43,64 +43,50 @@ _MOST_AGAIN: Final = 3
 _STRIDE = 7919
 """Prime, so that the ids of the tokens visit the whole vocabulary."""
 
+Cells = Mapping[str, Sequence[Cell]]
+"""What is timed, by lane."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """One drafter on all lanes: its cells by lane, the schedules decoded with it, and lanes to be timed side by side.
 
-    `fits` set levels and `checks` check them, each decoded once in `run_turns` passes.
+class Measuring:
+    """One calibration under way; `samples` is what it has so far.
+
+    A pass goes through the drafters, the draft model (None) first: each is loaded on all lanes, timed and decoded with.
     """
 
-    name: str
-    load: Callable[[], Mapping[str, Lane]]
-    cells: Mapping[str, Sequence[Cell]]
-    fits: Sequence[Schedule] = ()
-    checks: Sequence[Schedule] = ()
-    pairs: Sequence[tuple[str, str]] = ()
-    run_turns: int = 1
-
-
-@dataclass(slots=True)
-class Measuring:
-    """One calibration under way; `samples` is what it has so far."""
-
-    engine: Engine
-    task: CalibrationTask
-    progress: ReportProgress
-    clock: Callable[[], float]
-    samples: Samples = field(default_factory=Samples)
-    _anchors: Anchors = field(init=False)
-    _end_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, engine: Engine, task: CalibrationTask, progress: ReportProgress, clock: Callable[[], float]
+    ) -> None:
         """Load the target on every lane, and take the first anchors."""
-        self._end_s = self.clock() + self.task.limit_s
-        self.progress("loading the models", 0.0)
-        names = [spec.name for spec in self.task.lanes]
+        self.samples = Samples()
+        self._engine, self._task, self._progress, self._clock = engine, task, progress, clock
+        self._end_s = clock() + task.limit_s
+        self._names = [spec.name for spec in task.lanes]
+        self._parts = {spec.name: LaneParts(task, spec) for spec in task.lanes}
+        progress("loading the models", 0.0)
         # at once: most of it is loading torch and reading weights, which lanes do in processes of their own
         with ThreadPoolExecutor() as pool:
-            lanes = dict(zip(names, pool.map(self.engine.load_target, names), strict=True))
-        self._anchors = Anchors(lanes, context=self.task.lane_parts.anchor_context, clock=self.clock)
+            lanes = dict(zip(self._names, pool.map(engine.load_target, self._names), strict=True))
+        self._anchors = Anchors(lanes, context=task.anchor_context, clock=clock)
         self.samples.anchors = self._anchors.samples
         self.samples.shared_anchors = self._anchors.shared
         self.samples.dispatch_s = self._anchors.dispatch_s
 
     def run_passes(self) -> None:
-        """Go through all stages, again and again while time allows.
+        """Go through all drafters, again and again while time allows.
 
         Raises:
             LaneError: a lane was lost.
             ModelError: a model cannot be loaded.
         """
-        effort, stages = self.task.effort, list(self._stages())
-        end_s = self.clock() + _PASSES_BY * (self._end_s - self.clock())
-        for index in passes_until(end_s, effort.passes, self.clock):
-            for place, stage in enumerate(stages):
-                self._go_through(stage, index, self._part_of_all(index, place / len(stages)))
+        drafters = (None, *self._task.heads)
+        end_s = self._clock() + _PASSES_BY * (self._end_s - self._clock())
+        for index in passes_until(end_s, self._task.effort.passes, self._clock):
+            for place, drafter in enumerate(drafters):
+                self._go_through(drafter, index, place / len(drafters))
             self.samples.num_passes += 1
             if index == 0:
-                self._measure_messages(stages[0])
-        self._time_target(stages[0])
+                self._measure_messages()
+        self._time_target()
 
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off, and what set its level, while time allows; return the profile then.
@@ -113,127 +99,120 @@ class Measuring:
             LaneError: a lane was lost.
             ProfileError: no profile comes out of the samples.
         """
-        self.progress("checking", _PASSES_BY)
+        self._progress("checking", _PASSES_BY)
         counts = Counter(run.schedule for run in self.samples.runs if run.is_check)
         left = Counter({schedule: count + _MOST_AGAIN for schedule, count in counts.items()})
         for _ in range(_MOST_AGAIN * len(counts)):
-            if self.clock() >= self._end_s:
+            if self._clock() >= self._end_s:
                 break
             try:
                 profile = profile_of(self.samples)
             except ProfileError:
-                stage = next(self._stages())
-                stage.load()
-                self.samples.visits += visit_in_turn(stage.cells, self._anchors, backwards=False)
+                self._load(None)
+                self._visit(self._cells(None))
                 continue
             doubtful = _furthest_off(self.samples.runs, profile, +left)
             if doubtful is None:
                 return profile
             left[doubtful.schedule] -= 1
-            self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
-            if self.clock() >= self._end_s:
+            self._visit(self._passes_of(doubtful))
+            if self._clock() >= self._end_s:
                 break
             fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
             for run in filter(None, (fit, doubtful)):
                 self._decode(run.schedule, is_check=run.is_check)
         return profile_of(self.samples)
 
-    def _passes_of(self, run: Run) -> Mapping[str, Sequence[Cell]]:
+    def _load(self, drafter: str | None) -> dict[str, Lane]:
+        """Load a drafter on all lanes; the target before its draft model, which then shares its embedding."""
+        engine, task = self._engine, self._task
+        if drafter is not None:
+            load = engine.load_streams if METHODS[task.heads[drafter]].drafts_itself else engine.load_draft
+            return {name: load(name, drafter) for name in self._names}
+        lanes = {}
+        for name in self._names:
+            lanes[name] = engine.load_target(name)
+            if task.draft_steps:
+                lanes[name] = engine.load_draft(name)
+        return lanes
+
+    def _cells(self, drafter: str | None) -> Cells:
+        if drafter is None:
+            return {name: [Cell(name, one) for one in parts.measurements()] for name, parts in self._parts.items()}
+        measurements = HeadParts(self._task, drafter).measurements()
+        return {name: [Cell(name, one, drafter) for one in measurements] for name in self._names}
+
+    def _go_through(self, drafter: str | None, index: int, done: float) -> None:
+        lanes, cells, task = self._load(drafter), self._cells(drafter), self._task
+        progress = partial(self._report, index, done)
+        self._visit(cells, index, lambda share: progress(_VISITS * share))
+        if self._clock() < self._end_s:  # what cannot be is timed once more: nothing else is refined by it before
+            self._visit(second_looks(cells, self.samples))
+        if drafter is None:
+            context, max_rows = task.effort.contexts[0], task.effort.target_rows[-1]
+            self.samples.together += measure_pairs(lanes, task.pairs, self._anchors, context=context, max_rows=max_rows)
+        runs = [(one, is_check) for is_check in (False, True) for one in schedules_of(task, drafter, is_check=is_check)]
+        turns = 1 if drafter is None else task.effort.head_turns
+        turn = [run for place, run in enumerate(runs) if place % turns == index % turns]
+        for place, (schedule, is_check) in enumerate(turn):
+            progress(_VISITS + (1 - _VISITS) * place / len(turn))
+            self._decode(schedule, is_check=is_check)
+
+    def _visit(self, cells: Cells, index: int = 0, progress: Callable[[float], None] = lambda _share: None) -> None:
+        """Time all cells once; every other time backwards."""
+        self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1, progress=progress)
+
+    def _time_target(self) -> None:
+        """Time what is most of every round again, where the time that is left is too short for a whole pass."""
+        cells = {
+            lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET]
+            for lane, own in self._cells(None).items()
+        }
+        end_s = self._clock() + _TARGET_SHARE * (self._end_s - self._clock())
+        self._load(None)
+        for index in passes_until(end_s, self._task.effort.passes - self.samples.num_passes, self._clock, least=0):
+            self._visit(cells, index)
+
+    def _passes_of(self, run: Run) -> Cells:
         """The target's whole passes as wide as those of a run, or next to that, on its lane."""
         lane = run.schedule.target_lane
-        timed = {one.rows: Cell(lane, one) for one in self.task.lane_parts.on(lane).passes()}
+        timed = {one.rows: Cell(lane, one) for one in self._parts[lane].passes()}
         widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}
         nearest = {max(rows for rows in timed if rows <= width) for width in widths}
         nearest |= {min((rows for rows in timed if rows >= width), default=max(timed)) for width in widths}
         return {lane: [timed[rows] for rows in sorted(nearest)]}
 
-    def _stages(self) -> Iterator[Stage]:
-        task, engine = self.task, self.engine
-        names = [spec.name for spec in task.lanes]
-        parts, asked = task.lane_parts, (task.lanes, task.max_window, task.draft_steps, task.exit_layers)
-        yield Stage(
-            name="target and draft" if task.draft_steps else "target",
-            load=lambda: {name: self._load_draft(name) for name in names},
-            cells={name: [Cell(name, one) for one in parts.on(name).measurements()] for name in names},
-            fits=fit_schedules(*asked),
-            checks=check_schedules(*asked),
-            pairs=task.pairs,
-        )
-        for head in task.head_parts:
-            load = engine.load_streams if METHODS[head.method].drafts_itself else engine.load_draft
-            yield Stage(
-                name=head.drafter,
-                load=partial(_on_all, load, names, head.drafter),
-                cells={name: [Cell(name, one, head.drafter) for one in head.measurements()] for name in names},
-                fits=head_schedules(task.lanes, head.drafter, head.method, is_check=False),
-                checks=head_schedules(task.lanes, head.drafter, head.method, is_check=True),
-                run_turns=task.effort.head_turns,
-            )
-
-    def _go_through(self, stage: Stage, index: int, progress: Callable[[float], None]) -> None:
-        lanes = stage.load()
-        cells, anchors = stage.cells, self._anchors
-        report = partial(_within, progress, 0.0, 0.6)
-        self.samples.visits += visit_in_turn(cells, anchors, backwards=index % 2 == 1, progress=report)
-        self._look_again(cells)
-        if stage.pairs:
-            context, max_rows = self.task.effort.contexts[0], self.task.effort.target_rows[-1]
-            self.samples.together += measure_pairs(lanes, stage.pairs, anchors, context=context, max_rows=max_rows)
-        runs = [*((one, False) for one in stage.fits), *((one, True) for one in stage.checks)]
-        turn = [run for place, run in enumerate(runs) if place % stage.run_turns == index % stage.run_turns]
-        for place, (schedule, is_check) in enumerate(turn):
-            _within(progress, 0.6, 1.0, place / len(turn))
-            self._decode(schedule, is_check=is_check)
-
-    def _look_again(self, cells: Mapping[str, Sequence[Cell]]) -> None:
-        """Time what cannot be once more, while time allows: nothing else is refined by it before."""
-        if self.clock() < self._end_s:
-            again = second_looks(cells, self.samples)
-            self.samples.visits += visit_in_turn(again, self._anchors, backwards=False)
-
-    def _time_target(self, stage: Stage) -> None:
-        """Time what is most of every round again, where the time that is left is too short for a whole pass."""
-        cells = {
-            lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET] for lane, own in stage.cells.items()
-        }
-        end_s = self.clock() + _TARGET_SHARE * (self._end_s - self.clock())
-        stage.load()
-        for index in passes_until(end_s, self.task.effort.passes - self.samples.num_passes, self.clock, least=0):
-            self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1)
-
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
-        task = self.task
-        self.samples.runs.append(
-            decode(self.engine, self._anchors, schedule, task.contexts, task.effort.run_tokens, is_check=is_check)
-        )
+        contexts, num_tokens = self._task.contexts, self._task.effort.run_tokens
+        self.samples.runs.append(decode(self._engine, self._anchors, schedule, contexts, num_tokens, is_check=is_check))
 
-    def _load_draft(self, name: str) -> Lane:
-        """The target first: a draft then shares its embedding."""
-        lane = self.engine.load_target(name)
-        return self.engine.load_draft(name) if self.task.draft_steps else lane
-
-    def _measure_messages(self, stage: Stage) -> None:
+    def _measure_messages(self) -> None:
         """What messages cost on their way to every lane that may run the draft."""
-        width, lanes = message_width(self.task.sizes.feature_width), stage.load()
-        for name in dict.fromkeys(draft_lane for _, draft_lane in self.task.pairs):
-            self.samples.messages_s[name] = message_costs(
-                lanes[name], MESSAGE_ROWS, MESSAGE_CANDIDATES, width, _MESSAGE_REPEATS
-            )
+        lanes = self._load(None)
+        for name in dict.fromkeys(draft_lane for _, draft_lane in self._task.pairs):
+            self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
 
-    def _part_of_all(self, index: int, done: float) -> Callable[[float], None]:
-        """Reports a share of a stage as a share of everything, by the passes or by the time, whichever is further."""
-        num_passes, stages = self.task.effort.passes, 1 + len(self.task.heads)
+    def _report(self, index: int, done: float, share: float) -> None:
+        """Report a share of a drafter's part of everything, by the passes or by the time, whichever is further."""
+        num_passes, limit_s = self._task.effort.passes, self._task.limit_s
+        by_passes = (index + done + share / (1 + len(self._task.heads))) / num_passes
+        of_time = 1 - (self._end_s - self._clock()) / limit_s if 0 < limit_s < inf else 0.0
+        self._progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, of_time)))
 
-        def report(share: float) -> None:
-            by_passes = (index + done + share / stages) / num_passes
-            self.progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, self._share_of_time())))
 
-        return report
+def passes_until(end_s: float, count: int, clock: Callable[[], float], *, least: int = 1) -> Iterator[int]:
+    """Yield the numbers of up to `count` passes, from 0, that should be over by `end_s` of a clock.
 
-    def _share_of_time(self) -> float:
-        """That is over; 0 where there is no limit, or no time at all."""
-        limit_s = self.task.limit_s
-        return 1 - (self._end_s - self.clock()) / limit_s if 0 < limit_s < inf else 0.0
+    The `least` first ones are always made. Another one is begun if it would be over in time, should it take as long as
+    the last one: a pass is never broken off, so all that is measured has the same number of repeats.
+    """
+    last_s = 0.0
+    for index in range(count):
+        start_s = clock()
+        if index >= least and start_s + last_s > end_s:
+            return
+        yield index
+        last_s = clock() - start_s
 
 
 def decode(
@@ -253,8 +232,7 @@ def decode(
     first, last = contexts
     num_tokens = min(num_tokens, last - first)
     length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)
-    vocab_size = engine.config.vocab_size
-    prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
+    prompt = [(place + 1) * _STRIDE % engine.config.vocab_size for place in range(length)]
 
     def generate(listener: Listener) -> Trace:
         made = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=(), listener=listener)
@@ -263,14 +241,6 @@ def decode(
     at_s = anchors.now_s
     trace, taken = decode_with_anchors(anchors, schedule, generate)
     return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
-
-
-def _on_all(load: Callable[[str, str], Lane], names: Sequence[str], drafter: str) -> Mapping[str, Lane]:
-    return {name: load(name, drafter) for name in names}
-
-
-def _within(progress: Callable[[float], None], start: float, stop: float, share: float) -> None:
-    progress(start + (stop - start) * share)
 
 
 def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Schedule]) -> Run | None:
@@ -284,8 +254,5 @@ def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Sched
 
 
 def _same_place(one: Run, other: Run) -> bool:
-    def place(run: Run) -> tuple[object, ...]:
-        schedule = run.schedule
-        return schedule.method, schedule.drafter, schedule.target_lane, schedule.draft_lane
-
-    return place(one) == place(other)
+    names = ("method", "drafter", "target_lane", "draft_lane")
+    return all(getattr(one.schedule, name) == getattr(other.schedule, name) for name in names)

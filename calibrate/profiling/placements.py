@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
-from calibrate.profiling.lane_parts import DraftStep
+from calibrate.profiling.task import CalibrationTask
 from decoding.methods import METHODS
-from decoding.schedule import Method, Schedule
-from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
+from decoding.schedule import Schedule
+from hwprofiles.placement import split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _FIT_WINDOW_OF_FEATURES = 2
@@ -20,82 +19,70 @@ _FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)
 """(depth, nodes, nodes expanded per level)."""
 
 
-def fit_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
-) -> list[Schedule]:
-    """Those that set levels: plain decoding on every lane, speculation on every placement, mirror on every pair."""
-    plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
-    if not draft_steps:
+def schedules_of(task: CalibrationTask, drafter: str | None, *, is_check: bool) -> list[Schedule]:
+    """Return those that set levels, or others that check them, of a head or streams, or of the draft model (None)."""
+    return _of_the_draft(task, is_check=is_check) if drafter is None else _of_a_head(task, drafter, is_check=is_check)
+
+
+def _of_the_draft(task: CalibrationTask, *, is_check: bool) -> list[Schedule]:
+    """Speculation on every placement and mirror on every pair; levels are set by plain decoding on every lane too."""
+    plain = [] if is_check else [Schedule(method="autoregressive", target_lane=lane.name) for lane in task.lanes]
+    if not task.draft_steps:
         return plain
-    window = min(_FIT_WINDOW, max_window)
-    reads_features = "draft_step_features" in draft_steps
-    steps = [False, True] if reads_features else [False]
+    steps = [False] if is_check or "draft_step_features" not in task.draft_steps else [False, True]
+    window = min(_CHECK_WINDOW if is_check else _FIT_WINDOW, task.max_window)
     speculative = [
-        _speculative(placement, window, exit_features=has) for placement, has in product(_placements(lanes), steps)
+        Schedule(
+            method="speculative",
+            target_lane=target,
+            draft_lane=draft,
+            num_speculative_tokens=window,
+            exit_features=has_features,
+        )
+        for (target, draft), has_features in product(_placements(task), steps)
     ]
-    windows = [min(_FIT_WINDOW_OF_FEATURES, max_window) if has else window for has in steps]
     mirrors = [
-        _mirrors(lanes, window, exit_layers, _FIT_TOP_K, exit_features=has)
-        for has, window in zip(steps, windows, strict=True)
+        Schedule(
+            method="mirror",
+            target_lane=target,
+            draft_lane=draft,
+            num_speculative_tokens=min(_FIT_WINDOW_OF_FEATURES, window) if has_features else window,
+            **_roots(task, _CHECK_TOP_K if is_check else _FIT_TOP_K, has_features=has_features),
+        )
+        for has_features, (target, draft) in product(steps, split_pairs(task.lanes))
+        if task.exit_layers or not has_features
     ]
-    return [*plain, *speculative, *chain.from_iterable(mirrors)]
+    return [*plain, *speculative, *mirrors]
 
 
-def check_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
-) -> list[Schedule]:
-    """Others, to compare with what was fitted."""
-    if not draft_steps:
-        return []
-    window = min(_CHECK_WINDOW, max_window)
-    speculative = [_speculative(placement, window) for placement in _placements(lanes)]
-    return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
+def _roots(task: CalibrationTask, top_k: int, *, has_features: bool) -> dict[str, Any]:
+    """Roots from the deepest exit if there is any: it sends the features."""
+    if not task.exit_layers:
+        return {"root_source": "draft", "draft_top_k": top_k}
+    deepest = max(task.exit_layers)
+    return {"root_source": "exit", "exit_layer": deepest, "exit_top_k": top_k, "exit_features": has_features}
 
 
-def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_check: bool) -> list[Schedule]:
-    """Those of a head in every placement, of streams on every lane, none of free text; checks have smaller trees."""
-    traits = METHODS[method]
+def _of_a_head(task: CalibrationTask, drafter: str, *, is_check: bool) -> list[Schedule]:
+    """A head in every placement, streams on every lane, nothing of free text; checks have smaller trees."""
+    traits = METHODS[task.heads[drafter]]
     if traits.finds_text:
         return []
     depth, size, top_k = _CHECK_TREE if is_check else _FIT_TREE
-    options: dict[str, Any] = {
-        "method": method,
-        "num_speculative_tokens": depth,
-        "tree_size": size,
-        "tree_top_k": top_k if traits.has_dynamic_trees else 0,
-        "drafter": drafter,
-    }
-    if traits.drafts_itself:
-        return [Schedule(target_lane=lane.name, **options) for lane in lanes]
-    return [Schedule(target_lane=target, draft_lane=draft, **options) for target, draft in _placements(lanes)]
-
-
-def _mirrors(
-    lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int, *, exit_features: bool = False
-) -> list[Schedule]:
-    """The mirror method on every two lanes, with roots from the deepest exit if there is any: it sends the features."""
-    if exit_features and not exit_layers:
-        return []
-    roots: dict[str, Any] = {"root_source": "draft", "draft_top_k": top_k}
-    if exit_layers:
-        roots = {"root_source": "exit", "exit_layer": max(exit_layers), "exit_top_k": top_k}
-        roots["exit_features"] = exit_features
+    placements = [(lane.name, None) for lane in task.lanes] if traits.drafts_itself else _placements(task)
     return [
-        Schedule(method="mirror", target_lane=target, draft_lane=draft, num_speculative_tokens=window, **roots)
-        for target, draft in split_pairs(lanes)
+        Schedule(
+            method=task.heads[drafter],
+            target_lane=target,
+            draft_lane=draft,
+            num_speculative_tokens=depth,
+            tree_size=size,
+            tree_top_k=top_k if traits.has_dynamic_trees else 0,
+            drafter=drafter,
+        )
+        for target, draft in placements
     ]
 
 
-def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
-
-
-def _speculative(placement: tuple[str, str], window: int, *, exit_features: bool = False) -> Schedule:
-    target_lane, draft_lane = placement
-    return Schedule(
-        method="speculative",
-        target_lane=target_lane,
-        draft_lane=draft_lane,
-        num_speculative_tokens=window,
-        exit_features=exit_features,
-    )
+def _placements(task: CalibrationTask) -> list[tuple[str, str | None]]:
+    return [*split_pairs(task.lanes), *((name, name) for name in whole_lanes(task.lanes))]

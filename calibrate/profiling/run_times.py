@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from calibrate.fitting.ratios import Ratio
+from calibrate.fitting.ratios import Ratio, among
 from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from costs.prices import Prices
@@ -63,18 +63,25 @@ def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) 
 
 def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
     """Return the time of some kinds of work in a run over the expected one, at its anchors' speed; None without any."""
-    return _level(run, lane, works, profile, timed_spans(run, lane, works, profile))
+    return _level_of(timed_spans(run, lane, works, profile), run, lane, works, profile)
 
 
-def _level(run: Run, lane: str, works: Collection[Work], profile: Profile, timed: Sequence[TimedSpan]) -> Ratio | None:
-    expected_s = sum(one.expected_s for one in timed)
-    if not expected_s:
+def levels_by_lane(runs: Sequence[Run], works: Collection[Work], profile: Profile) -> dict[str, list[Ratio]]:
+    """Return the `level` of every run that has such work on a lane, by lane."""
+    found = {lane.name: [level(run, lane.name, works, profile) for run in runs] for lane in profile.lanes}
+    return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
+
+
+def _level_of(
+    timed: Sequence[TimedSpan], run: Run, lane: str, works: Collection[Work], profile: Profile
+) -> Ratio | None:
+    if not (expected_s := sum(one.expected_s for one in timed)):
         return None
     seconds, known = sum(one.seconds for one in timed), profile.lane(lane)
     if known.step_anchor is not None and len(run.anchors.steps) > 1 and DRAFT_WORK.issuperset(works):
-        return run.against_steps(seconds).over(expected_s / known.step_anchor.seconds)
+        return among(seconds, run.anchors.steps).over(expected_s / known.step_anchor.seconds)
     assert known.anchor is not None, "a calibration without anchors"
-    return run.against_anchors(lane, seconds).over(expected_s / known.anchor.seconds)
+    return among(seconds, run.anchors.alone[lane]).over(expected_s / known.anchor.seconds)
 
 
 def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
@@ -88,7 +95,7 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
         return None
     pace = sum(one.seconds for one in later) / sum(one.expected_s for one in later)
     more_s = fmean(one.seconds / pace - one.expected_s for one in first)
-    return Ratio(max(_LEAST_FIRST, 1 + more_s / step_s), run.against_anchors(lane, step_s).doubt)
+    return Ratio(max(_LEAST_FIRST, 1 + more_s / step_s), among(step_s, run.anchors.alone[lane]).doubt)
 
 
 def round_paces(run: Run, profile: Profile) -> list[float]:
@@ -119,13 +126,12 @@ def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | 
     parts = dict[str, tuple[Ratio, float]]()
     for role, lane, works in roles:
         timed = timed_spans(run, lane, works, profile)
-        if (found := _level(run, lane, works, profile, timed)) is not None:
+        if (found := _level_of(timed, run, lane, works, profile)) is not None:
             parts[f"{role} {lane}"] = found, sum(one.expected_s for one in timed)
-    total_s = sum(seconds for _, seconds in parts.values())
-    if not total_s:
+    if not parts:
         return None
-    value = sum(ratio.value * seconds for ratio, seconds in parts.values()) / total_s
-    doubt = sum(ratio.doubt * seconds for ratio, seconds in parts.values()) / total_s
+    total_s = sum(seconds for _, seconds in parts.values())
+    value, doubt = (sum(ratio[place] * s for ratio, s in parts.values()) / total_s for place in (0, 1))
     return Ratio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -70,14 +70,6 @@ class Run:
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
 
-    def against_anchors(self, lane: str, seconds: float) -> Ratio:
-        """A time on a lane over the lane's anchors before, in and after this run."""
-        return among(seconds, self.anchors.alone[lane])
-
-    def against_steps(self, seconds: float) -> Ratio:
-        """A time of the draft model over its anchors in and after this run; there must be some."""
-        return among(seconds, self.anchors.steps)
-
 
 @dataclass(frozen=True, slots=True)
 class Together:
@@ -122,10 +114,6 @@ class Samples:
         for visit in self.visits:
             found[visit.cell].append(visit.ratio)
         return found
-
-    def runs_of(self, drafter: str | None, *, is_check: bool) -> Iterator[Run]:
-        """Runs of a drafter (None: of the draft model, or of none) that levels are set by, or that check them."""
-        return (run for run in self.runs if run.schedule.drafter == drafter and run.is_check == is_check)
 
 
 class _Content(BaseModel):

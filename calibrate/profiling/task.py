@@ -1,20 +1,104 @@
-"""What a calibration is asked for."""
+"""What a calibration is asked for, and how much it measures for that: which sizes of which parts, and how often."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal
 
-from calibrate.profiling.grid import USUAL_BRANCHES, Effort, full_effort, quick_effort
-from calibrate.profiling.head_parts import HeadParts
-from calibrate.profiling.lane_parts import DraftStep, LaneParts
 from calibrate.profiling.model_sizes import ModelSizes
+from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Method
 from hwprofiles.placement import PlacedLane, split_pairs
 
+DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
+"""Steps of the draft, by their tables in a `LaneProfile`."""
+
+USUAL_BRANCHES = 32
+"""Most branches of a round unless more are asked for; more do not pay on the devices at hand."""
 _QUICK_S = 100.0
+_BETWEEN = 4
+_LEAST_STEP = 16
+"""Rows that a draft step has in calibration's own decodings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """The sizes to measure and the repeats.
+
+    Attributes:
+        passes: times that all parts of all lanes are visited in turn, so that drift hits all alike.
+        least_passes: fewer of them, where time is short, are worth a note.
+        repeats: runs of a part at one visit.
+        target_rows, draft_rows: rows of a verification, and of a draft step.
+        part_rows: those of a verification for which heads and exits are timed alone too.
+        tree_rows: rows of verifications of trees, wider than those of chains.
+        contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
+            the others follow from how its neighbours grow.
+        prefill_rows: rows of prompts.
+        run_tokens: length of the texts decoded.
+        head_turns: passes in which each of those of a head is decoded once: they take turns.
+    """
+
+    passes: int
+    least_passes: int
+    repeats: int
+    target_rows: tuple[int, ...]
+    part_rows: tuple[int, ...]
+    draft_rows: tuple[int, ...]
+    tree_rows: tuple[int, ...]
+    head_rows: tuple[int, ...]
+    contexts: tuple[int, ...]
+    prefill_rows: tuple[int, ...]
+    run_tokens: int
+    head_turns: int
+
+    @property
+    def wide_rows(self) -> frozenset[int]:
+        """Row counts that are measured at every context: the ends of both grids, and one that lies between them."""
+        ends = {rows[end] for rows in (self.target_rows, self.draft_rows) for end in (0, -1)}
+        return frozenset(ends | ({_BETWEEN} & {*self.target_rows, *self.draft_rows}))
+
+
+def effort_for(
+    max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES, *, quick: bool
+) -> Effort:
+    """Return the effort up to trees of `max_tree` nodes and draft steps of `max_step` rows.
+
+    A quick one has few sizes, as often as time allows; a full one has more, and as many passes in any case.
+
+    Raises:
+        ConfigError: the contexts are no range.
+    """
+    first, last = contexts
+    if not 0 <= first < last:
+        raise ConfigError(f"contexts are {first}..{last}: the first must be at least 0 and below the last")
+    chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
+    gaps = 1 if quick else 2
+    spread = tuple(sorted({first + (last - first) * step // gaps for step in range(gaps + 1)}))
+    target_rows = up_to(chain, (1, 2, 3, 5) if quick else range(1, chain))
+    trees = ((17,) if quick else (11, 13, 17, 25)) if max_tree else ()
+    return Effort(
+        passes=12 if quick else 5,
+        least_passes=2 if quick else 5,
+        repeats=2 if quick else 3,
+        target_rows=target_rows,
+        part_rows=(1, chain) if quick else target_rows,
+        draft_rows=up_to(max(max_step, _LEAST_STEP), steps),
+        tree_rows=tuple(rows for rows in up_to(max_tree + 1, trees) if rows > chain),
+        head_rows=((1, 4, 8, 16) if quick else (1, 2, 3, 4, 6, 8, 12, 16)) if max_tree else (),
+        contexts=spread,
+        prefill_rows=tuple(rows for rows in spread if rows > 0),  # a prompt that leaves no row is not read at all
+        run_tokens=16 if quick else 24,
+        head_turns=3 if quick else 1,
+    )
+
+
+def up_to(last: int, rows: Iterable[int]) -> tuple[int, ...]:
+    """Return those row counts that are smaller than the last one, and that."""
+    return (*[count for count in rows if count < last], last)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +147,12 @@ class CalibrationTask:
         max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
         # a step with features reads the window and starts the branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
-        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree, max_step)
+        return effort_for(self.max_window, self.contexts, max_tree, max_step, quick=self.quick)
+
+    @property
+    def anchor_context(self) -> int:
+        """Cached tokens of the anchors: halfway."""
+        return sum(self.contexts) // 2
 
     @property
     def draft_steps(self) -> tuple[DraftStep, ...]:
@@ -76,26 +165,3 @@ class CalibrationTask:
     def pairs(self) -> list[tuple[str, str]]:
         """(target's lane, draft's lane) of all lanes that can work at the same time; none without a draft."""
         return split_pairs(self.lanes) if self.draft_steps else []
-
-    @property
-    def lane_parts(self) -> LaneParts:
-        """The parts of the target and its draft."""
-        return LaneParts(
-            effort=self.effort,
-            num_layers=self.sizes.config.num_layers,
-            exit_layers=self.exit_layers,
-            draft_steps=self.draft_steps,
-            num_streams=self.sizes.num_draft_streams,
-            max_branches=self.max_branches,
-            source=self.source,
-        )
-
-    @property
-    def head_parts(self) -> tuple[HeadParts, ...]:
-        """The parts of everything else that drafts."""
-        return tuple(
-            HeadParts(
-                drafter=drafter, method=method, effort=self.effort, most_rows=self.max_tree + 1, source=self.source
-            )
-            for drafter, method in self.heads.items()
-        )

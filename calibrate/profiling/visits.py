@@ -6,22 +6,15 @@ never does. Taking turns (A B C A B C, then backwards) lets a drift of the machi
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
-from typing import Literal
 
 from calibrate.fitting.ratios import Estimate, estimate
 from calibrate.fitting.rising import doubtful
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Cell, Samples, Visit
-from decoding.messages import ExitSignal
-from runtime.lanes.lane import Lane
-from runtime.wire import codec
-from runtime.wire.channel import Block
-from runtime.wire.operations import Ping
+from runtime.wire.measurement import Part
 
 _SHORT_PARTS = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "stream"})
 _LONG = 2
@@ -32,7 +25,6 @@ _BLOCKS_OF_A_TURN = 4
 """Within a lane's turn an anchor ends one block and begins the next. The first anchor of a turn needs a warm-up."""
 
 CellBlock = Sequence[Cell]
-Axis = Literal["rows", "context"]
 
 
 def visit_in_turn(
@@ -64,20 +56,8 @@ def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[
     ratios = samples.ratios()
     wanted = {cell for own in cells.values() for cell in own}
     found = {cell: estimate(own) for cell, own in ratios.items() if cell in wanted}
-    axes: tuple[Axis, ...] = ("rows", "context")
-    again = {cell for axis in axes for line in _lines(found, axis) for cell in doubtful(line)}
+    again = {cell for axis in ("rows", "context") for line in _lines(found, axis) for cell in doubtful(line)}
     return {lane: chosen for lane, own in cells.items() if (chosen := [cell for cell in own if cell in again])}
-
-
-def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> tuple[float, float]:
-    """Mean seconds that an exit message costs per hop beyond an empty one: without and with so many `features`."""
-    signal = ExitSignal(((0,) * num_candidates,) * num_rows, ((0.0,) * num_candidates,) * num_rows)
-    features_block = Block("bfloat16", (num_rows, features), bytes(2 * num_rows * features))
-    loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features_block)).blocks]
-    pings = [Ping(load=tuple(load)) for load in loads]
-    times = [[_round_trip_s(lane, ping) for ping in pings] for _ in range(repeats)]
-    empty_s, plain_s, loaded_s = (fmean(sorted(row)[: -(repeats // 10) or None]) for row in zip(*times, strict=True))
-    return max(0.0, plain_s - empty_s), max(0.0, loaded_s - empty_s)
 
 
 def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tuple[str, list[CellBlock]]]:
@@ -104,19 +84,13 @@ def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
     return list(blocks)
 
 
-def _round_trip_s(lane: Lane, ping: Ping) -> float:
-    start_s = time.perf_counter()
-    lane.request(ping).result()
-    return time.perf_counter() - start_s
-
-
-def _lines(found: Mapping[Cell, Estimate], axis: Axis) -> list[list[tuple[Cell, Estimate]]]:
+def _lines(found: Mapping[Cell, Estimate], axis: str) -> list[list[tuple[Cell, Estimate]]]:
     """Cells that differ in their rows alone, or in their contexts, ascending. Trees go on where chains end."""
     lines = defaultdict[Cell, list[tuple[Cell, Estimate]]](list)
     for cell, one in found.items():
         of = cell.measurement
-        part = "verify" if of.part == "verify_tree" else of.part
-        alike = replace(of, part=part, num_proposals=None)
-        alike = replace(alike, rows=0) if axis == "rows" else replace(alike, context=0)
+        part: Part = "verify" if of.part == "verify_tree" else of.part
+        rows, context = (0, of.context) if axis == "rows" else (of.rows, 0)
+        alike = replace(of, part=part, num_proposals=None, rows=rows, context=context)
         lines[replace(cell, measurement=alike)].append((cell, one))
     return [sorted(line, key=lambda entry: getattr(entry[0].measurement, axis)) for line in lines.values()]

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
-from calibrate.fitting.fit import make_table
 from calibrate.fitting.ratios import NORMAL_90, Ratio
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LaneProfile, Profile
+from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
 from tests.sim.worlds.machines import with_overheads
 
 LANES = ("a", "b")
@@ -25,7 +24,7 @@ MEDUSA = Schedule(method="medusa", tree_size=4, drafter="m", **DRAFTING)
 
 
 def table(error: float):
-    return make_table((1, 8), (0,), [[1.0], [1.0]], relative_error=error, source="test")
+    return LatencyTable(rows=(1, 8), contexts=(0,), seconds=((1.0,), (1.0,)), relative_error=error, source="test")
 
 
 def profile() -> Profile:

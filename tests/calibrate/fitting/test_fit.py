@@ -1,12 +1,16 @@
+"""Operations are taken apart so that their parts add up to them again."""
+
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from calibrate.fitting.fit import TargetTimes, fit_target, grow
+from calibrate.fitting.fit import fit_target, grow
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
+from hwprofiles.latency_table import LatencyTable
 
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
@@ -26,33 +30,40 @@ def seconds_of(times):
     return {size: once(seconds) for size, seconds in times.items()}
 
 
-EXITS = (4, 8)
+class Times(NamedTuple):
+    verify: dict[tuple[int, int], Estimate]
+    lm_head: dict[int, float]
+    exits: dict[int, float]
 
 
-def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
+def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> Times:
     """Times of operations whose layer takes longer with rows and context."""
 
     def one_layer(rows: int, context: int) -> float:
         return layer_s * (1 + 0.1 * rows + 1e-4 * rows * (context - 10))
 
-    return TargetTimes(
+    return Times(
         verify={(r, c): once((LAYERS * one_layer(r, c) + head_s) * noise()) for r in ROWS for c in CONTEXTS},
         lm_head={r: head_s * noise() for r in ROWS},
-        exit={r: exit_s * noise() for r in ROWS},
-        exit_layers=EXITS,
+        exits={r: exit_s * noise() for r in ROWS},
     )
 
 
-def fitted(times: TargetTimes, noise: Noise = QUIET):
-    return fit_target(times, LAYERS, CONTEXTS, noise=noise, source="test")
+class Tables(NamedTuple):
+    layer: LatencyTable
+    lm_head: LatencyTable
+    exits: LatencyTable
+
+
+def fitted(times: Times, noise: Noise = QUIET) -> Tables:
+    return Tables(*fit_target(*times, num_layers=LAYERS, anchor=None, noise=noise, source="test"))
 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
     tables = fitted(operations(layer_s, head_s, exit_s))
     assert tables.lm_head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
-    assert tables.exits.keys() == set(EXITS)
-    assert tables.exits[4].at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
+    assert tables.exits.at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
     assert tables.layer.at(2, 90) == pytest.approx(layer_s * (1.2 + 2e-4 * 80), rel=1e-6)
 
 
@@ -64,7 +75,7 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) ->
         layer_s, head_s = tables.layer.at(rows, 10), tables.lm_head.at(rows, 10)
         assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10].value)
         assert head_s == pytest.approx(times.lm_head[rows], rel=0.1)
-        assert tables.exits[8].at(rows, 10) == pytest.approx(times.exit[rows], rel=0.1)
+        assert tables.exits.at(rows, 10) == pytest.approx(times.exits[rows], rel=0.1)
 
 
 def test_what_noise_explains_is_taken_out_of_verifications() -> None:
@@ -88,8 +99,8 @@ def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
 
 
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
-    times = TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exit={}, exit_layers=())
-    tables = fit_target(times, LAYERS, (10,), noise=QUIET, source="test")
+    tables = fitted(Times(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
+    assert tables.exits is None
     assert (tables.layer.at(1, 10), tables.lm_head.at(1, 10)) == (0.0, 3.0)
 
 
@@ -122,7 +133,7 @@ def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(change
     times = operations(1e-3, head_s, 3e-3)
     times.verify.update(seconds_of(changed))
     tables = fitted(times, Noise(variance=noise**2))
-    for table in (tables.layer, tables.lm_head, *tables.exits.values()):
+    for table in tables:
         for line in (*zip(*table.seconds, strict=True), *table.seconds):
             assert all(after >= before * (1 - 1e-9) - 1e-15 for before, after in pairwise(line))
 

@@ -33,7 +33,6 @@ from tests.calibrate.profiling.fake_machine.known_runs import (
 )
 
 MORE_S = 2e-3
-THREADS = {"cpu0": 1, "cpu1": 1}
 MIRROR_WITH_FEATURES = MIRROR.model_copy(update={"exit_features": True})
 BACK = {"target_lane": "cpu1", "draft_lane": "cpu0"}
 
@@ -46,17 +45,23 @@ def runs_of(*schedules, **laws):
 
 def starting(*schedules, head=None, **laws) -> Profile:
     runs, profile = runs_of(*schedules, **({"rollout_start_s": MORE_S} | laws))
-    return with_rollout_starts(profile, runs, head, THREADS)
+    return with_rollout_starts(profile, runs, head)
 
 
-def branching(*schedules, threads=THREADS, **laws) -> Profile:
+def branching(*schedules, threads: int = 1, **laws) -> Profile:
     runs, profile = runs_of(*schedules, **laws)
-    return with_branch_steps(profile, runs, threads)
+    return with_branch_steps(with_threads(profile, threads), runs)
+
+
+def with_threads(profile: Profile, count: int) -> Profile:
+    """The profile, but that the second lane has so many threads."""
+    first, second = profile.lanes
+    return profile.model_copy(update={"lanes": (first, second.model_copy(update={"num_threads": count}))})
 
 
 def replying(*schedules, **laws) -> Profile:
     runs, profile = runs_of(*schedules, **laws)
-    return with_features(profile, runs, THREADS)
+    return with_features(profile, runs)
 
 
 def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list[float]:
@@ -75,7 +80,7 @@ def test_the_order_in_which_overheads_are_fitted_does_not_matter() -> None:
 
 def fitted(profile: Profile, runs: list[Run], order) -> list[dict[str, Overhead]]:
     for event in order:
-        profile = OVERHEAD_FITS[event](profile, runs, THREADS)
+        profile = OVERHEAD_FITS[event](profile, runs)
     return [lane.overheads for lane in profile.lanes]
 
 
@@ -125,13 +130,13 @@ def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none() -> None:
         lane.model_copy(update={"heads": dict.fromkeys(("mine", "other"), lane.draft_step)}) for lane in profile.lanes
     )
     profile = profile.model_copy(update={"lanes": lanes})
-    lane = with_rollout_starts(profile, runs[:1], "mine", THREADS).lane("cpu1")
+    lane = with_rollout_starts(profile, runs[:1], "mine").lane("cpu1")
     assert lane.overheads.keys() == {"rollout_start:mine"}
     assert lane.heads["mine"].relative_error > lane.heads["other"].relative_error == 0
     assert lane.draft_step.relative_error == 0
-    often = with_rollout_starts(profile, runs, "mine", THREADS)
+    often = with_rollout_starts(profile, runs, "mine")
     assert often.lane("cpu1").overhead("rollout_start", "mine").seconds == pytest.approx(MORE_S, rel=0.02)
-    assert with_rollout_starts(profile, runs, "nobody", THREADS) == profile
+    assert with_rollout_starts(profile, runs, "nobody") == profile
 
 
 def test_what_steps_of_branches_take_more_is_a_time_and_no_factor() -> None:
@@ -149,7 +154,7 @@ def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps() -> None
     together = branching(*schedules * 6, branch_step_s=MORE_S)
     shares = [lane.overhead("branch_step").seconds / lane.draft_step.at(8, 100) for lane in together.lanes]
     assert shares[0] == pytest.approx(shares[1], rel=0.01)
-    apart = branching(*[MIRROR] * 6, *schedules[1:], branch_step_s=MORE_S, threads={"cpu0": 1, "cpu1": 2})
+    apart = branching(*[MIRROR] * 6, *schedules[1:], branch_step_s=MORE_S, threads=2)
     errors = [lane.overhead("branch_step").relative_error for lane in apart.lanes]
     assert errors[0] > errors[1], "a single run of its own says less than six"
 
@@ -180,7 +185,7 @@ def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it() -> None:
     runs, profile = runs_of(*[SPECULATIVE, WITH_FEATURES] * 6, features_s=MORE_S)
     lanes = tuple(lane.scaled({"layer": 1.05, "lm_head": 1.05}) for lane in profile.lanes)
     off = profile.model_copy(update={"lanes": lanes})
-    compared, alone = (seconds_of(with_features(off, own, THREADS), "features")[0] for own in (runs, runs[1::2]))
+    compared, alone = (seconds_of(with_features(off, own), "features")[0] for own in (runs, runs[1::2]))
     assert compared == pytest.approx(1.05 * MORE_S, rel=1e-2)
     assert alone < 0.8 * MORE_S
 
@@ -215,11 +220,11 @@ def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns() -> 
         trace.end_round(end_s, Window((1,)), Verdict(0, 1), 1)
     run = replace(run, trace=trace, anchors=RunAnchors())
     assert outside_s(run) == pytest.approx([0.5, 0.5])
-    shared, apart = (with_draft_rounds(profile, [run], {"cpu0": 1, "cpu1": count}) for count in (1, 2))
+    shared, apart = (with_draft_rounds(with_threads(profile, count), [run]) for count in (1, 2))
     assert seconds_of(shared, "draft_round") == pytest.approx([0.2, 0.2]), "lanes of as many threads share it"
     assert seconds_of(apart, "draft_round") == pytest.approx([0, 0.2])
     for schedule in (MIRROR, WITH_FEATURES):
-        nothing = with_draft_rounds(profile, [replace(run, schedule=schedule)], THREADS)
+        nothing = with_draft_rounds(profile, [replace(run, schedule=schedule)])
         assert seconds_of(nothing, "draft_round") == [0, 0], "lanes at once, or states on their way"
 
 
@@ -249,8 +254,8 @@ def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_
     run, profile = run_of(MIRROR)
     runs = [changed(run, own.__getitem__) for own in random.lognormal(0, 0.08, (40, 100))]
 
-    def spreads(own: list[Run], threads=THREADS) -> list[float]:
-        return [lane.pace_spread for lane in with_pace_spread(profile, own, threads).lanes]
+    def spreads(own: list[Run], threads: int = 1) -> list[float]:
+        return [lane.pace_spread for lane in with_pace_spread(with_threads(profile, threads), own).lanes]
 
     slow = [changed(run, lambda _, factor=factor: factor) for factor in (0.8, 1.0, 1.5)]
     assert spreads(slow) == pytest.approx([0, 0], abs=1e-6)
@@ -258,4 +263,4 @@ def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_
     assert first == second == pytest.approx(0.08, rel=0.15), "lanes of as many threads share it"
     stalled = [*runs, changed(run, lambda number: 50.0 if number == 2 else 1.0)]
     assert spreads(stalled)[1] == pytest.approx(second, rel=0.1)
-    assert spreads(runs, {"cpu0": 1, "cpu1": 2}) == [0, second]
+    assert spreads(runs, 2) == [0, second]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.lane_parts import OF_THE_TARGET
-from calibrate.profiling.passes import Measuring
+from calibrate.profiling.passes import Measuring, passes_until
 from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
@@ -110,6 +110,25 @@ def test_drafters_take_turns_within_every_pass() -> None:
 
 def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another() -> None:
     assert measured(machine(), task()).messages_s.keys() == {"cpu0", "cpu1"}
+
+
+@pytest.mark.parametrize(
+    ("end_s", "durations_s", "num_done"),
+    [
+        (inf, [10.0, 10.0, 10.0, 10.0], 4),
+        (30.0, [10.0, 10.0, 10.0, 10.0], 3),
+        (29.9, [10.0, 10.0, 10.0, 10.0], 2),
+        (25.0, [5.0, 12.0, 1.0, 1.0], 2),
+        (0.0, [10.0, 1.0, 1.0, 1.0], 1),
+    ],
+)
+@pytest.mark.parametrize("least", [0, 1])
+def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, num_done, least) -> None:
+    numbers = list[int]()
+    for number in passes_until(end_s, 4, lambda: sum(durations_s[: len(numbers)]), least=least):
+        numbers.append(number)
+    assert numbers == list(range(num_done))
+    assert list(passes_until(-0.1, 4, lambda: 0.0, least=least)) == list(range(least))
 
 
 # Decoding again

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -9,12 +10,10 @@ from hypothesis import strategies as st
 
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Cell, Visit
-from calibrate.profiling.visits import message_costs, visit_in_turn
+from calibrate.profiling.visits import visit_in_turn
 from decoding.errors import LaneDiedError
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Ping
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
-from tests.calibrate.profiling.fake_machine.lanes import Done
 from tests.calibrate.profiling.fake_machine.laws import Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
@@ -122,60 +121,9 @@ def test_progress_rises_and_never_claims_the_end(counts, backwards) -> None:
 
 
 def test_a_lane_that_is_lost_ends_the_measuring() -> None:
-    def lost(*_: object) -> Done:
+    def lost(*_: object) -> NoReturn:
         raise LaneDiedError("lane 'cpu0' is lost")
 
     anchors = Anchors({"cpu0": SimpleNamespace(request=lost)}, context=10)
     with pytest.raises(LaneDiedError, match="lane 'cpu0' is lost"):
         list(visit_in_turn({"cpu0": [Cell("cpu0", verify(1))]}, anchors, backwards=False))
-
-
-# Against a clock that only moves when a lane says so
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 50.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock(monkeypatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("calibrate.profiling.visits.time", clock)
-    return clock
-
-
-class PingedLane:
-    """A lane whose pings take one second, another one for each kilobyte, and whatever is added to single ones."""
-
-    def __init__(self, clock: Clock, disturbed: dict[int, float]) -> None:
-        self.clock = clock
-        self.disturbed = disturbed
-        self.asked: list[int] = []
-
-    def request(self, operation) -> Done:
-        assert isinstance(operation, Ping)
-        num_bytes = sum(len(block.data) for block in operation.load)
-        self.clock.now_s += 1 + num_bytes / 1000 + self.disturbed.get(len(self.asked), 0.0)
-        self.asked.append(num_bytes)
-        return Done(Answer(None, 0.0, 0.0))
-
-
-@pytest.mark.parametrize(("repeats", "disturbed"), [(5, {}), (20, {0: 9.0, 4: 9.0, 8: 9.0, 13: 9.0})])
-def test_a_message_costs_what_it_takes_beyond_an_empty_one(clock, repeats, disturbed) -> None:
-    """The slowest tenth of each kind does not count."""
-    lane = PingedLane(clock, disturbed)
-    signal_bytes, features_bytes = 4 * 3 * (4 + 4), 4 * 16 * 2
-    plain_s, loaded_s = message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=repeats)
-    assert plain_s == pytest.approx(signal_bytes / 1000)
-    assert loaded_s == pytest.approx((signal_bytes + features_bytes) / 1000)
-    assert lane.asked == [0, signal_bytes, signal_bytes + features_bytes] * repeats
-
-
-def test_a_message_never_costs_less_than_nothing(clock) -> None:
-    """Where an empty message happens to take longer, the difference is noise."""
-    lane = PingedLane(clock, dict.fromkeys(range(0, 15, 3), 2.0))
-    assert message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=5) == (0.0, 0.0)

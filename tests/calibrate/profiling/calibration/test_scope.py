@@ -71,15 +71,3 @@ def test_progress_only_rises_and_ends_at_one() -> None:
     calibrate(machine(), task(), lambda _step, share: shares.append(share))
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "kinds"),
-    [
-        ({}, ("draft_step",)),
-        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features", "draft_start")),
-        ({"drafter": None}, ()),
-    ],
-)
-def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
-    assert task(**changes).draft_steps == kinds

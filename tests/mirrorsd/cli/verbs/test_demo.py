@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.profiling import task
-from calibrate.profiling.grid import quick_effort
 from calibrate.profiling.run_anchors import lanes_of
+from calibrate.profiling.task import effort_for
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
@@ -33,7 +33,7 @@ def call(*words):
 def call_quickly(*words):
     """A calibration of few passes, however much time there is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "quick_effort", lambda *sizes: replace(quick_effort(*sizes), passes=2))
+        patch.setattr(task, "effort_for", lambda *sizes, quick: replace(effort_for(*sizes, quick=quick), passes=2))
         return call(*words)
 
 

@@ -1,0 +1,77 @@
+"""What is measured reaches every size that a schedule may ask for, and no calibration measures more than it must."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.profiling.task import USUAL_BRANCHES, effort_for
+from decoding.errors import ConfigError
+from tests.calibrate.profiling.calibration.asked import task
+
+WINDOWS = st.integers(1, 16)
+CONTEXTS = st.tuples(st.integers(0, 500), st.integers(1, 4000)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(max_window=WINDOWS, contexts=CONTEXTS, quick=st.booleans())
+def test_grids_reach_the_longest_window_and_both_contexts(max_window, contexts, quick) -> None:
+    effort = effort_for(max_window, contexts, quick=quick)
+    for grid in (effort.target_rows, effort.part_rows, effort.draft_rows, effort.contexts):
+        assert list(grid) == sorted(set(grid))
+    assert (effort.target_rows[0], effort.target_rows[-1]) == (1, max_window + 1)
+    assert (effort.draft_rows[0], effort.draft_rows[-1]) == (1, USUAL_BRANCHES)
+    assert (effort.contexts[0], effort.contexts[-1]) == contexts
+    # what is taken apart was timed whole, a line needs two points, and growth is seen at both ends of both grids
+    assert set(effort.part_rows) <= set(effort.target_rows)
+    assert len(effort.part_rows) >= 2
+    assert {1, max_window + 1, USUAL_BRANCHES} <= effort.wide_rows <= {*effort.target_rows, *effort.draft_rows}
+
+
+@given(max_window=WINDOWS, max_step=st.integers(1, 1100), quick=st.booleans())
+def test_steps_of_the_draft_reach_as_wide_as_asked_and_nothing_else_changes(max_window, max_step, quick) -> None:
+    effort, usual = (effort_for(max_window, (0, 99), quick=quick, **asked) for asked in ({"max_step": max_step}, {}))
+    assert list(effort.draft_rows) == sorted(set(effort.draft_rows))
+    assert effort.draft_rows[-1] == max(max_step, 16)
+    assert effort.draft_rows[-1] in effort.wide_rows
+    assert replace(effort, draft_rows=usual.draft_rows) == usual
+
+
+@given(max_window=WINDOWS, max_tree=st.integers(1, 64), quick=st.booleans())
+def test_trees_are_measured_only_where_they_are_wider_than_chains(max_window, max_tree, quick) -> None:
+    effort, without = (effort_for(max_window, (0, 99), nodes, quick=quick) for nodes in (max_tree, 0))
+    assert list(effort.tree_rows) == sorted(set(effort.tree_rows))
+    assert all(max_window + 1 < rows <= max_tree + 1 for rows in effort.tree_rows)
+    assert max(*effort.target_rows, *effort.tree_rows) >= max_tree + 1
+    assert effort.head_rows[0] == 1
+    assert (without.tree_rows, without.head_rows) == ((), ())
+    assert without.target_rows == effort.target_rows
+
+
+@given(max_window=st.integers(2, 16), contexts=CONTEXTS)
+def test_a_quick_calibration_measures_less(max_window, contexts) -> None:
+    quick, full = (effort_for(max_window, contexts, quick=is_quick) for is_quick in (True, False))
+    assert quick.least_passes * quick.repeats < full.least_passes * full.repeats
+    assert quick.least_passes <= quick.passes
+    assert full.least_passes <= full.passes
+    assert set(quick.target_rows) <= set(full.target_rows)
+    assert len(quick.contexts) <= len(full.contexts)
+    assert quick.run_tokens < full.run_tokens
+
+
+@pytest.mark.parametrize("contexts", [(-1, 5), (5, 5), (6, 5)])
+def test_contexts_must_be_a_range(contexts) -> None:
+    with pytest.raises(ConfigError, match="the first must be at least 0 and below the last"):
+        effort_for(4, contexts, quick=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, ("draft_step",)),
+        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features", "draft_start")),
+        ({"drafter": None}, ()),
+    ],
+)
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
+    assert task(**changes).draft_steps == kinds
