@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from calibrate.recording.recorded_chains import RecordedFinder
-from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest_of
+from calibrate.recording.recorded_drafters import RecordedFinder, RecordedHead, TreeDrafter, digest_of
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
 from runtime.backends.lane_device import EAGER, Device, Dtype
@@ -95,6 +94,7 @@ def load_models(
             return decoder
         return load_decoder(target.folder, dtype=arithmetic(dtype), with_layers=False)
 
+    is_lookup = {head: kind_of(head.folder) == PROMPT_LOOKUP_KIND for head in heads}
     context = DrafterContext(target_folder=target.folder, dtype=arithmetic(dtype), load_target=load_target)
     return RecordedModels(
         target_name=target.name,
@@ -105,12 +105,12 @@ def load_models(
         heads=tuple(
             RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder))
             for head in heads
-            if kind_of(head.folder) != PROMPT_LOOKUP_KIND
+            if not is_lookup[head]
         ),
         finders=tuple(
             RecordedFinder(head.name, load_prompt_lookup(head.folder), digest_of(head.folder))
             for head in heads
-            if kind_of(head.folder) == PROMPT_LOOKUP_KIND
+            if is_lookup[head]
         ),
         backend=backend,
         computed_by=computing.backend,

@@ -1,14 +1,18 @@
-"""The target's own text of a prompt, greedy or sampled, with the hidden states it had on the way.
+"""The target's own texts of prompts, greedy or sampled, with the hidden states it had on the way.
 
-One row at a time, as plain decoding runs, so the text is that of autoregressive decoding on the same back end to the
-last bit, with the draws of its seed; texts of several prompts are written in `calibrate.recording.texts_side_by_side`.
-Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's.
+A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
+prompts are written side by side, since a step over some rows takes hardly longer than over one: prompts are read one
+after the other, then every text is a branch of its own (`runtime.backends.sequences.Branches`), with its own place,
+which the next text of the group takes when one has ended. A row has the same bits whatever rows are computed with it;
+where a back end's rows are not alike, which the first step of every group shows, each text is written alone.
+
+Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +23,20 @@ from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
 from runtime.backends.backend import Backend, Plan, segments_between
-from runtime.backends.sequences import Text
+from runtime.backends.sequences import Branches, Text
 from runtime.models.config import ModelConfig
 from runtime.models.masks import prefill_pieces
 from runtime.verification.distributions import probabilities
 from runtime.verification.rules import GREEDY, Sampling, decide
+
+_MOST_ROWS: Final = 8
+"""Of a step; beyond it each row costs nearly what it costs alone."""
+_MOST_TEXTS: Final = 16
+"""In a group: a step has rows for others while the longest text goes on."""
+_MOST_BYTES: Final = 1_000_000_000
+"""Of keys, values, states and probabilities of a group."""
+_BUFFERS: Final = 3
+"""KV positions that memory has for one that a text needs: sizes double, and what was outgrown stays."""
 
 
 class TargetText(NamedTuple):
@@ -49,7 +62,6 @@ class WantedText(NamedTuple):
     sampling: Sampling = GREEDY
 
 
-@torch.inference_mode()
 def target_text(
     target: Backend, prompt: Sequence[int], *, max_new_tokens: int, layers: Sequence[int], sampling: Sampling = GREEDY
 ) -> TargetText:
@@ -59,13 +71,7 @@ def target_text(
         RecordError: prompt and text together do not fit in the target's positions.
     """
     require_room(target.config, len(prompt), max_new_tokens)
-    reader, text = LayerReader(target, layers), target.new_text()
-    reader.prepare(num_prompt=len(prompt), max_new_tokens=max_new_tokens)
-    writing = Writing(target, WantedText(prompt, sampling), max_new_tokens)
-    reader.read_prompt(writing, text, max_new_tokens)
-    while writing.unfinished:
-        writing.go_on(reader.read_next(writing, text))
-    return writing.result(target)
+    return TextWriter(target, max_new_tokens=max_new_tokens, layers=layers).alone(WantedText(prompt, sampling))
 
 
 def require_room(config: ModelConfig, num_prompt: int, max_new_tokens: int) -> None:
@@ -75,44 +81,35 @@ def require_room(config: ModelConfig, num_prompt: int, max_new_tokens: int) -> N
         raise RecordError(msg)
 
 
-class Seen(NamedTuple):
-    """What the target made of some rows of a text: states by wanted layer, [T, D], and logits after the last row."""
+class _Seen(NamedTuple):
+    """What the target made of a token of a text: states by wanted layer, [1, D], and logits after it."""
 
     states: dict[int, Tensor]
     logits_1V: Tensor
 
-    def equals(self, other: Seen) -> bool:
+    def equals(self, other: _Seen) -> bool:
         """Whether all numbers are the same to the last bit."""
         return torch.equal(self.logits_1V, other.logits_1V) and all(
             torch.equal(rows, other.states[layer]) for layer, rows in self.states.items()
         )
 
 
-class Writing:
+class _Writing:
     """A text under way after its prompt; `last` is the token to feed next at `position`, or the one fed last."""
 
-    def __init__(self, target: Backend, wanted: WantedText, max_new_tokens: int) -> None:
-        self.prompt, self._sampling = wanted.prompt, wanted.sampling
-        self._sequence = DecodedSequence(
-            self.prompt, max_new_tokens=max_new_tokens, eos_token_ids=target.config.eos_token_ids
-        )
-        self._rows: list[dict[int, Tensor]] = []
-        self._margins: list[float] = []
-        self._chosen_from: list[NDArray[np.float32]] = []
+    def __init__(self, wanted: WantedText, sequence: DecodedSequence) -> None:
+        self.prompt, self._sampling, self._sequence = wanted.prompt, wanted.sampling, sequence
+        self.states = list[dict[int, Tensor]]()
+        self._margins, self._chosen_from = list[float](), list[NDArray[np.float32]]()
         self.last, self.position = self.prompt[-1], len(self.prompt) - 1
 
     @property
     def unfinished(self) -> bool:
-        """Whether it goes on."""
         return self._sequence.unfinished
 
-    def keep(self, states: dict[int, Tensor]) -> None:
-        """Keep the states of the rows that were read."""
-        self._rows.append(states)
-
-    def go_on(self, seen: Seen) -> None:
+    def go_on(self, seen: _Seen) -> None:
         """Append the token that follows the row read last, which was `last`."""
-        self.keep(seen.states)
+        self.states.append(seen.states)
         verdict = decide(seen.logits_1V, NO_WINDOW, self._sampling, self.position + 1)
         if not self._sampling.is_greedy:
             self._chosen_from.append(probabilities(seen.logits_1V[0], self._sampling.temperature).astype(np.float32))
@@ -124,22 +121,98 @@ class Writing:
 
     def result(self, target: Backend) -> TargetText:
         """The finished text."""
-        states = {layer: target.on_host(torch.cat([rows[layer] for rows in self._rows]))[0] for layer in self._rows[0]}
+        states = {
+            layer: target.on_host(torch.cat([rows[layer] for rows in self.states]))[0] for layer in self.states[0]
+        }
         return TargetText(self._sequence.tokens, states, self._margins, self._chosen_from)
 
 
-class LayerReader:
-    """Feeds rows to the target and returns the outputs of the wanted layers."""
+class TextWriter:
+    """Writes texts of one length with the states after the same layers (see `target_text`)."""
 
-    def __init__(self, target: Backend, layers: Sequence[int]) -> None:
-        self._target, self.layers = target, tuple(sorted(set(layers)))
+    def __init__(self, target: Backend, *, max_new_tokens: int, layers: Sequence[int]) -> None:
+        self._target, self._max_new_tokens, self._layers = target, max_new_tokens, tuple(sorted(set(layers)))
+        self.rows_are_alike = True
 
-    def prepare(self, *, num_prompt: int, max_new_tokens: int, num_texts: int = 0) -> None:
-        """Be ready for texts, or for some side by side, whose longest prompt has `num_prompt` tokens."""
-        segments = segments_between(*self.layers, self._target.config.num_layers)
+    @torch.inference_mode()
+    def write(self, wanted: Sequence[WantedText]) -> Iterator[TargetText]:
+        """Yield the texts in their order, which fit in the target's positions; a group is written when it is due."""
+        for group in self.groups(wanted):
+            yield from self._side_by_side(group) or map(self.alone, group)
+
+    @torch.inference_mode()
+    def alone(self, wanted: WantedText) -> TargetText:
+        """One text."""
+        writing, place = self._begin(wanted), self._target.new_text()
+        self._prepare(len(wanted.prompt))
+        self._read_prompt(writing, place)
+        while writing.unfinished:
+            writing.go_on(self._read_next(writing, place))
+        return writing.result(self._target)
+
+    def groups(self, wanted: Sequence[WantedText]) -> Iterator[list[WantedText]]:
+        """Cut into texts that follow each other and fit in memory together."""
+        group: list[WantedText] = []
+        for text in wanted:
+            if group and (len(group) == _MOST_TEXTS or self.num_bytes([*group, text]) > _MOST_BYTES):
+                yield group
+                group = []
+            group.append(text)
+        if group:
+            yield group
+
+    def num_bytes(self, group: Sequence[WantedText]) -> int:
+        """What a group holds at most; every text has room for the longest."""
+        config, size = self._target.config, self._target.dtype.itemsize
+        keys = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _BUFFERS
+        states = len(self._layers) * config.hidden_size
+        num_positions = max(len(text.prompt) for text in group) + self._max_new_tokens
+        num_sampled = sum(not text.sampling.is_greedy for text in group)
+        distributions = num_sampled * 4 * config.vocab_size * self._max_new_tokens
+        rows = min(len(group), _MOST_ROWS)
+        return int(num_positions * (rows * keys + len(group) * states) * size) + distributions
+
+    def _side_by_side(self, group: Sequence[WantedText]) -> list[TargetText]:
+        """Texts of a group; none of one text, or where rows are not alike."""
+        if len(group) == 1 or not self.rows_are_alike:
+            return []
+        writings = list(map(self._begin, group))
+        texts, waiting = writings[:_MOST_ROWS], writings[_MOST_ROWS:]
+        longest = max(len(text.prompt) for text in group)
+        self._prepare(longest, num_texts=len(texts))
+        place, branches = self._target.new_text(), self._target.new_branches(len(texts))
+        branches.start(longest + self._max_new_tokens - 1)
+        alone = []
+        for number, text in enumerate(texts):
+            self._enter(text, number, place, branches)
+            alone.append(self._read_next(text, place))
+        first = self._step(texts, branches)
+        self.rows_are_alike = all(one.equals(other) for one, other in zip(first, alone, strict=True))
+        if not self.rows_are_alike:
+            return []
+        for text, seen in zip(texts, first, strict=True):
+            text.go_on(seen)
+        while any(text.unfinished for text in texts):
+            for text, seen in zip(texts, self._step(texts, branches), strict=True):
+                if text.unfinished:
+                    text.go_on(seen)
+            for number, text in enumerate(texts):
+                if waiting and not text.unfinished:
+                    texts[number] = waiting.pop(0)
+                    self._enter(texts[number], number, place, branches)
+        return [text.result(self._target) for text in writings]
+
+    def _begin(self, wanted: WantedText) -> _Writing:
+        ends = self._target.config.eos_token_ids
+        sequence = DecodedSequence(wanted.prompt, max_new_tokens=self._max_new_tokens, eos_token_ids=ends)
+        return _Writing(wanted, sequence)
+
+    def _prepare(self, num_prompt: int, *, num_texts: int = 0) -> None:
+        """Be ready for a text, or for some side by side, whose longest prompt has `num_prompt` tokens."""
+        segments = segments_between(*self._layers, self._target.config.num_layers)
         self._target.prepare(
             Plan(
-                num_slots=num_prompt + max_new_tokens - 1,
+                num_slots=num_prompt + self._max_new_tokens - 1,
                 num_prompt=num_prompt,
                 rows=(1,),
                 segments=segments,
@@ -148,27 +221,44 @@ class LayerReader:
             )
         )
 
-    def read_prompt(self, writing: Writing, text: Text, max_new_tokens: int) -> None:
+    def _enter(self, text: _Writing, number: int, place: Text, branches: Branches) -> None:
+        """Read a prompt into a branch, up to its last token."""
+        self._read_prompt(text, place)
+        branches.take(number, place.cursor, place)
+
+    def _read_prompt(self, writing: _Writing, place: Text) -> None:
         """Begin a text with all tokens of its prompt but the last."""
-        text.start(len(writing.prompt) + max_new_tokens - 1)
+        place.start(len(writing.prompt) + self._max_new_tokens - 1)
         for start, stop in prefill_pieces(len(writing.prompt) - 1):
-            states, _ = self.run(np.array([writing.prompt[start:stop]]), np.arange(start, stop), text)
-            text.advance(stop - start)
-            writing.keep({layer: x_BTD[0] for layer, x_BTD in states.items()})
+            states, _ = self._run(np.array([writing.prompt[start:stop]]), np.arange(start, stop), place)
+            place.advance(stop - start)
+            writing.states.append({layer: x_BTD[0] for layer, x_BTD in states.items()})
 
-    def read_next(self, writing: Writing, text: Text) -> Seen:
+    def _read_next(self, writing: _Writing, place: Text) -> _Seen:
         """Feed a text's next token alone."""
-        states, x_BTD = self.run(np.array([[writing.last]]), np.array([writing.position]), text)
-        text.advance(1)
-        (logits_1V,) = self._target.on_host(self._target.logits(x_BTD)[0])
-        return Seen({layer: rows[0] for layer, rows in states.items()}, logits_1V)
+        [seen] = self._feed([writing], np.array([writing.position]), place)
+        place.advance(1)
+        return seen
 
-    def run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Tensor], Tensor]:
+    def _step(self, texts: Sequence[_Writing], branches: Branches) -> list[_Seen]:
+        """Feed the next token of every text; the last one again where it is finished."""
+        rows = branches.rows(slice(0, len(texts)), [[text.position] for text in texts])
+        return self._feed(texts, rows.positions_RT, rows)
+
+    def _feed(self, texts: Sequence[_Writing], positions: Any, cache: Any) -> list[_Seen]:
+        states, x_R1D = self._run(np.array([[text.last] for text in texts]), positions, cache)
+        (logits_R1V,) = self._target.on_host(self._target.logits(x_R1D))
+        return [
+            _Seen({layer: x_R1D[number] for layer, x_R1D in states.items()}, logits_R1V[number])
+            for number in range(len(texts))
+        ]
+
+    def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Tensor], Tensor]:
         """Hidden states after the wanted layers and after the last one, [B, T, D] each."""
         x_BTD, states, done = self._target.embedding(ids_BT), {}, 0
-        for layer in dict.fromkeys((*self.layers, self._target.config.num_layers)):
+        for layer in dict.fromkeys((*self._layers, self._target.config.num_layers)):
             x_BTD = self._target.run_layers(x_BTD, done, layer, positions=positions, cache=cache)
             done = layer
-            if layer in self.layers:
+            if layer in self._layers:
                 states[layer] = x_BTD
         return states, x_BTD

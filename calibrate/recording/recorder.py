@@ -11,7 +11,7 @@ where the target's two best logits nearly tie, a real run may take the other tok
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -22,16 +22,14 @@ import torch
 from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.fingerprint import fingerprint
-from calibrate.recording.partial_record import PartialRecord
+from calibrate.recording.partial_record import PartialRecord, fingerprint
+from calibrate.recording.recorded_drafters import DynamicShape
 from calibrate.recording.recorded_models import RecordedModels
-from calibrate.recording.recorded_text import TargetText, WantedText, require_room
-from calibrate.recording.recorded_trees import DynamicShape
-from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
-from calibrate.recording.texts_side_by_side import TextWriter
+from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
+from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
-from decoding.recorded.prompt_record import hash_of_ids
+from decoding.recorded.prompt_record import Shares, hash_of_ids
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
@@ -119,10 +117,10 @@ def record_acceptance(
             done.append(next(records))
             longest_s[is_start] = max(longest_s[is_start], time.monotonic() - begun_s)
             if len(done) % _PROMPTS_PER_SAVE == 0:
-                partial.save(recorder.assemble(done))
+                recorder.assemble(done).save(partial.path)
     except BaseException:
         if done:
-            partial.save(recorder.assemble(done))
+            recorder.assemble(done).save(partial.path)
         raise
     record = recorder.assemble(done)
     record.save(path)
@@ -182,40 +180,41 @@ class Recorder:
         return next(self.records([(prompt, number)]))
 
     def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
-        settings, feature_layers = self.settings, self.models.feature_layers
+        settings, feature_layers, start = self.settings, self.models.feature_layers, len(prompt.ids)
         ids = [*prompt.ids, *text.tokens]
-        rollouts = self._roll_out(ids, len(prompt.ids), None)
-        feature_rollouts, features_TE = rollouts.up_to(0), None
+        written = SampledText(ids, start, text.probabilities, sampling)
+        drafted = self._draft(written, None)
+        with_features = _Drafted(*(rows[:0] for rows in drafted))
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
-            features_TE = self._target.features(hidden_TED, is_raw=False)
-            feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
-        sampled = SampledText(ids, len(prompt.ids), text.probabilities, sampling)
-        drafts, feature_drafts = (self._sample(sampled, features) for features in (None, features_TE))
+            with_features = self._draft(written, self._target.features(hidden_TED, is_raw=False))
         self._early_exit.add_prompt_tokens(prompt.ids)
-        after_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
             name=prompt.name if settings.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
             category=prompt.category,
-            prompt_length=len(prompt.ids),
+            prompt_length=start,
             prompt_hash=hash_of_ids(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
-            rollouts=rollouts.tokens,
-            feature_rollouts=feature_rollouts.tokens,
-            alternatives=rollouts.alternatives,
-            stream_hits=rollouts.stream_hits,
-            feature_stream_hits=feature_rollouts.stream_hits,
-            exits={layer: self._read_exit(text.states[layer][after_prompt], layer) for layer in settings.exit_layers},
-            tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
+            rollouts=drafted.tokens,
+            feature_rollouts=with_features.tokens,
+            alternatives=drafted.alternatives,
+            stream_hits=drafted.stream_hits,
+            feature_stream_hits=with_features.stream_hits,
+            exits={layer: self._read_exit(text.states[layer][start - 1 :], layer) for layer in settings.exit_layers},
+            tree_ranks=tuple(
+                ranks
+                for head, trees in self._trees
+                if trees
+                for ranks in head.ranks(trees, ids, start=start, states=text.states, target=self._target)
+            ),
             chain_drafts=tuple(
-                finder.windows(ids, start=len(prompt.ids), max_window=settings.max_window)
-                for finder in self.models.finders
+                finder.windows(ids, start=start, max_window=settings.max_window) for finder in self.models.finders
             ),
             margins=np.array(text.margins, dtype=np.float32),
-            draft_acceptance=drafts.acceptance,
-            refused_drafts=drafts.refused,
-            feature_draft_acceptance=feature_drafts.acceptance if feature_layers else drafts.acceptance[:0],
-            feature_refused_drafts=feature_drafts.refused if feature_layers else drafts.refused[:0],
+            draft_acceptance=drafted.acceptance,
+            refused_drafts=drafted.refused,
+            feature_draft_acceptance=with_features.acceptance,
+            feature_refused_drafts=with_features.refused,
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
@@ -238,33 +237,25 @@ class Recorder:
             host=computing_host(self.models.computed_by),
         )
 
-    def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
+    def _draft(self, text: SampledText, features_TE: Tensor | None) -> _Drafted:
         """What the draft model drafts after every prefix of the text; nothing without one."""
-        if self.models.draft is None:
-            return _Rollouts(*(np.zeros((0, 0), dtype=np.int32) for _ in _Rollouts._fields))
+        draft, none = self.models.draft, np.zeros((0, 0), dtype=np.int32)
+        if draft is None:
+            return _Drafted(none, none, none, none.astype(np.float32), none)
         result = rollouts_everywhere(
-            self.models.draft,
-            ids,
-            start=start,
+            draft,
+            text.ids,
+            start=text.start,
             num_tokens=self.settings.max_window,
             num_alternatives=self.settings.num_alternatives,
             features_TE=features_TE,
         )
-        hits = result.stream_hits if self.models.draft.streams is not None else result.stream_hits[:0]
-        return _Rollouts(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits))
-
-    def _sample(self, text: SampledText, features_TE: Tensor | None) -> SampledDrafts:
-        """What a sampling draft gets accepted; nothing of a greedy text, or without a draft model."""
-        if self.models.draft is None or text.sampling.is_greedy:
-            return SampledDrafts(np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.int32))
-        window = self.settings.max_window
-        return sampled_drafts(self.models.draft, text, max_window=window, features_TE=features_TE)
-
-    def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
-        """Places of the nodes that hold the text in every tree, [N, depth] each."""
-        for head, trees in self._trees:
-            if trees:
-                yield from head.ranks(trees, ids, start=start, states=states, target=self._target)
+        hits = result.stream_hits if draft.streams is not None else result.stream_hits[:0]
+        acceptance, refused = none.astype(np.float32), none
+        if not text.sampling.is_greedy:
+            max_window = self.settings.max_window
+            acceptance, refused = sampled_drafts(draft, text, max_window=max_window, features_TE=features_TE)
+        return _Drafted(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits), acceptance, refused)
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
@@ -273,16 +264,18 @@ class Recorder:
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
 
 
-class _Rollouts(NamedTuple):
-    """Drafted tokens [N, W], alternatives for the first of them [N, F], and right guesses of streams [N, W]."""
+class _Drafted(NamedTuple):
+    """What is drafted after every prefix of a text.
+
+    Drafted tokens [N, W], alternatives for the first of them [N, F], right guesses of streams [N, W], and of a sampled
+    text what is accepted and refused (`sampled_drafts`).
+    """
 
     tokens: Ids
     alternatives: Ids
     stream_hits: Ids
-
-    def up_to(self, count: int) -> _Rollouts:
-        """The first so many positions alone."""
-        return _Rollouts(*(ids[:count] for ids in self))
+    acceptance: Shares
+    refused: Ids
 
 
 def _ids(ids: Tensor) -> Ids:

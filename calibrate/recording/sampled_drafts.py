@@ -33,13 +33,6 @@ NEVER = -1
 """In place of a refused token where none is refused."""
 
 
-class SampledDrafts(NamedTuple):
-    """See `decoding.recorded.prompt_record.PromptRecord`; both [N, W]."""
-
-    acceptance: Shares
-    refused: Ids
-
-
 class SampledText(NamedTuple):
     """A text that the target sampled, behind a prompt of `start` tokens; probabilities are the target's, [N, V]."""
 
@@ -52,8 +45,8 @@ class SampledText(NamedTuple):
 @torch.inference_mode()
 def sampled_drafts(
     draft: DraftModel, text: SampledText, *, max_window: int, features_TE: Tensor | None = None
-) -> SampledDrafts:
-    """What is accepted and refused in windows from every position of a text.
+) -> tuple[Shares, Ids]:
+    """Return what is accepted and refused in windows from every position of a text, [N, W] both (`PromptRecord`).
 
     `features_TE` are what `normalise_features` returned for the text's positions; without them a draft says the same
     of a token wherever its window began.
@@ -71,7 +64,7 @@ def sampled_drafts(
             starts = slice(position, position + 1) if width > 1 else slice(max(0, token - max_window + 1), token + 1)
             rows = np.arange(starts.start, starts.stop)
             acceptance[rows, token - rows], refused[rows, token - rows] = decided
-    return SampledDrafts(acceptance, refused)
+    return acceptance, refused
 
 
 def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[float, int]:

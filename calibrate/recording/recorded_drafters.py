@@ -1,4 +1,4 @@
-"""Heads and streams in a record: which nodes of the trees they draft hold the tokens of a text.
+"""Drafters beside the draft model in a record: which nodes of their trees hold a text, and what search finds of it.
 
 Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.models.decoder`.
 """
@@ -10,17 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.record import Ids, RecordedTree
+from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.schedule import MAX_TREE, Method
-from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.backends.backend import Backend
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.prompt_lookup.drafter import PromptLookupDrafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.trees import places_along
 
@@ -45,14 +46,15 @@ class RecordedHead(NamedTuple):
 
     def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
         """The trees to record: of these shapes if they are dynamic, else the head's own."""
-        for method in _methods(self.drafter):
-            if isinstance(self.drafter, EagleDrafter):
+        drafter, streaming = self.drafter, ("speculative_streaming",)
+        methods: tuple[Method, ...] = streaming if isinstance(drafter, StreamTree) else drafter.methods
+        for method in methods:
+            if isinstance(drafter, EagleDrafter):
                 for depth, top_k in shapes:
                     yield RecordedTree(method=method, drafter=self.name, depth=depth, top_k=top_k)
             else:
-                paths: Sequence[TreePath] = self.drafter.paths
-                depth = max(map(len, paths))
-                paths = cut(paths, MAX_TREE, depth)
+                depth = max(map(len, drafter.paths))
+                paths = cut(drafter.paths, MAX_TREE, depth)
                 yield RecordedTree(method=method, drafter=self.name, depth=depth, paths=paths)
 
     def ranks(
@@ -80,6 +82,31 @@ class RecordedHead(NamedTuple):
         return [drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth) for tree in trees]
 
 
+class RecordedFinder(NamedTuple):
+    """Prompt lookup as a user has set and called it; the digest changes with its settings."""
+
+    name: str
+    drafter: PromptLookupDrafter
+    digest: str
+
+    @property
+    def chain(self) -> RecordedChain:
+        """What a record calls its windows."""
+        [method] = self.drafter.methods
+        return RecordedChain(method=method, drafter=self.name)
+
+    def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
+        """What is found after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
+        index = self.drafter.index()
+        index.extend(ids[:start])
+        windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)
+        for row, token in zip(windows, ids[start:], strict=True):
+            found = index.continuation(max_window)
+            row[: len(found)] = found
+            index.extend([token])
+        return windows
+
+
 def digest_of(folder: Path) -> str:
     """Changes with any file of a folder of weights."""
     digest = hashlib.sha256()
@@ -87,7 +114,3 @@ def digest_of(folder: Path) -> str:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _methods(drafter: TreeDrafter) -> tuple[Method, ...]:
-    return ("speculative_streaming",) if isinstance(drafter, StreamTree) else drafter.methods
