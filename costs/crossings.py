@@ -9,7 +9,7 @@ The driver runs next to the target's lane. So these messages cross between it an
 
 Nothing crosses where target and draft share a lane. A request without payload costs its dispatch alone: a measured
 `dispatch_s` is the round trip of a message without payload, and a measured link is what payload adds to it
-(`calibrate.profiling.links`), so nothing is counted twice.
+(`calibrate.profiling.lane_pairs`), so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -121,12 +121,6 @@ class Messages:
         )
         found._check(target, draft)
         return found
-
-    @staticmethod
-    def key(schedule: Schedule) -> tuple[object, ...]:
-        """Return everything in a schedule that its messages depend on."""
-        lanes = schedule.target_lane, schedule.draft_lane
-        return *lanes, schedule.method, schedule.num_rows, schedule.num_exit_candidates, schedule.exit_features
 
     @cached_property
     def verdict_s(self) -> Floats:

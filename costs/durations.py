@@ -1,19 +1,36 @@
 """How long the operations of a schedule take, by context: what both worlds play.
 
-The context of an operation is the number of committed tokens (prompt and new ones) minus one, which is what the
-target's cache holds.
+The tables of a profile's lanes are summed up as `costs.round_plan` says. The context of an operation is the number of
+committed tokens (prompt and new ones) minus one, which is what the target's cache holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
-from costs.contention import Slowdown
-from costs.cost_model import Floats
+import numpy as np
+
+from costs.contention import PairContention, Slowdown
+from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.crossings import Messages
 from costs.group_cost import Collectives
-from costs.round_plan import RoundPlan, StepKind
+from costs.paces import NUM_PACES, paces
+from costs.prefill import PrefillTimes
+from costs.prices import Prices
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
+from costs.ticks import one_in_ticks, work_in_ticks
+from decoding.errors import ConfigError, ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
+from hwprofiles.profile import Profile
+
+MOST_PAIRS = 2048
+"""So many slowdowns are kept: schedules that share one are asked for soon after each other."""
+
+Calls = tuple[tuple[Part, int], ...]
+"""Parts, each with its number of calls or with its rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,3 +77,199 @@ class Durations:
     features_relative_error: float
     branch_relative_error: float
     sources: tuple[str, ...]
+
+    def paced(self, spread: float) -> Durations:
+        """Return the durations by context and pace, see `costs.paces`: what drafts has one, all else is alike."""
+        factors, contexts = paces(spread), self.segments_s[0].shape
+
+        def alike(values: Floats) -> Floats:
+            return np.tile(np.broadcast_to(values, contexts), NUM_PACES)
+
+        def drafting(seconds: Floats) -> Floats:
+            return np.concatenate([work_in_ticks(seconds * factor) for factor in factors], axis=-1)
+
+        catch_up_s, later_s = drafting(self.catch_up_s), tuple(map(drafting, self.later_s))
+        return replace(
+            self,
+            num_paces=NUM_PACES,
+            segments_s=tuple(map(alike, self.segments_s)),
+            streams_s=tuple(map(alike, self.streams_s)),
+            step_s={kind: drafting(seconds) for kind, seconds in self.step_s.items()},
+            catch_up_s=catch_up_s,
+            later_s=later_s,
+            rollout_s=catch_up_s + sum(later_s),
+            guessing_s=drafting(self.guessing_s),
+            slowdowns=tuple(
+                {kind: Slowdown(*map(alike, slow)) for kind, slow in slowdowns.items()} for slowdowns in self.slowdowns
+            ),
+        )
+
+
+class DurationTables:
+    """Durations of any schedule on one profile over one range of contexts; every part is looked up once."""
+
+    def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
+        """`costs` replaces the measured cost of the lanes that it names."""
+        self.profile, self.prices = profile, Prices(profile, costs)
+        self._costs = self.prices.costs
+        self.prefill = PrefillTimes(profile, self._costs)
+        self._contexts = np.arange(contexts.start, contexts.stop, dtype=np.float64)
+        self._first_context = contexts.start
+        self._missing_part = cache(self._why_missing)
+        self._call_s = cache(self._seconds)
+        self._work_s = cache(self._sum_s)
+        self._rollout_s = cache(self._rollout_times)
+        self._spread = cache(self._error_of)
+        self._facts: Callable[[str, Part], PartFacts] = cache(lambda lane, part: self._costs[lane].facts(part))
+        self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
+
+    def cost(self, lane: str) -> LaneCost:
+        """What calls cost on a lane, collectives of a group included.
+
+        Raises:
+            ProfileError: there is no such lane.
+        """
+        return self._costs[self.profile.lane(lane).name]
+
+    def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
+        """What `durations` would refuse the schedule for; None if it would not."""
+        try:
+            demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands()
+            return next(filter(None, (self._missing_part(*demand) for demand in demands)), None)
+        except (ConfigError, ProfileError) as error:
+            return str(error)
+
+    def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
+        """The durations of `schedule`, whose rounds have a given shape; what is `missing` is refused."""
+        plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
+        target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
+        works = [(tuple(one.calls.items()), one.rows) for one in plan.segments]
+        streams = ((plan.streams, 1),) if plan.streams else ()
+        streams_s = [self._work_s(target.name, streams, rows) for _, rows in works]
+        segments_s = [
+            self._work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, streams_s, strict=True)
+        ]
+        more_s = [self.prices.pass_more_s(schedule, operation.work) for operation in plan.segments]
+        segments_s = [
+            work_in_ticks(seconds + more) if more else seconds for seconds, more in zip(segments_s, more_s, strict=True)
+        ]
+        drafting = [self._facts(draft.name, part) for part in plan.drafting_parts]
+        facts = [*(self._facts(target.name, part) for calls, _ in works for part, _ in calls), *drafting]
+        if plan.most_rows != plan.step_rows:
+            for kind, count in plan.most_rows.items():
+                self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
+        start_s = self.prices.rollout_start_s(schedule)
+        catch_up_s, later_s, rollout_s = self._rollout_s(
+            draft.name, plan.step, plan.first_rows, plan.later_rows, start_s
+        )
+        overlaps = schedule.traits.overlaps
+        durations = Durations(
+            plan=plan,
+            first_context=self._first_context,
+            segments_s=tuple(segments_s),
+            streams_s=tuple(streams_s),
+            step_s={kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()},
+            catch_up_s=catch_up_s,
+            later_s=later_s,
+            rollout_s=rollout_s,
+            guessing_s=self._guessing_s(plan),
+            slowdowns=tuple(
+                {kind: self._slowdown(plan, operation, kind) for kind in plan.step_rows} for operation in plan.segments
+            ),
+            target_half_s=one_in_ticks(target.dispatch_s / 2),
+            draft_half_s=one_in_ticks(draft.dispatch_s / 2),
+            round_overhead_s=one_in_ticks(self.prices.round_overhead_s(schedule)),
+            messages=Messages.of(schedule, profile),
+            collectives=Collectives.of(plan, self._costs),
+            target_relative_error=self._spread(target.name, tuple(works)),
+            draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
+            features_relative_error=self.prices.features(schedule).relative_error,
+            branch_relative_error=draft.overhead("branch_step").relative_error if overlaps else 0.0,
+            sources=tuple(dict.fromkeys(one.source for one in facts)),
+        )
+        return durations.paced(draft.pace_spread) if overlaps and draft.pace_spread else durations
+
+    def _why_missing(self, lane: str, part: Part, rows: int) -> str | None:
+        return self.cost(lane).missing(part, rows, self._contexts)
+
+    def _rollout_times(
+        self, lane: str, step: Part | None, first_rows: Sequence[int], later_rows: Sequence[int], start_s: float
+    ) -> tuple[Floats, tuple[Floats, ...], Floats]:
+        """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
+
+        def step_s(rows: int) -> Floats:
+            assert step is not None, "a step of a draft that is not there"
+            return self._work_s(lane, ((step, 1),), rows)
+
+        first_s = np.array([work_in_ticks(step_s(count) + start_s) for count in first_rows])
+        later_s = tuple(map(step_s, later_rows))
+        return first_s, later_s, first_s + sum(later_s)
+
+    def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
+        """A step of branches, or one that drafts a token for one."""
+        return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), self._branch_more_s(plan, kind))
+
+    def _branch_more_s(self, plan: RoundPlan, kind: StepKind) -> float:
+        return 0.0 if kind == "one_row" else self.prices.branch_step_s(plan.draft_lane)
+
+    def _guessing_s(self, plan: RoundPlan) -> Floats:
+        """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
+        if not plan.num_streams:
+            return np.zeros((0, len(self._contexts)))
+        assert plan.step is not None, "streams of a draft that is not there"
+        guessing = [((DRAFT_STEP, count + 1), (DRAFT_STREAMS, count)) for count in range(1, plan.num_streams + 1)]
+        return np.array([self._draft_s(plan.draft_lane, calls) for calls in (((plan.step, 1),), *guessing)])
+
+    def _draft_s(self, lane: str, calls: Calls, more_s: float = 0.0) -> Floats:
+        """One call of each part by whatever drafts, each with its own rows, and what the step takes beyond them."""
+        first, *others = (self._work_s(lane, ((part, 1),), rows) for part, rows in calls)
+        seconds = sum(others, start=first)
+        return work_in_ticks(seconds + more_s) if more_s else seconds
+
+    def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
+        """What an operation of the target and a draft step cost each other: alike, unless lanes share a memory."""
+        lanes = plan.target_lane, plan.draft_lane
+        if self.profile.pool_bytes_per_s(*lanes) is None:
+            return self._pair(*lanes, (), 0, (), 0.0)
+        calls, more_s = plan.calls_of(kind, plan.step_rows[kind]), self._branch_more_s(plan, kind)
+        return self._pair(*lanes, tuple(operation.calls.items()), operation.rows, calls, more_s)
+
+    def _slowdown_of(
+        self, target: str, draft: str, target_calls: Calls, rows: int, draft_calls: Calls, more_s: float
+    ) -> Slowdown:
+        """What two lanes cost each other that want so much bandwidth for what they do; for nothing they want none."""
+        wanted = np.zeros(1), np.zeros(1)
+        if target_calls:
+            target_bytes = sum(count * self._facts(target, part).bytes_per_call for part, count in target_calls)
+            draft_bytes = sum(self._facts(draft, part).bytes_per_call for part, _ in draft_calls)
+            target_s, draft_s = self._work_s(target, target_calls, rows), self._draft_s(draft, draft_calls, more_s)
+            wanted = target_bytes / target_s, draft_bytes / draft_s
+        slowdown = PairContention.of(self.profile, target, draft).slowdown(*wanted)
+        for times in slowdown:
+            _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")
+        return slowdown
+
+    def _sum_s(self, lane: str, calls: Calls, rows: int) -> Floats:
+        """So many calls of each part in a row; nothing for none."""
+        seconds = [count * self._call_s(lane, part, rows) for part, count in calls]
+        return work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
+
+    def _seconds(self, lane: str, part: Part, rows: int) -> Floats:
+        seconds = self._costs[lane].seconds(part, rows, self._contexts)
+        _require(seconds, LONGEST_S, f"seconds of {part} with {rows} rows on lane {lane!r}")
+        return seconds
+
+    def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
+        """Relative error of the target's operations together, if every part errs the same way."""
+        calls = [(part, count, rows) for own, rows in works for part, count in own]
+        seconds = [count * float(self._call_s(lane, part, rows).mean()) for part, count, rows in calls]
+        errors = [self._facts(lane, part).relative_error for part, _, _ in calls]
+        return float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
+
+
+def _require(values: Floats, most: float, what: str) -> None:
+    """Refuse what only a wrong number of the profile can come to, and what is no number."""
+    if not (values.max() <= most and values.min() >= 0):
+        raise ProfileError(
+            f"by this profile it is {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"
+        )

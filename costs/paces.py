@@ -10,16 +10,10 @@ round is that of its context among all contexts, and so many further as there ar
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import NormalDist, pstdev
 from typing import Final, TypeVar
 
-import numpy as np
-
-from costs.contention import Slowdown
-from costs.cost_model import Floats, Ints
-from costs.durations import Durations
-from costs.ticks import work_in_ticks
+from costs.cost_model import Ints
 
 NUM_PACES: Final = 5
 _DEVIATIONS: Final = tuple(NormalDist().inv_cdf((number + 0.5) / NUM_PACES) for number in (2, 0, 4, 1, 3))
@@ -36,31 +30,3 @@ def pace_of(prompt: Number, number: Number, num_paces: int) -> Number:
 def paces(spread: float) -> tuple[float, ...]:
     """How many times as long steps take, of every pace: their mean is 1 and their standard deviation `spread`."""
     return tuple(1 + spread * one / pstdev(_DEVIATIONS) for one in _DEVIATIONS)
-
-
-def paced(durations: Durations, spread: float) -> Durations:
-    """The durations by context and pace: what drafts has one, the rest is the same at each."""
-    factors, contexts = paces(spread), durations.segments_s[0].shape
-
-    def alike(values: Floats) -> Floats:
-        return np.tile(np.broadcast_to(values, contexts), NUM_PACES)
-
-    def drafting(seconds: Floats) -> Floats:
-        return np.concatenate([work_in_ticks(seconds * factor) for factor in factors], axis=-1)
-
-    catch_up_s = drafting(durations.catch_up_s)
-    later_s = tuple(map(drafting, durations.later_s))
-    return replace(
-        durations,
-        num_paces=NUM_PACES,
-        segments_s=tuple(map(alike, durations.segments_s)),
-        streams_s=tuple(map(alike, durations.streams_s)),
-        step_s={kind: drafting(seconds) for kind, seconds in durations.step_s.items()},
-        catch_up_s=catch_up_s,
-        later_s=later_s,
-        rollout_s=catch_up_s + sum(later_s),
-        guessing_s=drafting(durations.guessing_s),
-        slowdowns=tuple(
-            {kind: Slowdown(*map(alike, slow)) for kind, slow in slowdowns.items()} for slowdowns in durations.slowdowns
-        ),
-    )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costs.cost_model import LaneCost
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from costs.round_plan import RoundPlan
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from costs.cost_model import LaneCost
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile

@@ -9,7 +9,7 @@ from typing import Any, cast
 from simpy import Environment, Event
 
 from costs.cost_model import LaneCost
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace

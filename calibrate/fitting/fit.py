@@ -14,9 +14,8 @@ from statistics import fmean, linear_regression
 
 import numpy as np
 
-from calibrate.fitting.noise import Noise
+from calibrate.fitting.noise import Noise, between, cliffs, rising
 from calibrate.fitting.ratios import Estimate
-from calibrate.fitting.rising import between, cliffs, rising
 from hwprofiles.bounds import MOST_IN_A_TABLE
 from hwprofiles.latency_table import LatencyTable
 
@@ -90,7 +89,7 @@ def grow(
     """Return seconds [rows][contexts], from times of all row counts at the first context and of some at the others.
 
     Within each group, whose operations differ in rows alone, `Noise.smoothed` removes what noise explains. More rows
-    never take less time, except where repeated visits agree that they do (`calibrate.fitting.rising`). A longer context
+    never take less time, except where repeated visits agree that they do (`calibrate.fitting.noise`). A longer context
     adds (once + each * rows) * added context: its keys are read once, and every row is compared with them. Both
     coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less than the
     noise of a single size. `known` is a size whose time has no noise.
@@ -144,10 +143,11 @@ def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
     if not added:
         return 0.0, 0.0
     design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)
-    seconds, best = np.array(list(added.values())), (np.inf, 0.0, 0.0)
+    seconds, fits = np.array(list(added.values())), list[tuple[float, float, float]]()
     for kept in ([0, 1], [0], [1]):
         found = np.zeros(2)
         found[kept] = np.linalg.lstsq(design[:, kept], seconds, rcond=None)[0]
         if found.min() >= 0:
-            best = min(best, (float(((design @ found - seconds) ** 2).sum()), *found.tolist()), key=itemgetter(0))
-    return best[1:]
+            fits.append((float(((design @ found - seconds) ** 2).sum()), float(found[0]), float(found[1])))
+    _, once, each = min(fits, key=itemgetter(0), default=(0.0, 0.0, 0.0))
+    return once, each

@@ -1,12 +1,17 @@
-"""How noisy measured times are, and how much of their differences by rows is noise."""
+"""How noisy measured times are, how much of their differences by rows is noise, and that they rise with the rows.
+
+A fall counts as noise until a second visit confirms it: `doubtful` names what to measure again, and `cliffs` the falls
+that noise does not explain. Everything between two cliffs is fitted to rise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from itertools import pairwise
+from math import hypot, log, sqrt
 from statistics import fmean
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +25,15 @@ _BEND: Final = 2
 _KNOWN: Final = 10.0
 """Weight of a point without noise next to one with it."""
 
+_FALL: Final = 0.15
+"""Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
+_ENOUGH: Final = 2
+"""Visits after which nothing is measured again: to go on for as long as a time is high would choose low ones."""
+_CERTAIN: Final = 1e9
+"""Weight of a time without noise."""
+
 Floats = NDArray[np.float64]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,3 +94,56 @@ def _fitted(columns: Sequence[Floats], taken: Floats, weights: Floats) -> tuple[
     design = np.stack([np.ones_like(taken), *columns], axis=1)
     line = design @ np.linalg.lstsq(design * weights[:, None], taken * weights, rcond=None)[0]
     return line, float((((line - taken) * weights) ** 2).sum())
+
+
+def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
+    """Yield each estimate, by ascending size, that falls below a smaller size's, and that one, if seldom visited."""
+    highest = None
+    for key, one in line:
+        if highest is None or one.value >= highest[1].value:
+            highest = key, one
+        elif highest[1].value > (1 + _FALL) * one.value and min(one.num, highest[1].num) < _ENOUGH:
+            yield from (highest[0], key)
+
+
+def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
+    """Return the row counts, of ascending ones, whose fall below the one before is more than their visits leave open.
+
+    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Two
+    visits that agree may both have met a spike: no interval is narrower than the doubts of its ratios say.
+    """
+
+    def half_width(one: Estimate) -> float:
+        return max(one.log_half_width, NORMAL_90 * sqrt(one.variance))
+
+    return frozenset(
+        rows
+        for (_, before), (rows, one) in pairwise(line.items())
+        if min(before.num, one.num) > 1
+        and log(before.value / one.value) - 2 * hypot(half_width(before), half_width(one)) > log(1 + _FALL)
+    )
+
+
+def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
+    """Ascending row counts in stretches, each of which ends before a cliff."""
+    stretch: list[int] = []
+    for count in rows:
+        if count in cuts and stretch:
+            yield stretch
+            stretch = []
+        stretch.append(count)
+    if stretch:
+        yield stretch
+
+
+def rising(seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
+    """The rising times nearest to those given (isotonic regression, Ayer and others, 1955); `known` ones stay."""
+    pools: list[tuple[float, float, int]] = []
+    for rows, one in seconds.items():
+        mean, weight, num = one, _CERTAIN if rows == known else 1.0, 1
+        while pools and pools[-1][0] > mean:
+            other, more, others = pools.pop()
+            mean, weight = (mean * weight + other * more) / (weight + more), weight + more
+            num += others
+        pools.append((mean, weight, num))
+    return dict(zip(seconds, (mean for mean, _, num in pools for _ in range(num)), strict=True))

@@ -1,7 +1,8 @@
 """Anchors: the same short work, timed on a lane again and again, to compare everything else with.
 
 A shared machine changes its speed within seconds, and no model of it can foresee that. What is timed between two
-anchors of its lane is known relative to them, whatever the machine did before and after.
+anchors of its lane is known relative to them, whatever the machine did before and after. A sequence that is decoded has
+anchors before it, between its rounds, and after it; on lanes that work at the same time, at the same time too.
 
 It may change its speed for some work and not for other: the weights of a draft model may lie in a processor's cache,
 and what its neighbours leave of that says nothing of a target that is read from memory. So a draft model has anchors of
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import cycle
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from decoding.schedule import Schedule
+from decoding.trace import Trace
 from runtime.lanes.lane import Lane
+from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
@@ -28,6 +34,11 @@ _STEP_REPEATS: Final = 3
 """A draft's steps are short, and the first finds its caches used by others, as that of a rollout does."""
 _FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
+_EVERY_S: Final = 0.12
+"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors
+before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
+_EVERY_ANCHORS: Final = 3
+"""It is also at least so many times as long as an anchor: then anchors take a quarter of the time at most."""
 
 
 class AnchorSample(NamedTuple):
@@ -50,6 +61,7 @@ class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps all of them, those on two lanes as `shared`.
 
     `at_s` counts from when this was made; `dispatch_s` is what every visit took beyond the lane's own time, by lane.
+    Whatever it times raises `LaneError` where the lane was lost.
     """
 
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,34 +85,26 @@ class Anchors:
         return self._clock() - self._start_s
 
     def take(self, lane: str) -> float:
-        """Mean seconds of the work on a lane, now.
-
-        Raises:
-            LaneError: the lane was lost.
-        """
+        """Mean seconds of the work on a lane, now."""
         seconds = self._take(lane, self._work if self._last == lane else self._after_others)
         self._fresh[lane] = self.now_s, seconds
         return seconds
 
     def recent(self, lane: str) -> float:
-        """The last anchor of a lane if it was taken just now, else a new one; errors as in `take`."""
+        """The last anchor of a lane if it was taken just now, else a new one."""
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
 
     def take_one(self, lane: str) -> float:
-        """The work once, in the middle of something else; errors as in `take`."""
+        """The work once, in the middle of something else."""
         return self._take(lane, self._once)
 
     def take_step(self, lane: str) -> float:
-        """Mean seconds of steps of the draft model on a lane, now, the first of which follows other work.
-
-        Raises:
-            LaneError: the lane was lost, or has no draft model.
-        """
+        """Mean seconds of steps of the lane's draft model, now, the first of which follows other work."""
         return fmean(self.visit(lane, self._step))
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
-        """The work once on two lanes at the same time; errors as in `take`.
+        """The work once on two lanes at the same time.
 
         Two virtual cores are sometimes threads of one real core and sometimes two cores. How much lanes slow each other
         therefore changes within seconds, and their times alone do not show it.
@@ -115,7 +119,7 @@ class Anchors:
         return first_s, second_s
 
     def visit(self, lane: str, measurement: Measurement) -> list[float]:
-        """Seconds of any part on a lane, without anchors; errors as in `take`."""
+        """Seconds of any part on a lane, without anchors."""
         self._fresh.pop(lane, None)
         self._last = lane
         start_s = time.perf_counter()
@@ -128,3 +132,92 @@ class Anchors:
         at_s = self.now_s
         self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work))))
         return self.samples[-1].seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnchors:
+    """What anchors took in and around a run, in the order of time.
+
+    `alone` is by lane, while the others had no work; `shared` on the lanes of target and draft at once, where the
+    schedule has both work at once; `steps` are the draft model's.
+    """
+
+    alone: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    shared: tuple[tuple[float, float], ...] = ()
+    steps: tuple[float, ...] = ()
+
+    def slowdown(self, schedule: Schedule) -> tuple[float, float] | None:
+        """Mean time of anchors at once over that of those alone, for (target, draft); None without any of either."""
+        if not self.shared or schedule.draft_lane is None:
+            return None
+        target, draft = (self.alone.get(lane) for lane in (schedule.target_lane, schedule.draft_lane))
+        if not target or not draft:
+            return None
+        first, second = zip(*self.shared, strict=True)
+        return fmean(first) / fmean(target), fmean(second) / fmean(draft)
+
+
+def decode_with_anchors(
+    anchors: Anchors, schedule: Schedule, generate: Callable[[Listener], Trace]
+) -> tuple[Trace, RunAnchors]:
+    """A sequence with its anchors: `generate` decodes it, and has the listener called."""
+    taking = _Taking(anchors, schedule)
+    taking.around(anchors.recent)
+    trace = generate(Listener(at_rest=taking.rest))
+    taking.around(anchors.take)
+    taking.step()  # before the sequence another drafter may be loaded
+    alone = {lane: tuple(own) for lane, own in taking.alone.items()}
+    return trace, RunAnchors(alone, tuple(taking.shared), tuple(taking.steps))
+
+
+def lanes_of(schedule: Schedule) -> tuple[str, ...]:
+    """Lanes that a schedule uses, the target's first."""
+    return tuple(dict.fromkeys((schedule.target_lane, schedule.draft_lane or schedule.target_lane)))
+
+
+class _Taking:
+    """Takes anchors whenever the sequence rests and the last ones were long ago: of its lanes in turn."""
+
+    def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
+        lanes = lanes_of(schedule)
+        self.alone: dict[str, list[float]] = {lane: [] for lane in lanes}
+        self.shared, self.steps = list[tuple[float, float]](), list[float]()
+        self._anchors = anchors
+        self._drafts_on = schedule.draft_lane if schedule.traits.has_draft_model else None
+        self._pair = (lanes[0], lanes[1]) if schedule.traits.overlaps and len(lanes) > 1 else None
+        self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
+
+    def around(self, take: Callable[[str], float]) -> None:
+        """Before the sequence, or after it: those of every lane alone are the nearest to what else is done there."""
+        for lane in self.alone:
+            self._take_alone(take, lane)
+        self._take_shared()
+
+    def step(self) -> None:
+        """Steps of the draft model, which are short: whenever anything else is taken."""
+        if self._drafts_on is not None:
+            self.steps.append(self._anchors.take_step(self._drafts_on))
+
+    def rest(self) -> None:
+        """The sequence rests."""
+        start_s = self._anchors.now_s
+        if start_s < self._next_s:
+            return
+        next(self._turns)()
+        self.step()
+        now_s = self._anchors.now_s
+        self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
+
+    def _order(self) -> Iterator[Callable[[], object]]:
+        """Every lane alone, and before each of them both at once."""
+        for lane in self.alone:
+            if self._pair is not None:
+                yield self._take_shared
+            yield partial(self._take_alone, self._anchors.take_one, lane)
+
+    def _take_alone(self, take: Callable[[str], float], lane: str) -> None:
+        self.alone[lane].append(take(lane))
+
+    def _take_shared(self) -> None:
+        if self._pair is not None:
+            self.shared.append(self._anchors.take_shared(self._pair))

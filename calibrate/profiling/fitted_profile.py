@@ -7,14 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import expm1, hypot
 from typing import Final
 
-from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, Prior, grouped_levels, not_understood, shared_levels
-from calibrate.fitting.ratios import Ratio, among, estimate, mean_pace, trimmed_mean
-from calibrate.profiling.head_parts import HeadParts
-from calibrate.profiling.lane_pairs import contention_of
-from calibrate.profiling.lane_parts import LaneParts, pass_after_wait
-from calibrate.profiling.links import link_of
+from calibrate.fitting.ratios import Ratio, among, anchor_errors, estimate, mean_pace, trimmed_mean
+from calibrate.profiling.lane_pairs import contention_of, link_of
+from calibrate.profiling.lane_parts import HeadParts, LaneParts, pass_after_wait
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
     with_pace_spread,
@@ -122,7 +119,7 @@ class _Fit:
         name, anchor = lane.name, self._anchors[lane.name]
         estimates = {of: estimate(own) for of, own in self._ratios[name, None].items()}
         dispatch_s = max(0.0, trimmed_mean(self._samples.dispatch_s[name]))
-        tables: dict[LanePart, dict[str, LatencyTable]] = {"heads": {}, "streams": {}, "head_prefill": {}}
+        tables: dict[str, dict[str, LatencyTable]] = {"heads": {}, "streams": {}, "head_prefill": {}}
         for drafter in self._task.heads:
             found = HeadParts(self._task, drafter).tables(self._ratios[name, drafter], anchor.seconds)
             for part, table in found.items():

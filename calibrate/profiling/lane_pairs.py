@@ -1,7 +1,8 @@
-"""Measures how two lanes slow each other: a part alone, while the other lane works, and alone again."""
+"""Two lanes beside each other: how they slow each other, and what messages cost on their way to the draft's."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,20 +10,30 @@ from math import hypot
 from statistics import fmean
 from typing import Final, Literal
 
-from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.levels import Level, Prior, shared_levels
-from calibrate.fitting.ratios import Ratio
+from calibrate.fitting.ratios import Ratio, anchor_errors
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.lane_parts import PAUSE_S
 from calibrate.profiling.samples import Samples, Together
+from decoding.messages import ExitSignal
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
-from hwprofiles.profile import Contention
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LinkProfile
 from runtime.lanes.lane import Lane
+from runtime.wire import codec
+from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Ping
 
 Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
+_MESSAGE_ROWS: Final = 5
+_CANDIDATES: Final = 9
+_LEAST_WIDTH: Final = 1024
+"""Numbers per row: a smaller payload would cost too little to measure the bandwidth."""
+_MESSAGE_REPEATS: Final = 40
+_HOPS: Final = 2
+"""An exit message goes from the target's lane to the driver, and from there to the draft's."""
 _VERIFY_RUNS = 2
 _STEP_RUNS = 5
 _TARGET_ROWS = 4
@@ -34,11 +45,7 @@ _PRIOR: Final = Prior(spread=0.04)
 def measure_pairs(
     lanes: Mapping[str, Lane], pairs: Sequence[Pair], anchors: Anchors, *, context: int, max_rows: int
 ) -> Iterator[Together]:
-    """Every pair of lanes once, either lane alone and while the other works.
-
-    Raises:
-        LaneError: a lane is lost, or lacks a model.
-    """
+    """Every pair of lanes once, either lane alone and while the other works."""
     verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     for pair in pairs:
@@ -108,3 +115,39 @@ def _compared(
     anchor_s.append(anchors.take_one(lane))
     alone_s.append(fmean(anchors.visit(lane, shared[0])))
     return Together(pair, role, alone_s[0], shared_s, alone_s[1], fmean(anchor_shared_s) / fmean(anchor_s))
+
+
+def message_costs(lane: Lane, feature_width: int) -> tuple[float, float]:
+    """Return the mean seconds that an exit message costs per hop beyond an empty one: without features and with."""
+    signal = ExitSignal(((0,) * _CANDIDATES,) * _MESSAGE_ROWS, ((0.0,) * _CANDIDATES,) * _MESSAGE_ROWS)
+    features = Block(
+        "bfloat16", (_MESSAGE_ROWS, max(feature_width, _LEAST_WIDTH)), bytes(_features_bytes(feature_width))
+    )
+    loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features)).blocks]
+    pings = [Ping(load=tuple(load)) for load in loads]
+    times = [[_round_trip_s(lane, ping) for ping in pings] for _ in range(_MESSAGE_REPEATS)]
+    empty_s, plain_s, loaded_s = (fmean(sorted(row)[: -_MESSAGE_REPEATS // 10]) for row in zip(*times, strict=True))
+    return max(0.0, plain_s - empty_s), max(0.0, loaded_s - empty_s)
+
+
+def link_of(pair: Pair, hop_s: tuple[float, float], feature_width: int, source: str) -> LinkProfile:
+    """Return the link of two lanes, from `message_costs`."""
+    plain_s, loaded_s = hop_s
+    plain_bytes = _MESSAGE_ROWS * _CANDIDATES * BYTES_PER_CANDIDATE
+    byte_s = max(loaded_s - plain_s, 1e-3 * plain_s, 1e-9) / _features_bytes(feature_width)
+    return LinkProfile(
+        lanes=pair,
+        latency_s=_HOPS * max(0.0, plain_s - plain_bytes * byte_s),
+        bytes_per_s=1 / (_HOPS * byte_s),
+        source=source,
+    )
+
+
+def _features_bytes(feature_width: int) -> int:
+    return 2 * _MESSAGE_ROWS * max(feature_width, _LEAST_WIDTH)
+
+
+def _round_trip_s(lane: Lane, ping: Ping) -> float:
+    start_s = time.perf_counter()
+    lane.request(ping).result()
+    return time.perf_counter() - start_s

@@ -10,13 +10,10 @@ from math import inf
 from typing import Final
 
 from calibrate.fitting.checks import check_of
-from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.head_parts import HeadParts
-from calibrate.profiling.lane_pairs import measure_pairs
-from calibrate.profiling.lane_parts import OF_THE_TARGET, LaneParts
-from calibrate.profiling.links import message_costs
+from calibrate.profiling.anchors import Anchors, decode_with_anchors
+from calibrate.profiling.lane_pairs import measure_pairs, message_costs
+from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
 from calibrate.profiling.placements import schedules_of
-from calibrate.profiling.run_anchors import decode_with_anchors
 from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from calibrate.fitting.ratios import Ratio, among
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from costs.prices import Prices
 from costs.round_plan import DRAFT_WORK, TARGET_WORK

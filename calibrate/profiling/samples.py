@@ -14,8 +14,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from calibrate.fitting.ratios import Ratio, among
-from calibrate.profiling.anchors import AnchorSample, SharedAnchor
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import AnchorSample, RunAnchors, SharedAnchor
 from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from calibrate.fitting.noise import doubtful
 from calibrate.fitting.ratios import Estimate, estimate
-from calibrate.fitting.rising import doubtful
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Cell, Samples, Visit
 from runtime.wire.measurement import Part

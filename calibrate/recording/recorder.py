@@ -184,7 +184,7 @@ class Recorder:
         ids = [*prompt.ids, *text.tokens]
         written = SampledText(ids, start, text.probabilities, sampling)
         drafted = self._draft(written, None)
-        with_features = _Drafted(*(rows[:0] for rows in drafted))
+        with_features = _Drafted(*(rows[:0] for rows in drafted))  # type: ignore[arg-type]  in their order
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             with_features = self._draft(written, self._target.features(hidden_TED, is_raw=False))

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.run_anchors import decode_with_anchors, lanes_of
+from calibrate.profiling.anchors import Anchors, decode_with_anchors, lanes_of
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
 from decoding.trace import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import RunAnchors
 from decoding.record import AcceptanceRecord
 from decoding.trace import LaneEvent, Trace
 

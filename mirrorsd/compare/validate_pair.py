@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from calibrate.profiling.run_anchors import lanes_of
+from calibrate.profiling.anchors import lanes_of
 from decoding.errors import ConfigError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord

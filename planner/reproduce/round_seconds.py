@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from costs.cost_model import Floats
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from decoding.schedule import Schedule
 from planner.reproduce.machine import Constants
 from planner.reproduce.setup import EXIT_TOP_K, NUM_STREAMS, PROMPT_TOKENS, ROUNDS, WINDOW, Setup

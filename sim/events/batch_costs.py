@@ -18,7 +18,7 @@ import numpy as np
 from costs.contention import PairContention
 from costs.cost_model import Part
 from costs.crossings import Messages
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError

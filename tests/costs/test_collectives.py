@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from costs.collectives import all_gather_s, all_reduce_s
+from costs.group_cost import all_gather_s, all_reduce_s
 
 LINK = {"latency_s": 0.25, "bytes_per_s": 8.0}
 SIZES = [1, 2, 3, 4, 7, 8]

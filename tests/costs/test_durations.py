@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costs.duration_tables import DurationTables
-from costs.durations import Durations
+from costs.durations import Durations, DurationTables
 from costs.round_plan import RoundShape, step_rows
 from costs.ticks import TICK_S, in_ticks, one_in_ticks
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError

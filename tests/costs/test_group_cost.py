@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from costs.collectives import all_gather_s, all_reduce_s
 from costs.cost_model import Part
+from costs.group_cost import all_gather_s, all_reduce_s
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup

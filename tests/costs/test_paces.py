@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from costs.paces import NUM_PACES, pace_of, paces
 from costs.round_plan import RoundShape
 from decoding.schedule import Schedule

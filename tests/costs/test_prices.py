@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costs.duration_tables import DurationTables
+from costs.durations import DurationTables
 from costs.prices import Prices
 from costs.round_plan import RoundShape
 from costs.ticks import TICK_S

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.anchor_errors import AnchorErrors, anchor_errors
-from calibrate.fitting.ratios import NORMAL_90
+from calibrate.fitting.ratios import NORMAL_90, AnchorErrors, anchor_errors
 
 LANES = ("a", "b", "c")
 STRETCHES = 8

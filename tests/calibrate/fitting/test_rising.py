@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibrate.fitting.noise import between, cliffs, doubtful, rising
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
-from calibrate.fitting.rising import between, cliffs, doubtful, rising
 
 SECONDS = st.floats(1e-4, 1.0)
 TIMES = st.dictionaries(st.integers(1, 64), SECONDS, min_size=1).map(lambda times: dict(sorted(times.items())))

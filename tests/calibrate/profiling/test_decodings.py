@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
-from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from decoding.schedule import Schedule
 from decoding.trace import Trace

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.links import link_of, message_costs
+from calibrate.profiling.lane_pairs import link_of, message_costs
 from hwprofiles.profile import BYTES_PER_CANDIDATE
 from runtime.wire.operations import Answer, Ping
 from tests.calibrate.profiling.fake_machine.lanes import Done
@@ -38,7 +38,7 @@ class PingedLane:
 def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbed) -> None:
     """The slowest tenth of each kind does not count."""
     lane = PingedLane(disturbed)
-    monkeypatch.setattr("calibrate.profiling.links.time", lane)
+    monkeypatch.setattr("calibrate.profiling.lane_pairs.time", lane)
     assert message_costs(lane, 2048) == pytest.approx([(PLAIN_BYTES + more) / 1000 for more in (0, 2 * 5 * 2048)])
     assert lane.asked == [0, PLAIN_BYTES, PLAIN_BYTES + 2 * 5 * 2048] * 40
 
@@ -46,7 +46,7 @@ def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbe
 def test_a_message_never_costs_less_than_nothing(monkeypatch) -> None:
     """Where an empty message happens to take longer, the difference is noise."""
     lane = PingedLane(dict.fromkeys(range(0, 120, 3), 20.0))
-    monkeypatch.setattr("calibrate.profiling.links.time", lane)
+    monkeypatch.setattr("calibrate.profiling.lane_pairs.time", lane)
     assert message_costs(lane, 0) == (0.0, 0.0)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calibrate.fitting.ratios import Ratio
+from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
     with_branch_steps,
@@ -16,7 +17,6 @@ from calibrate.profiling.overhead_fits import (
     with_passes_after_wait,
     with_rollout_starts,
 )
-from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.run_times import level, outside_s, round_paces
 from calibrate.profiling.samples import Run
 from decoding.messages import Verdict, Window

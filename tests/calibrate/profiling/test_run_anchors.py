@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.run_anchors import RunAnchors, decode_with_anchors, lanes_of
+from calibrate.profiling.anchors import Anchors, RunAnchors, decode_with_anchors, lanes_of
 from calibrate.profiling.run_times import slowdowns_in
 from decoding.schedule import Schedule
 from decoding.trace import Trace

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
-from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
 from decoding.schedule import Schedule
 from decoding.trace import Work

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording import texts_side_by_side
-from calibrate.recording.recorded_text import WantedText, target_text
+from calibrate.recording import recorded_text
+from calibrate.recording.recorded_text import TextWriter, WantedText, target_text
 from calibrate.recording.recorder import Recorder, record_acceptance
-from calibrate.recording.texts_side_by_side import TextWriter
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from runtime.backends.eager import EagerBackend
@@ -84,7 +83,7 @@ def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling) -> None:
 
 
 def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch) -> None:
-    monkeypatch.setattr(texts_side_by_side, "_MOST_ROWS", 2)
+    monkeypatch.setattr(recorded_text, "_MOST_ROWS", 2)
     backend = EagerBackend(tiny_target())
     texts = wanted(61, (9, 5, 30, 70, 1), GREEDY)
     ends = {alone(backend, text, (), 4).tokens[2] for text in texts[:2]}
@@ -111,7 +110,7 @@ def test_groups_fit_in_memory(monkeypatch) -> None:
         wanted(61, [9] * 20, GREEDY),
     )
     assert [len(group) for group in writer.groups(texts)] == [16, 5]
-    monkeypatch.setattr(texts_side_by_side, "_MOST_BYTES", 3.5 * writer.num_bytes(texts[:1]))
+    monkeypatch.setattr(recorded_text, "_MOST_BYTES", 3.5 * writer.num_bytes(texts[:1]))
     longer = [*texts[:4], *wanted(61, [60], GREEDY)[:1], texts[4]]
     assert [len(group) for group in writer.groups(longer)] == [3, 1, 1, 1]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from calibrate.profiling.run_anchors import RunAnchors, lanes_of
+from calibrate.profiling.anchors import RunAnchors, lanes_of
 from mirrorsd.compare.pace import expected_anchors
 from mirrorsd.compare.runs import Measured, Run
 from sim.world import simulate

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import RunAnchors
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention
 from mirrorsd.compare.measured_answer import judge_runs

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import RunAnchors
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Anchor, Contention

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.anchors import RunAnchors
 from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.runs import Measured, Run

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from costs.collectives import all_gather_s, all_reduce_s
 from costs.contention import PairContention
 from costs.cost_model import Part
-from costs.group_cost import GroupCost
+from costs.group_cost import GroupCost, all_gather_s, all_reduce_s
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S

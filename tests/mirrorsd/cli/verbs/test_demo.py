@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.profiling import task
-from calibrate.profiling.run_anchors import lanes_of
+from calibrate.profiling.anchors import lanes_of
 from calibrate.profiling.task import effort_for
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
