@@ -98,12 +98,10 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     try:
         lines = read_text(path, MAX_FILE_BYTES).split("\n")
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read ({error})"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
     prompts = tuple(_read(lines, path))
     if not prompts:
-        msg = f"{path}: holds no prompt; each line should be {_ROW_KINDS}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{path}: holds no prompt; each line should be {_ROW_KINDS}")
     return prompts
 
 
@@ -155,19 +153,18 @@ def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:
         try:
             prompt = _parse(parse_json(line), fallback_id=f"{path.stem[: MAX_NAME_CHARACTERS // 2]}-{number}")
         except (ValueError, ConfigError) as error:
-            msg = f"{path}:{number}: {error}"
-            raise ConfigError(msg) from error
+            raise ConfigError(f"{path}:{number}: {error}") from error
         if prompt.prompt_id in seen:
-            msg = f"{path}:{number}: the id {shown(prompt.prompt_id)} is that of line {seen[prompt.prompt_id]} already"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"{path}:{number}: the id {shown(prompt.prompt_id)} is that of line {seen[prompt.prompt_id]} already"
+            )
         seen[prompt.prompt_id] = number
         yield prompt
 
 
 def _parse(row: Any, *, fallback_id: str) -> Prompt:
     if not isinstance(row, dict):
-        msg = f"expected a JSON object, found {type(row).__name__}; a row is {_ROW_KINDS}"
-        raise ValueError(msg)  # noqa: TRY004 - the caller adds file and line to every ValueError
+        raise ValueError(f"expected a JSON object, found {type(row).__name__}; a row is {_ROW_KINDS}")  # noqa: TRY004 - the caller adds file and line to every ValueError
     category = _name(row, "category", default="")
     if category in MT_BENCH_CATEGORIES and "turns" in row:
         category = "mt_bench"
@@ -181,19 +178,18 @@ def _name(row: dict[str, Any], key: str, *, default: str) -> str:
     if value is None:
         return default
     if type(value) not in (str, int):
-        msg = f"{key!r} should be a text or a whole number, found {shown(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"{key!r} should be a text or a whole number, found {shown(value)}")
     return str(value)
 
 
 def _turns(row: dict[str, Any]) -> tuple[str, ...]:
     name = "turns" if "turns" in row else "prompt"
     if name not in row:
-        msg = f"found neither 'prompt' nor 'turns' among the keys {shown(sorted(row))}; a row is {_ROW_KINDS}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"found neither 'prompt' nor 'turns' among the keys {shown(sorted(row))}; a row is {_ROW_KINDS}"
+        )
     turns = row["turns"] if name == "turns" else [row["prompt"]]
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         wanted = "a list of texts that are not empty" if name == "turns" else "a text that is not empty"
-        msg = f"{name!r} should be {wanted}, found {shown(row[name])}"
-        raise ValueError(msg)
+        raise ValueError(f"{name!r} should be {wanted}, found {shown(row[name])}")
     return tuple(turns)

@@ -183,13 +183,14 @@ def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider,
 
 def _check(schedule: str, pairs: Sequence[TracePair]) -> None:
     if not pairs:
-        msg = f"schedule {schedule}: no prompt to compare"
-        raise TraceError(msg)
+        raise TraceError(f"schedule {schedule}: no prompt to compare")
     for pair in pairs:
         for trace, world in ((pair.simulated, "simulated"), (pair.measured, "measured")):
             if trace.world != world:
-                msg = f"schedule {schedule}, prompt {pair.prompt}: expected a {world} trace, found a {trace.world} one"
-                raise TraceError(msg)
+                raise TraceError(
+                    f"schedule {schedule}, prompt {pair.prompt}: expected a {world} trace, found a {trace.world} one"
+                )
             if not trace.rounds or trace.decode_s <= 0:
-                msg = f"schedule {schedule}, prompt {pair.prompt}: the {world} trace has no rounds or no decode_s"
-                raise TraceError(msg)
+                raise TraceError(
+                    f"schedule {schedule}, prompt {pair.prompt}: the {world} trace has no rounds or no decode_s"
+                )

@@ -139,8 +139,7 @@ class Messages:
         ):
             seconds = sum(hop.latency_s + most / hop.bytes_per_s for hop in route)
             if not seconds <= LONGEST_S:
-                msg = (
+                raise ProfileError(
                     f"by this profile it is {seconds:g} seconds of a message from lane {origin!r}: at most "
                     f"{LONGEST_S:g} are plausible, so a number in it is wrong"
                 )
-                raise ProfileError(msg)

@@ -200,8 +200,9 @@ def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> t
         work = Work.STREAM if schedule.traits.drafts_itself else Work.VERIFY
         return tuple(Operation(work, target_calls(schedule, work, num_layers), width + 1) for width in widths)
     if exit_layer >= num_layers:
-        msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
+        )
     works = (Work.PREFIX, Work.SUFFIX)
     return tuple(Operation(work, target_calls(schedule, work, num_layers), widths[-1] + 1) for work in works)
 

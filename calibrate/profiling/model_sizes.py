@@ -116,5 +116,6 @@ def _read(folder: Path, kind: type[C]) -> C:
     try:
         return kind.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        msg = f"{path}: not the configuration of a {kind.__name__.removesuffix('FolderConfig').lower()} ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(
+            f"{path}: not the configuration of a {kind.__name__.removesuffix('FolderConfig').lower()} ({error})"
+        ) from error

@@ -131,8 +131,7 @@ def save_samples(samples: Samples, path: Path) -> None:
     try:
         replace_file(path, gzip.compress(text.encode(), mtime=0))
     except OSError as error:
-        msg = f"{path}: cannot be written ({error})"
-        raise ProfileError(msg) from error
+        raise ProfileError(f"{path}: cannot be written ({error})") from error
 
 
 def load_samples(path: Path) -> Samples:
@@ -144,5 +143,4 @@ def load_samples(path: Path) -> Samples:
     try:
         return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
     except (OSError, ValueError) as error:
-        msg = f"{path}: not a readable file of a calibration's samples ({told(error)})"
-        raise ProfileError(msg) from error
+        raise ProfileError(f"{path}: not a readable file of a calibration's samples ({told(error)})") from error

@@ -121,8 +121,7 @@ def load_models(
 def _load_draft(folder: Path, context: DrafterContext, new_backend: Callable[[Decoder], Backend]) -> DraftModel:
     drafter = load_drafter(folder, context)
     if not isinstance(drafter, Drafter) or not isinstance(drafter.model, DraftModel):
-        msg = f"{folder}: is not a draft model"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{folder}: is not a draft model")
     drafter.run_on(new_backend)
     return drafter.model
 
@@ -132,6 +131,5 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
         return load_streams(folder, target)
     drafter = load_drafter(folder, context)
     if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
-        msg = f"{folder}: is a draft model, not a head of the target"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
     return drafter

@@ -77,8 +77,9 @@ def target_text(
 def require_room(config: ModelConfig, num_prompt: int, max_new_tokens: int) -> None:
     """Raise `RecordError` where prompt and text together do not fit in the target's positions."""
     if num_prompt + max_new_tokens - 1 > config.max_position:
-        msg = f"{num_prompt} prompt and {max_new_tokens} new tokens exceed the target's {config.max_position}"
-        raise RecordError(msg)
+        raise RecordError(
+            f"{num_prompt} prompt and {max_new_tokens} new tokens exceed the target's {config.max_position}"
+        )
 
 
 class _Seen(NamedTuple):

@@ -76,10 +76,9 @@ class RecordSettings:
         """Raise `RecordError` for several greedy texts or none, and `ConfigError` for those that mean nothing."""
         require_temperature(self.temperature)
         if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
-            msg = (
+            raise RecordError(
                 f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
             )
-            raise RecordError(msg)
 
     def sampling(self, number: int) -> Sampling:
         """How a prompt's text of that number is chosen: as plain decoding does, which `match` leaves as it is."""
@@ -140,8 +139,9 @@ class Recorder:
         num_layers = models.target.config.num_layers
         wrong = [layer for layer in settings.exit_layers if not 1 <= layer < num_layers]
         if wrong:
-            msg = f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
-            raise RecordError(msg)
+            raise RecordError(
+                f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
+            )
         self.models, self.settings = models, settings
         self._target = models.backend or EagerBackend(models.target)
         self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
@@ -163,8 +163,7 @@ class Recorder:
             try:
                 require_room(self._target.config, len(prompt.ids), self.settings.max_new_tokens)
             except RecordError as error:
-                msg = f"prompt {prompt.name}: {error}"
-                raise RecordError(msg) from error
+                raise RecordError(f"prompt {prompt.name}: {error}") from error
         samplings = [self.settings.sampling(number) for _, number in texts]
         wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
         for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
@@ -184,7 +183,7 @@ class Recorder:
         ids = [*prompt.ids, *text.tokens]
         written = SampledText(ids, start, text.probabilities, sampling)
         drafted = self._draft(written, None)
-        with_features = _Drafted(*(rows[:0] for rows in drafted))  # type: ignore[arg-type]  in their order
+        with_features = _Drafted(*(rows[:0] for rows in drafted))  # type: ignore[arg-type]
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             with_features = self._draft(written, self._target.features(hidden_TED, is_raw=False))

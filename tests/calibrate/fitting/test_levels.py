@@ -93,7 +93,9 @@ THREADS = {"cpu0": 1, "cpu1": 1, "both": 2}
 
 
 def test_lanes_of_as_many_threads_share_a_level_and_no_others() -> None:
-    levels = grouped_levels({"cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS, dict.fromkeys(THREADS, OPEN))
+    levels = grouped_levels(
+        {"cpu0": [], "cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS, dict.fromkeys(THREADS, OPEN)
+    )
     assert {lane: level.factor for lane, level in levels.items()} == pytest.approx(
         {"cpu0": 1.2, "cpu1": 1.2, "both": 1.05}
     )
@@ -101,6 +103,6 @@ def test_lanes_of_as_many_threads_share_a_level_and_no_others() -> None:
 
 def test_a_group_without_runs_has_the_levels_around() -> None:
     priors = {"cpu0": Prior(0.1), "cpu1": Prior(0.1), "both": Prior(0.1, Level(1.3))}
-    levels = grouped_levels({"cpu0": ratios(1.2)}, THREADS, priors)
+    levels = grouped_levels({"cpu0": ratios(1.2), "cpu1": [], "both": []}, THREADS, priors)
     assert levels["both"].factor == 1.3
     assert 1.0 < levels["cpu1"].factor < 1.2

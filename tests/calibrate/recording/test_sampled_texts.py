@@ -167,7 +167,7 @@ def test_probabilities_are_those_of_the_rule(features) -> None:
     ids, start = [*PROMPTS[0].ids, *found.tokens], len(PROMPTS[0].ids)
     features_TE = plain.features(target, ids, features) if features else None
     text = SampledText(ids, start, found.probabilities, sampling)
-    drafts = sampled_drafts(draft, text, max_window=3, features_TE=features_TE)
+    acceptance, refusals = sampled_drafts(draft, text, max_window=3, features_TE=features_TE)
     draft.output.add_prompt_tokens(PROMPTS[0].ids)
     target_TV = plain.target_logits(target, ids)
     for position in range(len(found.tokens)):
@@ -179,8 +179,8 @@ def test_probabilities_are_those_of_the_rule(features) -> None:
             q = dict(zip((draft.output.ids[index].item() for index in best.tokens), best.probabilities, strict=True))
             p = probabilities(target_TV[at - 1], TEMPERATURE)
             expected = min(1.0, q.get(ids[at], 0.0) / p[ids[at]])
-            assert drafts.acceptance[position, place] == pytest.approx(expected, rel=1e-3)
-            refused = drafts.refused[position, place]
+            assert acceptance[position, place] == pytest.approx(expected, rel=1e-3)
+            refused = refusals[position, place]
             assert refused == -1 if expected == 1 else q[refused] > p[refused]
 
 
