@@ -10,9 +10,11 @@ import re
 from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
+from hwprofiles.curves.asked import Asked
 from hwprofiles.curves.names import device_key, engine_of, family_of
+from hwprofiles.curves.plain_speeds import Reading, shipped_speeds
 from hwprofiles.curves.row_curves import read_curves
-from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row_prices
+from hwprofiles.curves.row_prices import RowPrices, row_prices
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
@@ -25,11 +27,11 @@ LAW_ENGINE: Final = "vllm"
 
 
 class CurvePrices(NamedTuple):
-    """What an engine's public curves say of a model on a device; either may be unknown."""
+    """What public curves say of a model on a device with an engine; of rows, maybe nothing."""
 
     engine: str
     rows: RowPrices | None
-    reading: Reading | None
+    reading: Reading
 
 
 def engine_names() -> tuple[str, ...]:
@@ -84,4 +86,4 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
     asked = Asked.of(name, engine, weights, billions, is_mixture=shape.num_experts > 0)
-    return CurvePrices(engine, row_prices(asked), reading(asked))
+    return CurvePrices(engine, row_prices(asked), shipped_speeds().reading(asked))
