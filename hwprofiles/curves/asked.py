@@ -36,6 +36,7 @@ class Asked(NamedTuple):
     billions: float
     is_mixture: bool
     year: float = NOW
+    source: str = ""
 
     @classmethod
     def of(cls, device: str, engine: str, weights: str, billions: float, *, is_mixture: bool) -> Asked:
@@ -49,7 +50,7 @@ class Asked(NamedTuple):
     def of_curve(cls, one: PublicCurve) -> Asked:
         """Return what a curve is the answer to."""
         names = (one.device, one.family, one.engine, one.backend, one.weights)
-        return cls(*names, one.billions, one.is_mixture, one.year)
+        return cls(*names, one.billions, one.is_mixture, one.year, one.source)
 
     def step(self, curves: Sequence[PublicCurve]) -> Step:
         """Return how near the nearest of some curves is."""

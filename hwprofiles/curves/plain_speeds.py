@@ -1,13 +1,13 @@
 """How fast engines decode plainly, by all public speeds of one row: each says more, the more like the question it is.
 
-A pass of one row takes what reading takes at a usual share of the bandwidth, and the starts of its layers' kernels::
+A pass of one row takes what reading takes, and the starts of its layers' kernels, times a factor::
 
-    seconds = (floor_s / USUAL_EFFICIENCY + layers * start_s) * factor
+    seconds = (floor_s / BEST_EFFICIENCY + layers * start_s) * factor
 
 The logarithm of the factor is a Gaussian process (kriging): speeds have in common what devices, architectures, kinds of
-weights, mixtures of experts and years of an engine have in common, as much as `_SHARED` says. So a device or an engine
-that nobody measured has an answer too, and every answer its own error. Shares and starts are those that predict best
-what is left out, a device at a time (`benchmarks/row_curves.py` says by how much it is off then).
+weights, mixtures of experts and years of an engine have in common, and who measured them, as much as `_SHARED` says.
+So a device or an engine that nobody measured has an answer too, and every answer its own error. Shares and starts are
+those that predict best what is left out, a device at a time (`benchmarks/row_curves.py` says by how much it is off).
 """
 
 from __future__ import annotations
@@ -24,32 +24,25 @@ from hwprofiles.curves.asked import WEIGHT_KINDS, Asked, Step, told_by
 from hwprofiles.curves.row_curves import PublicCurve, read_curves
 
 Floats = NDArray[np.float64]
-USUAL_EFFICIENCY: Final = 0.8
-_START_S: Final = {
-    "cpu": 0.0,
-    "mlx": 60e-6,
-    "vllm": 60e-6,
-    "cuda": 35e-6,
-    "vulkan": 40e-6,
-    "metal": 90e-6,
-    "rocm": 1e-4,
-}
+BEST_EFFICIENCY: Final = 0.9
+_START_S: Final = {"cpu": 0.0, "mlx": 75e-6, "vllm": 40e-6, "cuda": 35e-6, "vulkan": 45e-6, "metal": 90e-6}
 """Of a layer's kernels, by engine, else back end."""
-_OTHER_START_S: Final = 40e-6
+_OTHER_START_S: Final = 80e-6
 _SHARED: Final[dict[tuple[str, ...], float]] = {
-    (): 0.38,
-    ("family",): 0.024,
-    ("device",): 0.015,
-    ("weights",): 0.058,
-    ("weights", "engine", "backend"): 0.006,
-    ("is_mixture", "engine"): 0.047,
-    ("year", "engine"): 0.11,
+    (): 0.6,
+    ("family",): 0.008,
+    ("device",): 0.012,
+    ("weights",): 0.01,
+    ("weights", "engine", "backend"): 0.016,
+    ("is_mixture", "engine"): 0.035,
+    ("year", "engine"): 0.01,
+    ("source",): 0.02,
 }
 """Variance of the logarithm that speeds have in common which are alike in all of these."""
-_PER_STEP: Final = {"weights": 0.22, "year": 0.5}
+_PER_STEP: Final = {"weights": 0.3, "year": 5.0}
 """Apart by which they have e times less of it in common; of all else: nothing, unless it is the same."""
-_OWN: Final = 0.012
-"""Variance of a speed alone: builds, drivers, settings."""
+_OWN: Final = 0.014
+"""Variance of a speed alone."""
 NORMAL_90: Final = 1.645
 
 
@@ -77,7 +70,7 @@ class PlainSpeeds:
         self.curves = tuple(one for one in curves if one.floor_s is not None)
         self._asked = [Asked.of_curve(one) for one in self.curves]
         known = zip(self.curves, self._asked, strict=True)
-        usual_s = [(one.floor_s or 0.0) / USUAL_EFFICIENCY + one.layers * _start_s(asked) for one, asked in known]
+        usual_s = [(one.floor_s or 0.0) / BEST_EFFICIENCY + one.layers * _start_s(asked) for one, asked in known]
         self._logs = np.log([one.one_row_s for one in self.curves]) - np.log(usual_s)
         self._inverse = np.linalg.inv(_shared(self._asked, self._asked) + _OWN * np.eye(len(self.curves)))
 
@@ -88,7 +81,7 @@ class PlainSpeeds:
         factor = exp(float(says @ self._logs))
         variance = float(_shared([asked], [asked])[0, 0] - says @ common) + _OWN
         return Reading(
-            efficiency=USUAL_EFFICIENCY / factor,
+            efficiency=BEST_EFFICIENCY / factor,
             start_s=_start_s(asked) * factor,
             error=NORMAL_90 * sqrt(variance),
             step=asked.step(self.curves),
