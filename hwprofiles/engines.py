@@ -7,6 +7,7 @@ Where nobody says which it is, it is what most people run on such a device.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
@@ -86,4 +87,10 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
     asked = Asked.of(name, engine, weights, billions, is_mixture=shape.num_experts > 0)
-    return CurvePrices(engine, row_prices(asked), shipped_speeds().reading(asked))
+    return CurvePrices(engine, *_from_curves(asked))
+
+
+@cache
+def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading | None]:
+    """Return what all curves say, which a what-if of anything else asks again."""
+    return row_prices(asked), shipped_speeds().reading(asked)
