@@ -37,6 +37,7 @@ def tabulated(
     """
     parts = [Part(kind) for kind in ("layer", "lm_head", "draft_step", "draft_streams", "prefill", "draft_prefill")]
     parts += [Part("exit", layer) for layer in exits]
+    parts += [Part(kind, drafter=profile.drafter) for kind in ("heads", "head_prefill") if profile.drafter]
     at, given = np.array(contexts, dtype=np.float64), {*prompt_rows}
     lengths = sorted({*given, *(1 << bit for bit in range(max(given).bit_length()))} - {0})
 
@@ -47,10 +48,10 @@ def tabulated(
                 table = _table(costs[lane.name], part, lengths, np.zeros(1))
             else:
                 table = _table(costs[lane.name], part, range(1, most_rows + 1), at)
-            if part.exit_layer is None:
+            if part.exit_layer is None and part.drafter is None:
                 tables[part.kind] = table
             elif table is not None:
-                tables[part.kind][part.exit_layer] = table
+                tables[part.kind][part.exit_layer or part.drafter] = table
         return lane.model_copy(update=tables)
 
     lanes = tuple(with_tables(lane) if lane.name in costs else lane for lane in profile.lanes)

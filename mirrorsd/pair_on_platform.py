@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, ModelError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
-from hwprofiles.models.head_shapes import HEADS, head_shape
+from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
@@ -87,7 +87,7 @@ def plan_pair(
 
     Args:
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
-        draft: likewise, or `mtp` or `eagle3` for a head of the target.
+        draft: likewise, or a head of the target or a lookup, by the names of `hwprofiles.models.head_shapes.HEADS`.
         platform: a shipped one, or the path of one's own, or itself; or the profile of a calibrated machine; or any of
             these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
@@ -114,8 +114,8 @@ def plan_pair(
     of_target, of_draft, cache_bits = Storage(*weights)
     stored = weights_named(of_target or _usual_weights(machine, profile))
     larger = StoredModel(shape=_shape(target), weights=stored, cache_bits=cache_bits)
-    head = str(draft) if str(draft) in HEADS else None
-    small = _shape(draft) if head is None else head_shape(head, larger.shape)
+    head = None if named_path(draft).exists() else head_named(str(draft))
+    small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     smaller = StoredModel(shape=small, weights=weights_named(of_draft or stored), cache_bits=cache_bits, head=head)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = with_devices(machine, add)
@@ -160,6 +160,14 @@ def _shape(name: str | Path) -> ModelShape:
     return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
 
 
+def _draft_shape(name: str | Path) -> ModelShape:
+    """The shape of a draft model; an error names what else drafts."""
+    try:
+        return _shape(name)
+    except ModelError as error:
+        raise ModelError(f"{error} (A draft is a model, or one of {', '.join(HEADS)}.)") from error
+
+
 def _calibrated(
     profile: Profile, target: tuple[str | Path, StoredModel], draft: tuple[str | Path, StoredModel]
 ) -> CalibratedLanes:
@@ -184,7 +192,8 @@ def _require_changeable(changes: Mapping[str, str | float], lanes: CalibratedLan
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
     """Whether a record is of other models than those asked for, each by the name it was given and by its own."""
-    recorded = record.target, record.drafter
+    finder = next((one.drafter for one in record.chains_of("prompt_lookup")), None)
+    recorded = record.target, finder if asked[1][1].head == LOOKUP else record.drafter
     return any(name is None or not _is_called(name, *one) for name, one in zip(recorded, asked, strict=True))
 
 

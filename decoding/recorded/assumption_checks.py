@@ -20,11 +20,11 @@ def missing_assumptions(schedule: Schedule, record: AcceptanceRecord) -> Iterato
             wanted, known = missing
             yield f"acceptance is assumed, and {wanted} is none of the assumed trees; trees: {known}"
         return
-    if traits.finds_text:
-        yield "acceptance is assumed, but how much text is found is known to acceptance records only"
-    elif traits.drafts_block and not any(chain.answers(schedule) for chain in record.chains):
-        known = ", ".join(chain.drafter for chain in record.chains) or "none"
-        yield f"acceptance is assumed, and {schedule.drafter} is none of the assumed blocks; blocks: {known}"
+    if traits.finds_text or traits.drafts_block:
+        if not any(chain.answers(schedule) for chain in record.chains):
+            kind = "lookups" if traits.finds_text else "blocks"
+            known = ", ".join(chain.drafter for chain in record.chains_of(schedule.method)) or "none"
+            yield f"acceptance is assumed, and {schedule.drafter} is none of the assumed {kind}; {kind}: {known}"
     elif traits.has_draft_model:
         yield from _missing_of_draft(schedule, record)
     if window > record.max_window:

@@ -1,16 +1,38 @@
-"""Heads that draft for a target, as shapes: one layer beside the target, and an output head of its own."""
+"""What drafts for a target and is no model of its own, as shapes: a few layers beside it, output heads, or nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from hwprofiles.model_shape import ModelShape
+from hwprofiles.models.layer_kinds import Mixer
 
 EAGLE_VOCABULARY: Final = 32_000
 """Rows of the output head that EAGLE-3's drafters keep (arXiv 2503.01840)."""
-HEADS: Final[Mapping[str, str]] = {"mtp": "MTP head", "eagle3": "EAGLE-3 head"}
+LOOKUP: Final = "prompt-lookup"
+HEADS: Final[Mapping[str, str]] = {
+    "mtp": "MTP head",
+    "eagle3": "EAGLE-3 head",
+    "medusa": "Medusa heads",
+    "dflash": "DFlash drafter",
+    LOOKUP: "prompt lookup",
+}
 """Names that stand in place of a draft model, and what they are called."""
+IN_ONE_PASS: Final[Mapping[str, str]] = {"medusa": "medusa", "dflash": "block", LOOKUP: "prompt_lookup"}
+"""Those that draft a whole window at once, and by which method; others draft token by token."""
+_ALIASES: Final[Mapping[str, str]] = {
+    "nextn": "mtp",
+    "eagle": "eagle3",
+    "block": "dflash",
+    "lookup": LOOKUP,
+    "ngram": LOOKUP,
+    "promptlookup": LOOKUP,
+}
+BLOCK_LAYERS: Final = 5
+"""Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
+MEDUSA_HEADS: Final = 4
 _ONE_LAYER: Final[Mapping[str, Any]] = {
     "num_layers": 1,
     "dense_layers": 0,
@@ -29,17 +51,30 @@ _DENSE: Final[Mapping[str, Any]] = {
 }
 
 
-def head_shape(name: str, target: ModelShape) -> ModelShape:
-    """Return the shape of a head of `HEADS` for a target; the small projection that joins two states is left out.
+def head_named(name: str) -> str | None:
+    """Return which of `HEADS` a name means, such as `EAGLE-3` or `ngram`; None for none of them."""
+    plain = re.sub(r"[ _-]", "", name.lower())
+    return next((own for own in HEADS if re.sub("-", "", own) == plain), _ALIASES.get(plain))
 
-    A head for multi-token prediction is a layer like the target's, experts and all; EAGLE-3's is dense, and as wide as
-    what a token reads of the target's.
+
+def head_shape(name: str, target: ModelShape) -> ModelShape:
+    """Return the shape of one of `HEADS` for a target; the small projection that joins two states is left out.
+
+    A head for multi-token prediction is a layer like the target's, experts and all; those of EAGLE-3 and DFlash are
+    dense, and as wide as what a token reads of the target's. Each Medusa head is a square matrix and an output head.
+    A lookup reads nothing.
     """
-    fields = (
-        dict(target) | dict(_ONE_LAYER) | {"name": f"{target.name} {HEADS[name]}", "source": "a layer of its target"}
-    )
+    called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS[name]}"
+    fields = dict(target) | dict(_ONE_LAYER) | {"name": called, "source": "a layer of its target"}
+    wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name == "eagle3":
-        wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
         kept = min(EAGLE_VOCABULARY, target.vocab_size)
         fields |= dict(_DENSE) | {"intermediate_size": wide, "kept_vocabulary": kept}
+    elif name == "dflash":
+        fields |= dict(_DENSE) | {"intermediate_size": wide, "num_layers": BLOCK_LAYERS}
+    elif name in IN_ONE_PASS:
+        count, rows, square = (1, 1, 0) if name == LOOKUP else (MEDUSA_HEADS, target.vocab_size, target.hidden_size**2)
+        matrices = Mixer(num_layers=count, parameters=square)
+        fields |= dict(_DENSE) | {"num_layers": count, "mixers": (matrices,), "kept_vocabulary": count * rows}
+        fields |= {"intermediate_size": 1, "is_gated": False, "tie_embeddings": True, "learned_positions": 0}
     return ModelShape.model_validate(fields)

@@ -44,6 +44,13 @@ def shape_names(incomplete: str) -> list[str]:
     return _beginning(incomplete, shipped_models())
 
 
+def draft_names(incomplete: str) -> list[str]:
+    """Return what drafts and begins so."""
+    from hwprofiles.models.head_shapes import HEADS
+
+    return shape_names(incomplete) + _beginning(incomplete, tuple(HEADS))
+
+
 def device_names(incomplete: str) -> list[str]:
     """Return the shipped devices that begin so."""
     from hwprofiles.sheets import shipped_names
@@ -185,9 +192,10 @@ DraftsOption = Annotated[
     str,
     typer.Option(
         metavar="DRAFT[,DRAFT...]",
-        help="Draft model, as the target; [bold]mtp[/] or [bold]eagle3[/] for a head of the target; or several of "
-        "these, separated by commas, and the fastest is recommended.",
-        autocompletion=shape_names,
+        help="Draft model, as the target; [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
+        "[bold]prompt-lookup[/]; or several of these, separated by commas, and the fastest is recommended. "
+        "[bold]NAME@0.7[/] gives one its own acceptance.",
+        autocompletion=draft_names,
     ),
 ]
 WeightsOption = Annotated[

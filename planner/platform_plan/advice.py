@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from hwprofiles.weights.formats import WeightFormat, stored_weights
@@ -173,7 +174,10 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"By the sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
-    if is_taken_for_granted(*shapes):
+    head, target = question.draft.head, shapes[0]
+    if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
+        yield f"A trained {shapes[1].name} is taken for granted."
+    elif is_taken_for_granted(*shapes):
         yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
 
 

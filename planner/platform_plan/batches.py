@@ -156,7 +156,7 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
             continue
         schedule = one.schedule
         kind = schedule.method, schedule.root_source, schedule.draft_streams > 0
-        found.setdefault((one.pair, kind, schedule.num_speculative_tokens), one)
+        found.setdefault((one.pair, kind, schedule.num_rows), one)
     return list(found.values())
 
 

@@ -50,7 +50,7 @@ def _acceptance_for(plan: PlatformPlan, tpot_s: float) -> float | None:
     if best is None:
         return None
     windows = {
-        one.schedule.num_speculative_tokens: one.schedule
+        one.schedule.num_rows: one.schedule
         for one in reversed(plan.speculation)
         if (one.pair, one.schedule.method) == (best.pair, best.schedule.method)
     }

@@ -7,9 +7,12 @@ from statistics import fmean
 from typing import Final
 
 from decoding.schedule import MAX_WINDOW
+from hwprofiles.models.head_shapes import LOOKUP
 from planner.reproduce.setup import NUM_STREAMS
 from planner.reproduce.stream_rate import stream_rate
+from planner.retrodict.drafters import RATES
 from sim.acceptance.rates import TaskRates
+from sim.derived.assumption import Assumption
 
 TASK_RATES: Final[Mapping[str, float]] = {
     "mt_bench": 0.59,
@@ -24,6 +27,21 @@ RATES_SOURCE: Final = (
     "(openvino discussion 36484); spread over tasks as vanilla speculation's published speed-ups of the same pair at "
     "temperature 0 (arXiv 2510.13161, Table 1)"
 )
+HEAD_RATES: Final[Mapping[str, Assumption]] = {
+    "mtp": RATES["mtp"],
+    "eagle3": RATES["eagle"],
+    "dflash": RATES["block"],
+    LOOKUP: RATES["lookup"],
+    "medusa": Assumption.of(
+        "acceptance.rate",
+        0.41,
+        "derived",
+        "2.39 tokens a round with trees of 64 nodes, Vicuna-13B (hemingkx/Spec-Bench, Leaderboard.md), come to it "
+        "where levels are independent; the span is a guess",
+        span=(0.3, 0.6),
+    ),
+}
+"""Of what is no model of its own; a lookup that finds nothing counts as one that is wrong."""
 ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)
 ALTERNATIVES_SOURCE: Final = (
     "the draft shipped for SmolLM2-135M, where its token was refused: 133 positions of this project's demos"
@@ -84,3 +102,17 @@ def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, T
         task: rates.model_copy(update={"rates": tuple(kept * rate + learned * (1 - rate) for rate in rates.rates)})
         for task, rates in by_task.items()
     }
+
+
+def scaled(by_task: Mapping[str, TaskRates], kind: str, factor: float) -> dict[str, TaskRates]:
+    """The same rates with alternatives or exits (`kind`) that are right as much more often."""
+
+    def of(shares: Sequence[float]) -> tuple[float, ...]:
+        return tuple(min(1.0, factor * share) for share in shares)
+
+    def changed(rates: TaskRates) -> object:
+        if kind == "alternative_rates":
+            return of(rates.alternative_rates)
+        return {layer: of(shares) for layer, shares in rates.exit_coverage.items()}
+
+    return {task: rates.model_copy(update={kind: changed(rates)}) for task, rates in by_task.items()}

@@ -189,7 +189,7 @@ def _shortlist(plan: PlatformPlan) -> list[Schedule]:
     found: dict[object, Schedule] = {}
     for one in plan.speculation:
         if (way := _way(one.schedule)) in leading:
-            found.setdefault((way, one.schedule.num_speculative_tokens), one.schedule)
+            found.setdefault((way, one.schedule.num_rows), one.schedule)
     return list(found.values())
 
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
 from planner.one_tokenizer import require_one_tokenizer
 from planner.platform_plan.default_acceptance import (
     ALTERNATIVES,
     ALTERNATIVES_SOURCE,
     COVERAGE_SOURCE,
+    HEAD_RATES,
     RATES_SOURCE,
     STREAM_RATES,
     TRAINED_EXITS_OF,
     default_rates,
     mean_rate,
+    scaled,
     with_mean_rate,
 )
-from planner.retrodict.drafters import RATES, Kind
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
-from sim.acceptance.rates import TaskRates, Texts
+from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.roofline import StoredModel
@@ -37,7 +38,6 @@ MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Of all texts together; of longer answers fewer are drawn."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
-_KIND_OF_HEAD: Final[Mapping[str, Kind]] = {"mtp": "mtp", "eagle3": "eagle"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,37 +47,51 @@ class Question:
     Attributes:
         platform: the machine.
         target: the larger model.
-        draft: the smaller one, or a head of the target, which runs on its lane alone.
+        draft: the smaller one, or a head of the target or a lookup, which run on its lane alone.
         record: texts, recorded or drawn from assumed rates.
-        record_with_streams: the same texts by a draft that has streams, for what is told of those alone; None where
-            nothing is known of them.
-        record_at: the texts if drafted tokens were accepted with such a mean rate.
-        acceptance: that rate today, and between which it may lie; what a user gives is taken as it is.
+        assumed: what the texts are drawn from; None where they were recorded.
+        acceptance: mean rate of drafted tokens, and between which it may lie; what a user gives is taken as it is.
         assumptions: what is known of acceptance otherwise.
         has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
         calibrated: lanes of the platform that were timed.
-        assumed: what the texts are drawn from; None where they were recorded.
         constants: other values of `sim.derived.derived_profile.CONSTANTS`, by field.
-        records_with: the texts with another value of one of the other assumptions, by its field.
     """
 
     platform: Platform
     target: StoredModel
     draft: StoredModel
     record: AcceptanceRecord
-    record_with_streams: AcceptanceRecord | None
-    record_at: Callable[[float], AcceptanceRecord]
+    assumed: AssumedAcceptance | None = None
     acceptance: Assumption
     assumptions: tuple[Assumption, ...] = ()
     has_exits: bool
     calibrated: CalibratedLanes | None = None
-    assumed: AssumedAcceptance | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
-    records_with: Mapping[str, Callable[[float], AcceptanceRecord]] = field(default_factory=dict)
+
+    def record_at(self, rate: float) -> AcceptanceRecord:
+        """The texts if drafted tokens were accepted with such a mean rate."""
+        return self.record_with(self.acceptance.field, rate)
 
     def record_with(self, name: str, value: float) -> AcceptanceRecord:
-        """The texts with another value of the acceptance, or of an assumption beside it."""
-        return self.record_at(value) if name == self.acceptance.field else self.records_with[name](value)
+        """The texts with another value of the acceptance, or of one of the assumptions, by its field."""
+        if self.assumed is None:
+            return with_acceptance(self.record, value)
+        rates, known = self.assumed.by_task, {one.field: one.value for one in self.assumptions}
+        if name == self.acceptance.field:
+            rates = with_mean_rate(rates, value)
+        else:
+            changed = "alternative_rates" if name == _FIRST_ALTERNATIVE else "exit_coverage"
+            rates = scaled(rates, changed, value / known[name])
+        return AssumedAcceptance(rates, self.assumed.texts).record
+
+    @property
+    def record_with_streams(self) -> AcceptanceRecord | None:
+        """The same texts by a draft that has streams; None where nothing is known of them."""
+        if self.assumed is None or self.record.num_streams:
+            return self.record if self.record.num_streams else None
+        streams = {"stream_rates": STREAM_RATES}
+        by_task = {task: rates.model_copy(update=streams) for task, rates in self.assumed.by_task.items()}
+        return AssumedAcceptance(by_task, self.assumed.texts).record
 
     @property
     def basis(self) -> str:
@@ -116,48 +130,43 @@ def assumed_question(
     if num_new_tokens > MOST_NEW_TOKENS:
         msg = f"{num_new_tokens:,} new tokens are too many to play; {MOST_NEW_TOKENS:,} are the most"
         raise PlanError(f"{msg}: later ones take as long as with a longer --context")
-    has_exits = trained_exits or target.shape.name.startswith(TRAINED_EXITS_OF)
-    num_layers = target.shape.num_layers
-    by_task, sources = default_rates(num_layers), [RATES_SOURCE, ALTERNATIVES_SOURCE, COVERAGE_SOURCE]
+    by_task, usual = default_rates(target.shape.num_layers), HEAD_RATES.get(draft.head or "")
+    default = next(iter(by_task.values()))
+    said = None if given is None else next(iter(given.by_task.values()))
     if given is not None:
-        default = next(iter(by_task.values()))
-        by_task = {
-            task: rates.model_copy(
-                update={
-                    "alternative_rates": rates.alternative_rates or default.alternative_rates,
-                    "exit_coverage": rates.exit_coverage or default.exit_coverage,
-                }
-            )
-            for task, rates in given.by_task.items()
-        }
-        first = next(iter(given.by_task.values()))
-        has_exits = has_exits or bool(first.exit_coverage)
-        sources[0] = GIVEN
-        sources[1:] = [
-            GIVEN if said else source
-            for said, source in zip((first.alternative_rates, first.exit_coverage), sources[1:], strict=True)
-        ]
+        others = {name: getattr(default, name) for name in ("alternative_rates", "exit_coverage")}
+        by_task = {task: _filled(rates, others) for task, rates in given.by_task.items()}
+    elif usual is not None:
+        by_task = with_mean_rate(by_task, usual.value)
+    if draft.head is not None:
+        by_task = {task: _drafted_by(draft, rates) for task, rates in by_task.items()}
     most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
     num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
     texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
-    usual = None if draft.head is None or given is not None else RATES[_KIND_OF_HEAD[draft.head]]
-    if usual is not None:
-        by_task = with_mean_rate(by_task, usual.value)
-    rate, *others = _assumed(mean_rate(by_task), sources, next(iter(by_task.values())).exit_coverage)
-    rate = usual or rate
     assumed = AssumedAcceptance(by_task, texts)
+    layer, shares = next(iter(next(iter(by_task.values())).exit_coverage.items()), (0, ()))
+    rate = _number("acceptance.rate", mean_rate(by_task), GIVEN if said else RATES_SOURCE)
+    numbers = [
+        _number(_FIRST_ALTERNATIVE, ALTERNATIVES[0], GIVEN if said and said.alternative_rates else ALTERNATIVES_SOURCE),
+        *(
+            _number(
+                f"acceptance.exit_coverage_after_layer_{layer}",
+                share,
+                GIVEN if said and said.exit_coverage else COVERAGE_SOURCE,
+            )
+            for share in shares[-1:]
+        ),
+    ]
+    has_given_exits = said is not None and bool(said.exit_coverage)
     return Question(
         platform=platform,
         target=target,
         draft=draft,
         assumed=assumed,
         record=assumed.record,
-        record_with_streams=AssumedAcceptance(_with_streams(by_task), texts).record,
-        record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
-        acceptance=rate,
-        assumptions=tuple(others),
-        records_with={one.field: partial(_record_with, by_task, texts, one) for one in others},
-        has_exits=has_exits,
+        acceptance=rate if usual is None or said is not None else usual,
+        assumptions=tuple(numbers),
+        has_exits=trained_exits or has_given_exits or target.shape.name.startswith(TRAINED_EXITS_OF),
     )
 
 
@@ -177,37 +186,35 @@ def recorded_question(
     """
     _require_possible(target, draft, 0, record.contexts.stop + 1)
     record = replace(record, exit_layers=tuple(one for one in record.exit_layers if one < target.shape.num_layers))
+    if draft.head == LOOKUP:  # the draft model's own tokens are another drafter's
+        prompts = tuple(replace(prompt, rollouts=prompt.rollouts[:0]) for prompt in record.prompts)
+        record = replace(record, drafter=None, prompts=prompts)
     now = token_acceptance(record)
-    source = f"record of {record.target} with {record.drafter}, {len(record.prompts)} prompts"
+    source = f"record of {record.target} with {record.drafter or draft.shape.name}, {len(record.prompts)} prompts"
     rate = Assumption.of("acceptance.rate", now, "guessed" if replayed else "measured", source)
     return Question(
         platform=platform,
         target=target,
         draft=draft,
         record=record,
-        record_with_streams=record if record.num_streams else None,
-        record_at=lambda rate: with_acceptance(record, rate),
         acceptance=replace(rate, high=min(1.0, rate.high)),
         has_exits=trained_exits or not replayed,
     )
 
 
-def _record_with(by_task: Mapping[str, TaskRates], texts: Texts, number: Assumption, value: float) -> AcceptanceRecord:
-    """Texts in which what a number stands for, alternatives or exits, is right as much more often as the number."""
-    by, is_alternatives = value / number.value, number.field == _FIRST_ALTERNATIVE
+def _filled(rates: TaskRates, others: Mapping[str, Any]) -> TaskRates:
+    """Return rates with other kinds of them where they say nothing of these."""
+    return rates.model_copy(update={name: getattr(rates, name) or other for name, other in others.items()})
 
-    def scaled(shares: Sequence[float], *, by: float = by) -> tuple[float, ...]:
-        return tuple(min(1.0, by * share) for share in shares)
 
-    changed = {
-        task: rates.model_copy(
-            update={"alternative_rates": scaled(rates.alternative_rates)}
-            if is_alternatives
-            else {"exit_coverage": {layer: scaled(shares) for layer, shares in rates.exit_coverage.items()}}
-        )
-        for task, rates in by_task.items()
-    }
-    return AssumedAcceptance(changed, texts).record
+def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
+    """Return rates that hold for what drafts a window in one pass, too."""
+    name = draft.shape.name
+    kinds: dict[str, dict[str, Any]] = {"dflash": {"blocks": (name,)}, LOOKUP: {"lookups": (name,)}}
+    if draft.head == "medusa":
+        depth = min(draft.shape.num_layers, len(rates.rates))
+        kinds["medusa"] = {"trees": (AssumedTree(method="medusa", drafter=name, depth=depth),)}
+    return rates.model_copy(update=kinds.get(str(draft.head), {}))
 
 
 def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens: int, num_new_tokens: int) -> None:
@@ -224,21 +231,6 @@ def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens
             raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}")
 
 
-def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
-    """Return the same rates, and those of streams where none are given."""
-    return {
-        task: rates if rates.stream_rates else rates.model_copy(update={"stream_rates": STREAM_RATES})
-        for task, rates in by_task.items()
-    }
-
-
-def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, ...]]) -> tuple[Assumption, ...]:
-    """Return the first of every kind of rate, with its source; all of them stand in the record's own words."""
-    named = {"acceptance.rate": mean, _FIRST_ALTERNATIVE: ALTERNATIVES[0]}
-    named |= {
-        f"acceptance.exit_coverage_after_layer_{layer}": shares[-1] for layer, shares in list(coverage.items())[:1]
-    }
-    return tuple(
-        Assumption.of(field, value, "guessed", source, span=(value, value) if source == GIVEN else None)
-        for (field, value), source in zip(named.items(), sources, strict=False)
-    )
+def _number(name: str, value: float, source: str) -> Assumption:
+    """Return a rate; what a user gives is taken as it is."""
+    return Assumption.of(name, value, "guessed", source, span=(value, value) if source == GIVEN else None)

@@ -129,11 +129,8 @@ def ranked(
 
 
 def _drafting(question: Question, places: Places, profile: Profile) -> list[tuple[Schedule, LanePair]]:
-    record, drafter = question.record, str(profile.drafter)
     return [
-        (schedule, pair)
-        for pair in places.pairs
-        for schedule in schedules_on(pair, drafter, record.exit_layers, record.num_streams)
+        (schedule, pair) for pair in places.pairs for schedule in schedules_on(pair, question, str(profile.drafter))
     ]
 
 
@@ -250,34 +247,25 @@ def most_speedup(
 ) -> float:
     """Return an upper bound of the speed-up over plain decoding.
 
-    A round commits at most one token more than are drafted. In turn it takes a verification and the drafting; at the
-    same time it takes the longer of both, each slowed by what the lanes cost each other only while both work: a bound
-    leaves that out. A step of a draft whose streams are always right costs what one without does, at least; drafting
-    without a draft model counts as free.
+    A round commits at most one token more than are drafted. In turn it takes a verification and the drafting, at the
+    same time the longer of both. Left out is what lanes cost each other, and all but one dispatch of the draft: a text
+    may end with the first round, whose draft is one operation. Streams, and drafting without a model, count as free.
 
     `costs` replaces the measured cost of the lanes that it names.
 
     Raises:
         ProfileError: the profile lacks what the schedule uses.
     """
-    prices = Prices(profile, costs)
-    window = schedule.num_speculative_tokens
-    layers = {LAYER: profile.num_layers, LM_HEAD: 1}
-    rows = schedule.tree_size + 1 if schedule.is_tree else window + 1
-    verify_s = _operations_s(prices, schedule.target_lane, layers, rows, context)
-    if not schedule.traits.has_draft_model:
-        return (window + 1) * plain_tpot_s / verify_s
-    step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
-    steps = schedule.fewest_draft_steps
-    # in turn all steps are one operation, next to the target each may be the last
-    count = steps if schedule.traits.overlaps else 1
-    drafting_s = _operations_s(prices, str(schedule.draft_lane), {step: steps}, 1, context, count=count)
+    prices, window = Prices(profile, costs), schedule.num_speculative_tokens
+
+    def seconds(lane: str, calls: Mapping[Part, int], rows: int) -> float:
+        return profile.lane(lane).dispatch_s + prices.calls_s(lane, calls, rows, context)
+
+    verify_s = seconds(schedule.target_lane, {LAYER: profile.num_layers, LM_HEAD: 1}, schedule.num_rows)
+    drafting_s = 0.0
+    if schedule.traits.has_draft_model:
+        steps = {Part("draft_step_features") if schedule.exit_features else DRAFT_STEP: schedule.fewest_draft_steps}
+        # a step that reads one token more may be measured to take less
+        drafting_s = min(seconds(str(schedule.draft_lane), steps, read) for read in (1, 2))
     round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
     return (window + 1) * plain_tpot_s / round_s
-
-
-def _operations_s(
-    prices: Prices, lane: str, calls: Mapping[Part, int], rows: int, context: float, *, count: int = 1
-) -> float:
-    """Return the seconds of so many operations on a lane that make some calls together, dispatch and all."""
-    return count * prices.profile.lane(lane).dispatch_s + prices.calls_s(lane, calls, rows, context)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.platform_plan.device_pairs import LanePair
@@ -63,14 +64,15 @@ def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | 
         head: `mtp`, `eagle3` and the like, where the draft is no model of its own.
     """
     found = []
-    if not schedule.traits.overlaps and not schedule.draft_streams:
+    is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
+    if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
-        kind = (head if schedule.num_speculative_tokens else None) or schedule.method
+        kind = (head if schedule.traits.has_draft_model else None) or schedule.method
         asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts)
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
-    if head is None and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
+    if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
         found.append(RunsOn("mirrorsd", "mirrorsd run --schedule best.yaml"))
     return tuple(found)
 

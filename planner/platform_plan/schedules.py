@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Final
 
 from decoding.schedule import Schedule
+from hwprofiles.models.head_shapes import IN_ONE_PASS
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.question import Question
 
 WINDOWS: Final = (1, 2, 3, 4, 5, 7)
+TREE_SIZES: Final = (4, 8, 16, 32, 63)
 DRAFT_TOP_K: Final = (1, 2, 4)
 EXIT_TOP_K: Final = (1, 4, 8)
 
@@ -25,20 +28,29 @@ def most_rows() -> int:
     return max(EXIT_TOP_K) * (max(WINDOWS) + 1)
 
 
-def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
+def schedules_on(pair: LanePair, question: Question, drafter: str) -> Iterator[Schedule]:
     """Yield all of a placement that draft; mirror belongs to those on two lanes.
 
     Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft
     with streams each drafting one is there with them too, as far as its window has room for any.
     """
-    for schedule in _without_streams(pair, drafter, exits):
-        yield schedule
-        if (most := min(num_streams, schedule.num_speculative_tokens - 2)) > 0:
-            yield schedule.model_copy(update={"draft_streams": most})
-
-
-def _without_streams(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
+    method = IN_ONE_PASS.get(question.draft.head or "")
+    if method == "medusa":
+        (tree,) = question.record.trees_of(method)
+        for size in TREE_SIZES:
+            yield setting(method=method, num_speculative_tokens=tree.depth, tree_size=size)
+    elif method is not None:
+        for window in WINDOWS:
+            yield setting(method=method, num_speculative_tokens=window)
+    else:
+        for schedule in _without_streams(pair, setting, question.record.exit_layers):
+            yield schedule
+            if (most := min(question.record.num_streams, schedule.num_speculative_tokens - 2)) > 0:
+                yield schedule.model_copy(update={"draft_streams": most})
+
+
+def _without_streams(pair: LanePair, setting: partial[Schedule], exits: tuple[int, ...]) -> Iterator[Schedule]:
     if not pair.is_two_streams:
         for window in WINDOWS:
             yield setting(method="speculative", num_speculative_tokens=window)

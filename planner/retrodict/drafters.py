@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from decoding.errors import PlanError
 from hwprofiles.model_shape import ModelShape, model_shape
-from hwprofiles.models.head_shapes import EAGLE_VOCABULARY
+from hwprofiles.models.head_shapes import BLOCK_LAYERS, EAGLE_VOCABULARY
 from hwprofiles.weights.formats import stored_weights, weights_named
 from planner.retrodict.cases import CaseDrafter
 from sim.derived.assumption import Assumption
@@ -28,8 +28,6 @@ _KINDS: Final[Mapping[Kind, re.Pattern[str]]] = {
     "lookup": re.compile(r"lookup|n-?gram|suffix"),
     "draft": re.compile(r"draft|model|speculative"),
 }
-BLOCK_LAYERS: Final = 5
-"""Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
 
 
 def _rate(value: float, span: tuple[float, float], source: str) -> Assumption:

@@ -17,7 +17,7 @@ import numpy as np
 
 from costs.cost_model import Floats, Ints
 from decoding.errors import ConfigError
-from decoding.methods.draft_then_verify import BLOCK
+from decoding.methods.draft_then_verify import BLOCK, PROMPT_LOOKUP
 from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
 from sim.acceptance.rates import MOST_DRAWN_TOKENS, AssumedTree, TaskRates, Texts
@@ -59,7 +59,11 @@ def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRec
         exit_layers=tuple(first.exit_coverage),
         prompts=tuple(prompts),
         trees=tuple(tree.recorded(() if tree.top_k else paths) for tree, paths in trees),
-        chains=tuple(RecordedChain(method=BLOCK.name, drafter=name) for name in first.blocks),
+        chains=tuple(
+            RecordedChain(method=method.name, drafter=name)
+            for method, names in ((BLOCK, first.blocks), (PROMPT_LOOKUP, first.lookups))
+            for name in names
+        ),
         num_streams=len(first.stream_rates),
         assumed=" · ".join(
             f"{task}: {rates.in_words()}" if task else rates.in_words() for task, rates in by_task.items()
@@ -79,6 +83,7 @@ def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
             ("stream_rates", len(first.stream_rates), len(rates.stream_rates)),
             ("trees", first.trees, rates.trees),
             ("blocks", first.blocks, rates.blocks),
+            ("lookups", first.lookups, rates.lookups),
         ):
             if ours != theirs:
                 raise ConfigError(
@@ -88,7 +93,7 @@ def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
 
 
 def _refuse_many(num_tasks: int, rates: TaskRates, texts: Texts) -> None:
-    num_drafts = 1 + len(rates.exit_coverage) + len(rates.trees) + len(rates.blocks)
+    num_drafts = 1 + sum(map(len, (rates.exit_coverage, rates.trees, rates.blocks, rates.lookups)))
     if num_tasks * num_drafts * texts.num_texts * texts.num_tokens > MOST_DRAWN_TOKENS:
         many = f"{num_tasks * texts.num_texts} texts of {texts.num_tokens} tokens, drafted in {num_drafts} ways,"
         raise ConfigError(f"{many} are too many: at most {MOST_DRAWN_TOKENS:,} tokens are drawn")
@@ -133,7 +138,7 @@ def _prompt(
         prompt_length=texts.prompt_length,
         text=np.full(texts.num_tokens, RIGHT, dtype=np.int32),
         rollouts=rollouts,
-        chain_drafts=(rollouts,) * len(rates.blocks),
+        chain_drafts=(rollouts,) * (len(rates.blocks) + len(rates.lookups)),
         feature_rollouts=_rollouts(rates.feature_rates[:max_window], draws.drafted),
         alternatives=_alternatives(own, len(rates.alternative_rates) + 1),
         exits={layer: _candidates(shares, draws.exit) for layer, shares in rates.exit_coverage.items()},

@@ -84,7 +84,8 @@ class TaskRates(StrictModel):
             the drafted token left out: one minus the fallback rate.
         stream_rates: for each guess of the draft's streams how often it is what the draft goes on with, given that all
             before it are.
-        blocks: names of drafters that draft all tokens of a window in one pass (method `block`), by the same rates.
+        blocks, lookups: names of drafters that draft all tokens of a window in one pass (method `block`), or find them
+            in the text (`prompt_lookup`), by the same rates.
         trees: drafters that draft trees, by the same rates: a token's runners-up are right by `alternative_rates`.
     """
 
@@ -94,6 +95,7 @@ class TaskRates(StrictModel):
     exit_coverage: dict[Annotated[IntKey, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
     stream_rates: Annotated[Many[Rate], Field(max_length=8)] = ()
     blocks: Many[str] = ()
+    lookups: Many[str] = ()
     trees: Many[AssumedTree] = ()
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
 from hwprofiles.model_shape import ModelShape
+from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
 from hwprofiles.models.layer_kinds import Number
 from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
@@ -30,10 +31,12 @@ ROOFLINE_ERROR: Final = 0.1
 """Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
 models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
 DRAFT_PARTS: Final[tuple[LanePart, ...]] = ("draft_step", "draft_streams", "draft_prefill")
+_HEAD_PARTS: Final = ("heads", "head_prefill")
+"""Of a draft that drafts a window in one pass."""
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
-_WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams")
-_PROMPTS: Final = ("prefill", "draft_prefill")
+_WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
+_PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """At which a part's traffic and errors are told."""
@@ -56,6 +59,8 @@ class StoredModel:
     head: str | None = None
 
     def __str__(self) -> str:
+        if self.head == LOOKUP:
+            return "prompt lookup"
         cache = "" if self.cache_bits == 16 else f" with {self.cache_bits}-bit keys and values"
         return f"{self.shape.name} in {self.weights}{cache}"
 
@@ -168,7 +173,8 @@ class RooflineCost:
         num_heads = int(part.kind in _WITH_HEAD)
         num_bytes = num_layers * model.layer_bytes(rows, contexts) + num_heads * model.head_bytes
         flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.head_flops(rows)
-        if part.kind == "draft_streams":  # rows of a pass that reads the weights and starts the kernels anyway
+        if part.kind == "draft_streams" or model.head == LOOKUP:
+            # rows of a pass that reads the weights and starts the kernels anyway; or no pass at all
             return 0.0 * num_bytes, flops, 0
         return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
 
@@ -202,4 +208,5 @@ class RooflineCost:
     def _model(self, part: Part) -> StoredModel | None:
         if part.kind in TARGET_PARTS:
             return self.target
-        return self.draft if part.kind in DRAFT_PARTS else None
+        is_at_once = self.draft is not None and self.draft.head in IN_ONE_PASS
+        return self.draft if part.kind in (_HEAD_PARTS if is_at_once else DRAFT_PARTS) else None

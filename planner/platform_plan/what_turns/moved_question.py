@@ -190,22 +190,22 @@ class MovedQuestion:
 
     def _settings_of(self, pair: LanePair) -> dict[Way, list[Schedule]]:
         """Return by way one schedule of every window, that of the fastest today first and the nearest windows next."""
-        record, drafter = self.question.record, str(self.plan.profile.drafter)
-        exits = record.exit_layers if self.question.has_exits else ()
+        asked = schedules_on(pair, self.question, str(self.plan.profile.drafter))
         found: dict[Way, dict[int, Schedule]] = {}
-        for one in sorted(schedules_on(pair, drafter, exits, record.num_streams), key=self._rank):
-            found.setdefault(Way.of(one, pair), {}).setdefault(one.num_speculative_tokens, one)
+        for one in sorted(asked, key=self._rank):
+            if one.exit_layer is None or self.question.has_exits:
+                found.setdefault(Way.of(one, pair), {}).setdefault(one.num_rows, one)
         return {way: _nearest_first(list(of.values())) for way, of in found.items()}
 
     def _rank(self, schedule: Schedule) -> tuple[float, int, int]:
         """Order by today's time; those that are not ranked by middling windows and many roots."""
-        return self._today.get(schedule, inf), abs(schedule.num_speculative_tokens - 3), -schedule.draft_top_k
+        return self._today.get(schedule, inf), abs(schedule.num_rows - 4), -schedule.draft_top_k
 
 
 def _nearest_first(schedules: list[Schedule]) -> list[Schedule]:
     """Return the first of some schedules, and the others by how near their windows are to its own."""
-    window = schedules[0].num_speculative_tokens
-    return sorted(schedules, key=lambda one: abs(one.num_speculative_tokens - window))
+    rows = schedules[0].num_rows
+    return sorted(schedules, key=lambda one: abs(one.num_rows - rows))
 
 
 def _capacities(platform: Platform) -> list[object]:
@@ -237,7 +237,7 @@ class _Times:
         """The fastest of one way: windows further up and down from the first one, until they are slower."""
         first = schedules[0]
         found = self.of(first), first
-        sizes = sorted(schedules, key=lambda one: one.num_speculative_tokens)
+        sizes = sorted(schedules, key=lambda one: one.num_rows)
         place = sizes.index(first)
         for side in (sizes[place + 1 :], sizes[:place][::-1]):
             for one in side:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from hwprofiles.model_shape import shipped_models
+from hwprofiles.models.head_shapes import HEADS
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.sheets import shipped_names
 
@@ -102,6 +103,8 @@ def _length(random: Random, usual: int) -> int:
 def _models(random: Random, folder: Path) -> tuple[str, str]:
     """A target and a draft: mostly of one family, sometimes of any two, sometimes by files."""
     names, kind = shipped_models(), random.random()
+    if kind > 0.85:
+        return random.choice(names), random.choice((*HEADS, "ngram"))
     if kind < 0.1:
         sizes = _config(random), _config(random)
         for name, config in zip(("target", "draft"), sizes, strict=True):

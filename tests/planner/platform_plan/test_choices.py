@@ -1,10 +1,12 @@
 import pytest
 
-from decoding.errors import PlanError
+from decoding.errors import ModelError, PlanError
+from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import model_shape
-from hwprofiles.models.head_shapes import HEADS, head_shape
+from hwprofiles.models.head_shapes import LOOKUP, MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.choices import choose_draft, choose_machine
+from planner.platform_plan.default_acceptance import HEAD_RATES
 from sim.acceptance.assumed import Bernoulli
 
 TARGET = "qwen3-8b"
@@ -31,17 +33,55 @@ def test_with_the_acceptance_that_it_needs_a_draft_is_as_fast_as_the_fastest(cho
     assert better.drafting.tpot_s == pytest.approx(first.best.tpot_s, rel=0.05)
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_a_head_is_a_layer_of_its_target_and_drafts_on_its_lane_alone(head):
-    target = model_shape("qwen3-8b")
-    shape = head_shape(head, target)
-    assert shape.num_layers == 1
-    assert shape.layer_parameters == pytest.approx(target.layer_parameters)
-    assert shape.head_bytes("bf16") <= target.head_bytes("bf16")
+@pytest.mark.parametrize(
+    ("head", "layers", "output_heads", "method"),
+    [
+        ("mtp", 1, 1, "speculative"),
+        ("EAGLE-3", 1, 32_000 / 151_936, "speculative"),
+        ("DFlash", 5, 1, "block"),
+        ("medusa", 0, 4, "medusa"),
+        ("ngram", 0, 0, "prompt_lookup"),
+    ],
+)
+def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_lane_alone(
+    head, layers, output_heads, method
+):
+    target, name = model_shape(TARGET), head_named(head)
+    shape = head_shape(name, target)
+    squares = MEDUSA_HEADS * target.hidden_size**2 * (name == "medusa")
+    own = shape.num_layers * shape.layer_parameters
+    assert own == pytest.approx(layers * target.layer_parameters + squares, rel=1e-3, abs=3 * target.hidden_size)
+    assert shape.head_bytes("bf16") == pytest.approx(output_heads * target.head_bytes("bf16"), abs=1e4)
     plan = planned(head)
     assert all(one.pair.is_pooled for one in plan.ranking)
-    assert plan.question.acceptance.value > 0.7
+    assert {one.schedule.method for one in plan.speculation} == {method}
+    assert plan.question.acceptance == HEAD_RATES[name]
     assert planned(head, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
+
+
+def test_a_lookup_costs_a_round_nothing_but_its_verification():
+    """With the same rate a draft model takes as much and its steps; both have the same texts."""
+    found, drafted = (planned(draft, acceptance=Bernoulli(0.6)) for draft in (LOOKUP, "qwen3-0.6b"))
+    by_window = {one.schedule.num_speculative_tokens: one for one in drafted.speculation if one.pair.is_pooled}
+    for one in found.speculation:
+        assert one.prediction.num_rounds == by_window[one.schedule.num_speculative_tokens].prediction.num_rounds
+        assert one.tpot_s < by_window[one.schedule.num_speculative_tokens].tpot_s
+        assert one.speedup == pytest.approx(
+            one.bound
+            * one.prediction.num_tokens
+            / one.prediction.num_rounds
+            / (one.schedule.num_speculative_tokens + 1),
+            rel=0.02,
+        )
+
+
+def test_what_a_record_found_in_its_texts_is_replayed():
+    record = AcceptanceRecord.load("benchmarks/results/demos/3/record.npz")
+    plan = plan_pair("smollm2-135m-instruct", "prompt-lookup", "cpu-2core", acceptance=record, weights=("bf16", None))
+    assert plan.question.acceptance.status == "measured"
+    assert {one.schedule.method for one in plan.speculation} == {"prompt_lookup"}
+    with pytest.raises(ModelError, match=r"'medussa'.*or one of mtp, eagle3, medusa, dflash, prompt-lookup"):
+        planned("medussa")
 
 
 def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():

@@ -1,6 +1,7 @@
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.schedules import schedules_on
+from tests.planner.platform_plan.test_platform_plan import question
 
 
 def pairs_of(name):
@@ -39,9 +40,9 @@ def test_a_second_stream_is_a_place_for_the_draft_where_the_sheet_says_what_it_c
 
 
 def test_on_two_streams_lanes_work_at_once_and_nothing_takes_turns():
-    found = list(schedules_on(LanePair("gpu", "gpu#2"), "d", (20,)))
-    assert {one.method for one in found} == {"mirror"}
-    assert {one.method for one in schedules_on(LanePair("gpu", "npu"), "d", (20,))} == {"speculative", "mirror"}
+    asked = question()
+    assert {one.method for one in schedules_on(LanePair("gpu", "gpu#2"), asked, "d")} == {"mirror"}
+    assert {one.method for one in schedules_on(LanePair("gpu", "npu"), asked, "d")} == {"speculative", "mirror"}
 
 
 def test_no_pair_shares_a_device_unless_it_takes_turns_or_is_two_streams():

@@ -82,7 +82,7 @@ def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake
     context = sum(record.contexts) / len(record.contexts)
     slow = next(one for one in lunar_lake.ranking if one.pair.draft == "npu" and one.schedule.traits.overlaps)
     prices, window = Prices(profile, lunar_lake.costs), slow.schedule.num_speculative_tokens
-    drafting_s = window * (profile.lane("npu").dispatch_s + prices.calls_s("npu", {DRAFT_STEP: 1}, 1, context))
+    drafting_s = profile.lane("npu").dispatch_s + prices.calls_s("npu", {DRAFT_STEP: window}, 1, context)
     passed = {LAYER: profile.num_layers, LM_HEAD: 1}
     verify_s = prices.calls_s("gpu", passed, window + 1, context)
     longer_s = max(drafting_s, verify_s)
@@ -202,9 +202,8 @@ def test_reasons_why_nothing_fits_are_sentences_of_their_own():
 def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
     plan = plan_platform(question(given=PositionRates((0.9, 0.5, 0.5, 0.5, 0.5))))
     (reason,) = (reason for reason in plan.left_out if "num_speculative_tokens" in reason)
-    exits = plan.question.record.exit_layers
     pairs = {one.pair for one in plan.ranking if one.schedule.num_speculative_tokens}
-    count = sum(one.num_speculative_tokens == 7 for pair in pairs for one in schedules_on(pair, "x", exits))
+    count = sum(one.num_speculative_tokens == 7 for pair in pairs for one in schedules_on(pair, plan.question, "x"))
     assert reason == f"{count} schedules: num_speculative_tokens is 7, but acceptance is assumed for 5 drafted places"
 
 

@@ -22,7 +22,7 @@ def test_in_turn_a_round_takes_both_and_at_once_the_longer_of_both():
     step_s, dispatch_s = draft.draft_step.at(1, context), draft.dispatch_s
     in_turn, at_once = (most_speedup(one, profile, 1.0, context) for one in (IN_TURN, AT_ONCE))
     assert in_turn == pytest.approx(5 / (verify_s + 4 * step_s + dispatch_s))
-    assert at_once == pytest.approx(5 / max(verify_s, 4 * (step_s + dispatch_s)))
+    assert at_once == pytest.approx(5 / max(verify_s, 4 * step_s + dispatch_s))
     assert in_turn < at_once
 
 

@@ -152,7 +152,7 @@ REFUSED = {
     "1 roots per row from the draft ask for as many alternative_rates; given are 0": mirror("draft"),
     "draft_streams 1 asks for as many stream_rates; given are 0": speculative(3, draft_streams=1),
     "exit_features ask for feature_rates, and none are given": speculative(3, exit_features=True),
-    "how much text is found is known to acceptance records only": lookup(),
+    "acceptance is assumed, and lookup is none of the assumed lookups; lookups: none": lookup(),
     "medusa of head, 3 deep is none of the assumed trees; trees: none": tree(
         Bernoulli(0.5, texts=SHORT, **EVERYTHING).record.trees[0], 3
     ),
