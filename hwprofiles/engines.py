@@ -91,6 +91,6 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
 
 
 @cache
-def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading | None]:
+def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading]:
     """Return what all curves say, which a what-if of anything else asks again."""
     return row_prices(asked), shipped_speeds().reading(asked)

@@ -193,8 +193,7 @@ DraftsOption = Annotated[
     typer.Option(
         metavar="DRAFT[,DRAFT...]",
         help="Draft model, as the target; [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
-        "[bold]prompt-lookup[/]; or several of these, separated by commas, and the fastest is recommended. "
-        "[bold]NAME@0.7[/] gives one its own acceptance.",
+        "[bold]prompt-lookup[/]; or several of these, separated by commas, and the fastest is recommended.",
         autocompletion=draft_names,
     ),
 ]

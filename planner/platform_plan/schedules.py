@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.models.head_shapes import IN_ONE_PASS
 from planner.platform_plan.device_pairs import LanePair
@@ -36,9 +37,8 @@ def schedules_on(pair: LanePair, question: Question, drafter: str) -> Iterator[S
     """
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     method = IN_ONE_PASS.get(question.draft.head or "")
-    if method == "medusa":
-        (tree,) = question.record.trees_of(method)
-        for size in TREE_SIZES:
+    if method is not None and METHODS[method].is_tree:
+        for tree, size in product(question.record.trees_of(method), TREE_SIZES):
             yield setting(method=method, num_speculative_tokens=tree.depth, tree_size=size)
     elif method is not None:
         for window in WINDOWS:
