@@ -36,8 +36,8 @@ class CurvePrices(NamedTuple):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines that somebody measured."""
-    return tuple(sorted({one.engine for one in read_curves()}))
+    """Return the engines whose price of a row somebody measured."""
+    return tuple(sorted({one.engine for one in read_curves() if one.has_rows}))
 
 
 def default_engine(name: str) -> str | None:
