@@ -8,7 +8,6 @@ from typing import Final
 import _common  # noqa: F401  # finds the packages of this tree
 
 from calibrate.prompts import EncodedPrompt
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import ModelPair, folder_of
 from mirrorsd.replayed_run import arbitrary_prompt, prompts_of, replayed_texts, vocab_size_of
@@ -16,7 +15,7 @@ from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.verification.replayed_text import ReplayedText
-from sim.acceptance.acceptance_model import Acceptance
+from sim.acceptance.replay import Acceptance
 
 _DRAFT_DEADLINE_S: Final = 20.0
 """A lane of a large pair takes minutes to load again, so a pause of the machine must not cost it."""
@@ -32,7 +31,7 @@ class ReplayingEngine(Engine):
         prompts: those that are replayed: ids that nobody wrote, no two alike.
     """
 
-    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance | AcceptanceRecord) -> None:
+    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance) -> None:
         """Prepare; models are loaded when they are needed.
 
         Args:
@@ -58,7 +57,7 @@ class ReplayingEngine(Engine):
         lengths = [text.prompt_length for text in self._texts_of(plain)]
         self.prompts = tuple(
             EncodedPrompt(one.prompt_id, one.category, arbitrary_prompt(length, self._vocab_size, number=number))
-            for number, (one, length) in enumerate(zip(prompts_of(acceptance, len(lengths)), lengths, strict=True), 1)
+            for number, (one, length) in enumerate(zip(prompts_of(acceptance), lengths, strict=True), 1)
         )
         self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
 

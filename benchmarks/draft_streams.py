@@ -108,7 +108,7 @@ def figures(found: AcceptanceRecord) -> dict[str, Any]:
 
 def tokens_per_step(found: AcceptanceRecord, walk: Walk, guessing: Guessing) -> dict[str, float]:
     """Drafted tokens over the steps that they took, in all rounds, by kind of task."""
-    num_steps = 1 + (guessing.rows_by_step(walk.prompt, walk.position) > 0).sum(axis=0)
+    num_steps = 1 + (guessing.rows_by_step(walk.at) > 0).sum(axis=0)
     tokens, steps = Counter[str](), Counter[str]()
     for prompt, drafted, taken in zip(walk.prompt.tolist(), walk.num_drafted.tolist(), num_steps.tolist(), strict=True):
         for kind in ("all", found.prompts[prompt].category):

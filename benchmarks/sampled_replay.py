@@ -21,6 +21,7 @@ from typing import Any, Final
 from _common import EMBEDDED, RESULTS, arguments, facts, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
+from decoding.record import round_starts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import chosen_lanes
@@ -29,8 +30,8 @@ from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import new_engine
 from runtime.engine import Engine
-from sim.acceptance.acceptance_model import Answers
-from sim.acceptance.replay import Replay
+from sim.acceptance.branch_hits import MISS
+from sim.acceptance.replay import Outcomes, Replay
 
 RESULT = RESULTS / "sampled-replay.json"
 _RECORDED_SEED: Final = 100_000
@@ -69,7 +70,7 @@ def main() -> None:
     with new_engine(pair, lanes) as engine:
         for name, fields in SCHEDULES.items():
             schedule = Schedule(**fields, target_lane=lanes[0].name, draft_lane=lanes[1].name)
-            replayed = [of_answers(one) for one in replay.answers(schedule, None)]
+            replayed = [of_outcomes(replay.outcomes(schedule, None), prompt) for prompt in range(len(texts.prompts))]
             real = list(_real(engine, schedule, encode(prompts, pair.target_folder), options))
             content["schedules"][name] = {
                 "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
@@ -104,16 +105,12 @@ def _spread_error(values: Sequence[float]) -> float:
     return sqrt(max(0.0, fourth - spread**4) / len(values)) / (2 * spread) if spread else 0.0
 
 
-def of_answers(answers: Answers) -> tuple[float, float]:
+def of_outcomes(outcomes: Outcomes, prompt: int) -> tuple[float, float]:
     """Tokens per round of a replayed text, and the share of its rounds that are followed by a hit."""
-    left, rounds, hits = answers.num_tokens, 0, 0
-    for _, verdict, branch in answers.rounds:
-        rounds += 1
-        left -= verdict.num_accepted + 1
-        if left <= 0:
-            break
-        hits += bool(branch)
-    return answers.num_tokens / rounds, hits / rounds
+    start, length = outcomes.starts[prompt], outcomes.lengths[prompt]
+    starts = round_starts(outcomes.num_accepted[start : start + length], length)
+    hits = sum(outcomes.branches[start + place] != MISS for place in starts[:-1])
+    return length / len(starts), hits / len(starts)
 
 
 def of_trace(trace: Trace) -> tuple[float, float]:

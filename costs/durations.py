@@ -15,7 +15,6 @@ import numpy as np
 from costs.contention import PairContention, Slowdown
 from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.crossings import Messages
-from costs.group_cost import Collectives
 from costs.paces import NUM_PACES, paces
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
@@ -49,7 +48,6 @@ class Durations:
             lanes share no memory.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
-        collectives: what of these times the devices of a lane wait for each other.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
         features_relative_error, branch_relative_error: what passes that reply states, and steps of branches, may be off
@@ -71,7 +69,6 @@ class Durations:
     draft_half_s: float
     round_overhead_s: float
     messages: Messages
-    collectives: Collectives
     target_relative_error: float
     draft_relative_error: float
     features_relative_error: float
@@ -180,7 +177,6 @@ class DurationTables:
             draft_half_s=one_in_ticks(draft.dispatch_s / 2),
             round_overhead_s=one_in_ticks(self.prices.round_overhead_s(schedule)),
             messages=Messages.of(schedule, profile),
-            collectives=Collectives.of(plan, self._costs),
             target_relative_error=self._spread(target.name, tuple(works)),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
             features_relative_error=self.prices.features(schedule).relative_error,

@@ -7,12 +7,9 @@ holds in the end. Sources: Thakur, Rabenseifner and Gropp, Optimization of Colle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from costs.round_plan import RoundPlan, StepKind
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import LaneProfile
 
@@ -74,36 +71,6 @@ class GroupCost:
         )
         gather_s = all_gather_s(gathered_bytes, group.num_devices, **speed)
         return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)
-
-
-class Collectives(NamedTuple):
-    """Collectives within the operations of a schedule; none on lanes of one device."""
-
-    plan: RoundPlan
-    of_target: GroupCost | None
-    of_draft: GroupCost | None
-
-    @classmethod
-    def of(cls, plan: RoundPlan, costs: Mapping[str, LaneCost]) -> Collectives:
-        """Return those of a plan on lanes of these costs."""
-        target, draft = (
-            cost if isinstance(cost, GroupCost) else None for cost in (costs[plan.target_lane], costs[plan.draft_lane])
-        )
-        return cls(plan, target, draft)
-
-    def of_segment_s(self, segment: int) -> tuple[float, ...]:
-        """How long each one of a segment of the target takes, in order."""
-        if self.of_target is None:
-            return ()
-        operation, streams = self.plan.segments[segment], self.plan.streams
-        calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
-        return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
-
-    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
-        """The same of a step of whatever drafts."""
-        if self.of_draft is None:
-            return ()
-        return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
 def cost_of(lane: LaneProfile, share: LaneCost | None = None) -> LaneCost:

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from planner.platform_plan.advice import advice as advice
     from planner.search.space import SearchSpace as SearchSpace
     from runtime.engine import Engine as Engine
-    from sim.acceptance.acceptance_model import Acceptance as Acceptance
     from sim.acceptance.assumed import Bernoulli as Bernoulli
     from sim.acceptance.assumed import ByTask as ByTask
     from sim.acceptance.assumed import PositionRates as PositionRates
     from sim.acceptance.assumed import parse_acceptance as parse_acceptance
+    from sim.acceptance.replay import Acceptance as Acceptance
     from sim.batch_prediction import best_by_batch as best_by_batch
     from sim.batch_prediction import predict_batch as predict_batch
     from sim.batch_prediction import switch_off_at as switch_off_at
@@ -76,8 +76,8 @@ _HOMES = {
     "planner.platform_plan.advice": ("advice",),
     "planner.search.space": ("SearchSpace",),
     "runtime.engine": ("Engine",),
-    "sim.acceptance.acceptance_model": ("Acceptance",),
     "sim.acceptance.assumed": ("Bernoulli", "ByTask", "PositionRates", "parse_acceptance"),
+    "sim.acceptance.replay": ("Acceptance",),
     "sim.batch_prediction": ("best_by_batch", "predict_batch", "switch_off_at"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Final, Self
 
 from calibrate.prompts import Prompt
 from decoding.errors import ConfigError
-from decoding.record import AcceptanceRecord
+from decoding.record import round_starts
 from decoding.schedule import Schedule
 from mirrorsd.text_engine import Answer, Decoding, OnText, new_engine
 from runtime.models.config import ModelConfig
 from runtime.verification.replayed_text import ReplayedText
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, NO_TOKEN, DrawnAcceptance
-from sim.acceptance.replay import as_acceptance
+from sim.acceptance.assumed import covered
+from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
+from sim.acceptance.joined_record import NO_TOKEN
+from sim.acceptance.rates import Texts
+from sim.acceptance.replay import Acceptance, Outcomes, Replay, record_of, replay_of
 
 if TYPE_CHECKING:
     from mirrorsd.model_pair import ModelPair
     from runtime.lanes.lane import LaneSpec
-    from sim.acceptance.acceptance_model import Acceptance, Answers
 
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
@@ -38,7 +40,7 @@ class ReplayEngine:
         pair: ModelPair,
         lanes: Sequence[LaneSpec],
         schedule: Schedule,
-        acceptance: Acceptance | AcceptanceRecord,
+        acceptance: Acceptance,
         *,
         max_new_tokens: int | None = None,
     ) -> None:
@@ -58,7 +60,7 @@ class ReplayEngine:
         """
         self._vocab_size = vocab_size_of(pair)
         texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
-        self.prompts = prompts_of(acceptance, len(texts))
+        self.prompts = prompts_of(acceptance)
         self._texts = {prompt.prompt_id: text for prompt, text in zip(self.prompts, texts, strict=True)}
         self._engine = new_engine(pair, lanes)
 
@@ -86,8 +88,8 @@ class ReplayEngine:
         return Answer(text="", tokens=made.tokens, trace=made.trace)
 
 
-def drawn(rates: str, *, num_tokens: int) -> DrawnAcceptance:
-    """The acceptance model of `ACCEPTED,HITS`: how often a drafted token is accepted, and an outcome prepared for.
+def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
+    """The acceptance of `ACCEPTED,HITS`: how often a drafted token is accepted, and an outcome prepared for.
 
     Raises:
         ConfigError: these are not two numbers from 0 to 1.
@@ -96,11 +98,12 @@ def drawn(rates: str, *, num_tokens: int) -> DrawnAcceptance:
         accepted, hits = map(float, rates.split(","))
     except ValueError as error:
         raise ConfigError(f"rates are {rates!r}: expected two numbers, such as 0.8,0.6") from error
-    return DrawnAcceptance(accepted, hit_rate=hits, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
+    texts = Texts(num_texts=1, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
+    return covered(accepted, hits, texts=texts, exit_layers=[schedule.exit_layer] if schedule.exit_layer else [])
 
 
 def replayed_texts(
-    acceptance: Acceptance | AcceptanceRecord, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
+    acceptance: Acceptance, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
 ) -> list[ReplayedText]:
     """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
 
@@ -110,8 +113,8 @@ def replayed_texts(
         RecordError: the record does not cover the schedule.
         ConfigError: the rates do not.
     """
-    answers = as_acceptance(acceptance).answers(schedule, max_new_tokens)
-    return [_text(one, vocab_size) for one in answers]
+    outcomes = replay_of(acceptance).outcomes(schedule, max_new_tokens)
+    return [_text(outcomes, prompt, vocab_size) for prompt in range(len(outcomes.starts))]
 
 
 def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
@@ -119,10 +122,9 @@ def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[
     return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
 
 
-def prompts_of(acceptance: Acceptance | AcceptanceRecord, count: int) -> tuple[Prompt, ...]:
-    """The prompts of a record, or as many without a text as were drawn."""
-    known = [(one.name, one.category) for one in acceptance.prompts] if isinstance(acceptance, AcceptanceRecord) else []
-    named = known or [(f"drawn-{number}", "") for number in range(1, count + 1)]
+def prompts_of(acceptance: Acceptance) -> tuple[Prompt, ...]:
+    """The prompts of an acceptance, without their words."""
+    named = [(one.name, one.category) for one in record_of(acceptance).prompts]
     return tuple(Prompt(prompt_id=name, category=category, turns=("",)) for name, category in named)
 
 
@@ -136,25 +138,21 @@ def vocab_size_of(pair: ModelPair) -> int:
     return min(ModelConfig.from_folder(folder).vocab_size for folder in folders)
 
 
-def _text(answers: Answers, vocab_size: int) -> ReplayedText:
-    text, drafted, sources = list[int](), list[int](), list[int]()
-    for window, verdict, source in answers.rounds:
-        if len(text) >= answers.num_tokens:
-            break
-        accepted = window.tokens[: verdict.num_accepted]
-        text += [_within(token, len(text) + place, vocab_size) for place, token in enumerate(accepted)]
-        drafted += text[len(drafted) :]
-        text.append(_within(verdict.next_token, len(text), vocab_size))
-        refused = window.tokens[verdict.num_accepted :][:1] or (NO_TOKEN,)
-        drafted.append(_other_than(text[-1], refused[0], vocab_size))
-        sources += [NO_TOKEN] * len(accepted) + [source]
-    count = answers.num_tokens
+def _text(outcomes: Outcomes, prompt: int, vocab_size: int) -> ReplayedText:
+    start, length = outcomes.starts[prompt], outcomes.lengths[prompt]
+    text = [_within(token, place, vocab_size) for place, token in enumerate(outcomes.text[start : start + length])]
+    drafted, sources = list(text), [NO_TOKEN] * length
+    counts = outcomes.num_accepted[start : start + length]
+    for place in round_starts(counts, length):
+        if (end := place + counts[place]) < length:
+            drafted[end] = _other_than(text[end], outcomes.refused[start + place], vocab_size)
+            sources[end] = outcomes.branches[start + place]
     return ReplayedText(
-        prompt_length=answers.prompt_length,
-        text=tuple(text[:count]),
-        drafted=tuple(drafted[:count]),
-        in_draft=tuple(source == FROM_DRAFT for source in sources[:count]),
-        in_exit=tuple(source == FROM_EXIT for source in sources[:count]),
+        prompt_length=outcomes.prompt_lengths[prompt],
+        text=tuple(text),
+        drafted=tuple(drafted),
+        in_draft=tuple(source == FROM_DRAFT for source in sources),
+        in_exit=tuple(source == FROM_EXIT for source in sources),
     )
 
 

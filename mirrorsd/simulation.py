@@ -18,8 +18,7 @@ from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
 from mirrorsd.repeating_texts import predicted_on_repeating
-from sim.acceptance.assumed import record_of
-from sim.acceptance.replay import Replay
+from sim.acceptance.replay import record_of
 
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.search.search import SearchResult
     from planner.search.space import SearchSpace
-    from sim.acceptance.acceptance_model import Acceptance
+    from sim.acceptance.replay import Acceptance
     from sim.prediction import Prediction
 
 
@@ -39,7 +38,7 @@ _BACKEND: Final = "back end"
 def predict(
     schedule: Schedule,
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     max_new_tokens: int | None = None,
     replayed: bool = False,
@@ -61,7 +60,7 @@ def predict(
 def simulate(
     schedule: Schedule,
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     max_new_tokens: int | None = None,
     trace: bool = True,
@@ -72,9 +71,7 @@ def simulate(
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 
 
-def search(
-    space: SearchSpace, profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool = False
-) -> SearchResult:
+def search(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token.
 
     Lanes that compute otherwise than what was recorded are left out where others do not, unless `replayed`.
@@ -89,9 +86,7 @@ def search(
     return _ranking(planner.search.search.search(space, profile, record), label)
 
 
-def make_plan(
-    space: SearchSpace, profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool = False
-) -> Plan:
+def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:
     """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
@@ -106,7 +101,7 @@ def make_plan(
 
 def require_same_models(
     profile: Profile,
-    record: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     replayed: bool = False,
     sides: tuple[object, object] = ("the profile", "the record"),
@@ -123,9 +118,8 @@ def require_same_models(
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
     """
-    if isinstance(record, Replay):
-        record = record.record
-    if not isinstance(record, AcceptanceRecord) or record.assumed is not None:
+    record = record_of(acceptance)
+    if record.assumed is not None:
         return None
     differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
     both = [{name: getattr(side, name) for name in differing} for side in (profile, record)]

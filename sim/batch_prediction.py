@@ -1,7 +1,7 @@
 """Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
 
 Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted,
-and all rounds have the mean pace (`costs.paces`).
+and rounds of several sequences have the mean pace (`costs.paces`).
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
@@ -15,13 +15,10 @@ from costs.cost_model import LaneCost
 from costs.durations import DurationTables
 from costs.round_plan import RoundPlan
 from decoding.errors import ConfigError
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance
-from sim.acceptance.replay import Replay, as_acceptance
-from sim.events.batch_costs import BatchCosts, CallCosts
-from sim.events.sequence_in_batch import BatchOutcomes
+from sim.acceptance.replay import Acceptance, replay_of
+from sim.events.round_costs import CallCosts, RoundCosts
 from sim.events.simulated_batch import SimulatedBatch
 
 MAX_BATCH = 64
@@ -57,17 +54,14 @@ class BatchPredictor:
     def __init__(
         self,
         profile: Profile,
-        acceptance: Acceptance | AcceptanceRecord,
+        acceptance: Acceptance,
         *,
         max_new_tokens: int | None = None,
         costs: Mapping[str, LaneCost] | None = None,
     ) -> None:
-        """Take what `sim.evaluator.evaluate` takes; acceptance that is drawn round by round is a `ConfigError`."""
-        found = as_acceptance(acceptance)
-        if not isinstance(found, Replay):
-            raise ConfigError(f"{found.source}: batches are played along texts, recorded or drawn")
-        self._acceptance, self._max_new_tokens = found, max_new_tokens
-        contexts = found.contexts(max_new_tokens)
+        """Take what `sim.evaluator.evaluate` takes."""
+        self._acceptance, self._max_new_tokens = replay_of(acceptance), max_new_tokens
+        contexts = self._acceptance.contexts(max_new_tokens)
         self._calls = CallCosts(DurationTables(profile, contexts, costs), contexts)
 
     def gain(self, schedule: Schedule, batch_size: int) -> float:
@@ -84,14 +78,14 @@ class BatchPredictor:
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         """What the schedule does with so many sequences at once; errors are those of `predict_batch`."""
         costs, tables = self._costs(schedule, batch_size), self._calls.tables
-        outcomes = BatchOutcomes(schedule, self._acceptance, self._max_new_tokens)
+        outcomes = self._acceptance.outcomes(schedule, self._max_new_tokens)
         plan, count = costs.plan, len(outcomes.lengths)
         batches = [
             SimulatedBatch(schedule, costs, outcomes, range(first, min(first + batch_size, count)))
             for first in range(0, count, batch_size)
         ]
-        decode_s = sum(batch.play() for batch in batches)
-        sequences = [one for batch in batches for one in batch.sequences]
+        played = [batch.play() for batch in batches]
+        decode_s = sum(max(trace.decode_s for trace in traces) for traces in played)
         num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
         parts = [(plan.target_lane, part) for one in plan.segments for part in one.calls]
         parts += [(plan.draft_lane, part) for part in plan.drafting_parts]
@@ -102,26 +96,26 @@ class BatchPredictor:
             schedule=schedule,
             batch_size=batch_size,
             tokens_per_s=num_tokens / decode_s,
-            tpot_s=sum(one.end_s for one in sequences) / num_tokens,
+            tpot_s=sum(trace.decode_s for traces in played for trace in traces) / num_tokens,
             decode_s=decode_s,
             num_tokens=num_tokens,
             num_passes=num_passes,
             mean_rows=sum(batch.num_rows for batch in batches) / num_passes,
-            mean_acceptance_length=num_tokens / sum(one.num_rounds for one in sequences),
+            mean_acceptance_length=num_tokens / sum(len(trace.rounds) for traces in played for trace in traces),
             source="; ".join((*sources, "batches are simulated only")),
         )
 
-    def _costs(self, schedule: Schedule, batch_size: int) -> BatchCosts:
+    def _costs(self, schedule: Schedule, batch_size: int) -> RoundCosts:
         if not 1 <= batch_size <= MAX_BATCH:
             raise ConfigError(f"batch_size is {batch_size}: it is 1..{MAX_BATCH}")
         plan = RoundPlan.of(schedule, self._acceptance.shape(schedule), self._calls.tables.profile.num_layers)
-        return BatchCosts(schedule, plan, self._calls)
+        return RoundCosts(schedule, plan, self._calls)
 
 
 def predict_batch(
     schedule: Schedule,
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     batch_size: int,
     max_new_tokens: int | None = None,
@@ -132,7 +126,7 @@ def predict_batch(
     Raises:
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
         RecordError: the acceptance does not cover the schedule.
-        ConfigError: the batch size is none, or the acceptance is drawn round by round (`DrawnAcceptance`).
+        ConfigError: the batch size is none.
     """
     return BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs).predict(schedule, batch_size)
 
@@ -140,7 +134,7 @@ def predict_batch(
 def best_by_batch(
     schedules: Sequence[Schedule],
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
     max_new_tokens: int | None = None,

@@ -15,11 +15,9 @@ from collections.abc import Mapping, Sequence
 
 from costs.cost_model import LaneCost
 from costs.durations import DurationTables
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance
-from sim.acceptance.replay import as_acceptance
+from sim.acceptance.replay import Acceptance, replay_of
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.prediction import Prediction, summarise
 
@@ -30,13 +28,13 @@ class Evaluator:
     def __init__(
         self,
         profile: Profile,
-        acceptance: Acceptance | AcceptanceRecord,
+        acceptance: Acceptance,
         *,
         max_new_tokens: int | None = None,
         costs: Mapping[str, LaneCost] | None = None,
     ) -> None:
         """Take what `evaluate` takes; `RecordError` if the record has no text, or was cut before `max_new_tokens`."""
-        self._acceptance = as_acceptance(acceptance)
+        self._acceptance = replay_of(acceptance)
         self._max_new_tokens = max_new_tokens
         self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)
 
@@ -52,7 +50,7 @@ class Evaluator:
         branches = acceptance.branches(schedule, walk)
         durations = self._tables.durations(schedule, acceptance.shape(schedule))
         walk, guessing = walk.at_paces(durations.num_paces), acceptance.guessing(schedule)
-        guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
+        guesses = None if guessing is None else guessing.counts(walk.at)
         return summarise(
             walk,
             time_rounds(schedule, durations, Decided(walk, branches, guesses)),
@@ -67,7 +65,7 @@ class Evaluator:
 def evaluate(
     schedules: Sequence[Schedule],
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
@@ -79,7 +77,7 @@ def evaluate(
     Raises:
         ProfileError: the profile lacks what a schedule uses (`OutOfRangeError` where it was not measured so far).
         RecordError: the record does not cover a schedule.
-        ConfigError: a schedule does not fit the target, or the acceptance model.
+        ConfigError: a schedule does not fit the target.
     """
     evaluator = Evaluator(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
     return [evaluator.predict(schedule) for schedule in schedules]
@@ -88,7 +86,7 @@ def evaluate(
 def predict(
     schedule: Schedule,
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,

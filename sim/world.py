@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from functools import partial
-from typing import Any, cast
-
-from simpy import Environment, Event
+from collections.abc import Mapping
 
 from costs.cost_model import LaneCost
 from costs.durations import DurationTables
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance
-from sim.acceptance.replay import as_acceptance
-from sim.events.event_lanes import SimulatedLanes
-from sim.events.simulated_sequence import RoundCosts, SimulatedSequence
+from sim.acceptance.replay import Acceptance, replay_of
+from sim.events.round_costs import CallCosts, RoundCosts
+from sim.events.simulated_batch import SimulatedBatch
 
 
 def simulate(
     schedule: Schedule,
     profile: Profile,
-    acceptance: Acceptance | AcceptanceRecord,
+    acceptance: Acceptance,
     *,
     max_new_tokens: int | None = None,
     trace: bool = True,
@@ -35,21 +29,16 @@ def simulate(
     operation and draft step. Rounds are there anyway. Where the prefill of a prompt was not
     measured, that of all traces is None.
     """
-    acceptance = as_acceptance(acceptance)
-    tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    lists = RoundCosts(tables.durations(schedule, acceptance.shape(schedule)))
-    guessing = acceptance.guessing(schedule)
-    traces = []
-    prompts = acceptance.answers(schedule, max_new_tokens)
-    prefills_s = tables.prefill.known(schedule, [answers.prompt_length for answers in prompts])
-    for prompt, answers in enumerate(prompts):
-        guesses = None if guessing is None else partial(guessing.rows, prompt)
-        env = Environment()
-        sequence = SimulatedSequence(env, schedule, lists, answers, prompt=prompt, guesses=guesses, has_spans=trace)
-        flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
-        env.process(cast("Generator[Event, Any, None]", flow))
-        env.run()
-        played = sequence.finish()
+    replay = replay_of(acceptance)
+    contexts, outcomes = replay.contexts(max_new_tokens), replay.outcomes(schedule, max_new_tokens)
+    tables = DurationTables(profile, contexts, costs)
+    plan = tables.durations(schedule, replay.shape(schedule)).plan
+    round_costs = RoundCosts(schedule, plan, CallCosts(tables, contexts))
+    traces = [
+        SimulatedBatch(schedule, round_costs, outcomes, [prompt], has_spans=trace).play()[0]
+        for prompt in range(len(outcomes.starts))
+    ]
+    prefills_s = tables.prefill.known(schedule, outcomes.prompt_lengths)
+    for prompt, played in enumerate(traces):
         played.prefill_s = None if prefills_s is None else prefills_s[prompt]
-        traces.append(played)
     return traces

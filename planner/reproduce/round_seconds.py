@@ -24,9 +24,9 @@ from decoding.schedule import Schedule
 from planner.reproduce.machine import Constants
 from planner.reproduce.setup import EXIT_TOP_K, NUM_STREAMS, PROMPT_TOKENS, ROUNDS, WINDOW, Setup
 from planner.reproduce.stream_rate import stream_rate
-from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
+from sim.acceptance.replay import Replay
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.derived.derived_profile import DerivedProfile
 
@@ -64,7 +64,7 @@ class Arms(NamedTuple):
     def of(cls, setup: Setup, constants: Constants) -> Arms:
         """Return those of two models on a machine; errors as in `Setup.profiles`."""
         machine = setup.profile(constants)
-        plain, streaming = Rounds(machine, _texts()), Rounds(machine, _streaming_texts(setup.exit_layer))
+        plain, streaming = (Rounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS))
         return cls(
             plain.seconds(setup.plain).refused_hit,
             plain.seconds(setup.in_turn),
@@ -96,7 +96,7 @@ def tokens_per_round(rate: Floats) -> Floats:
 class Rounds:
     """Rounds of schedules on one profile, in texts of rounds of one kind each, in the order of `RoundSeconds`."""
 
-    def __init__(self, machine: DerivedProfile, texts: Sequence[Acceptance]) -> None:
+    def __init__(self, machine: DerivedProfile, texts: Sequence[Replay]) -> None:
         self._texts = texts
         self._tables = DurationTables(machine.profile, texts[0].contexts(None), machine.costs)
 
@@ -106,30 +106,22 @@ class Rounds:
         found = []
         for text in self._texts:
             walk, guessing = text.walk(schedule, None).at_paces(durations.num_paces), text.guessing(schedule)
-            guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
+            guesses = None if guessing is None else guessing.counts(walk.at)
             times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk), guesses))
             found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
         return RoundSeconds(*found)
 
 
-def _texts() -> list[DrawnAcceptance]:
-    return [
-        DrawnAcceptance(float(whole), hit_rate=float(hit), num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
-        for whole in (0, 1)
-        for hit in (1, 0)
-    ]
-
-
 @cache
-def _streaming_texts(exit_layer: int) -> tuple[Bernoulli, ...]:
-    """Return many texts of each kind, since it is by chance which stream tokens are right."""
-    texts = Texts(num_texts=_NUM_STREAMING_TEXTS, num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
+def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
+    """Return one text of each kind; with streams many, since it is by chance which of their tokens are right."""
+    num_texts = _NUM_STREAMING_TEXTS if num_streams else 1
     return tuple(
         Bernoulli(
             float(whole),
-            texts=texts,
+            texts=Texts(num_texts=num_texts, num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS),
             exit_coverage={exit_layer: (float(hit),) * EXIT_TOP_K},
-            stream_rates=(stream_rate(WINDOW, NUM_STREAMS),) * NUM_STREAMS,
+            stream_rates=(stream_rate(WINDOW, NUM_STREAMS),) * num_streams,
         )
         for whole in (0, 1)
         for hit in (1, 0)

@@ -16,17 +16,18 @@ to level), a draft with features or streams `feature_rates` or `stream_rates`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import ValidationError, model_validator
 
 from decoding.errors import ConfigError, shown
 from decoding.files import named_path
-from decoding.record import AcceptanceRecord
+from decoding.schedule import MAX_TREE
 from decoding.validation import described
 from decoding.yaml_file import StrictModel, load_yaml
-from sim.acceptance.acceptance_model import Acceptance
-from sim.acceptance.drawn_texts import draw_record
+from sim.acceptance.drawn_texts import RIGHT, draw_record
 from sim.acceptance.rates import TaskRates, Texts
 from sim.acceptance.replay import Replay
 
@@ -96,6 +97,29 @@ class ByTask(AssumedAcceptance):
         super().__init__({task: _rates(one, assumptions) for task, one in rates.items()}, texts)
 
 
+def covered(
+    rates: float | Sequence[float],
+    hit_rate: float,
+    *,
+    texts: Texts,
+    exit_layers: Sequence[int] = (),
+    **assumptions: Any,
+) -> Replay:
+    """Texts of which drafted tokens are accepted with these rates, and so many outcomes have a branch of any source.
+
+    Errors are those of `Bernoulli`.
+    """
+    shares = (hit_rate,) * MAX_TREE
+    known = {"feature_rates": rates, "exit_coverage": dict.fromkeys(exit_layers or (1,), shares)} | assumptions
+    record = ByTask({"": rates}, texts=texts, **known).record
+    prompts = []
+    for one in record.prompts:
+        [exit_, *_] = one.exits.values()
+        others = np.where(exit_ == RIGHT, RIGHT, exit_ + MAX_TREE + 1)
+        prompts.append(replace(one, alternatives=others))
+    return Replay(replace(record, prompts=tuple(prompts)))
+
+
 class AcceptanceFile(StrictModel):
     """A YAML file of assumptions: the fields of `TaskRates`, or under `tasks` those of each; and `texts`, if wanted."""
 
@@ -130,19 +154,6 @@ def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAccepta
     if wrong := [rate for rate in rates if not 0 <= rate <= 1]:
         raise ConfigError(f"acceptance {shown(text)}: rates are from 0 to 1, such as 0.8 for 80 %, not {wrong[0]:g}")
     return Bernoulli(rates[0], texts=texts) if len(rates) == 1 else PositionRates(rates, texts=texts)
-
-
-def record_of(acceptance: Acceptance | AcceptanceRecord) -> AcceptanceRecord:
-    """The texts of an acceptance: recorded ones, or drawn ones.
-
-    Raises:
-        ConfigError: it is an acceptance model that has none.
-    """
-    if isinstance(acceptance, AcceptanceRecord):
-        return acceptance
-    if isinstance(acceptance, Replay):
-        return acceptance.record
-    raise ConfigError(f"{acceptance.source}: there are no texts to search, judge and vary acceptance on")
 
 
 def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:

@@ -16,8 +16,10 @@ from costs.cost_model import Ints
 from decoding.record import Ids
 from decoding.roots import rank_without
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN
-from sim.acceptance.joined_record import JoinedRecord
+from sim.acceptance.joined_record import NO_TOKEN, JoinedRecord
+
+MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
+"""Which source the branch with a round's outcome has, if there is one."""
 
 NOWHERE = 1 << 30
 """Place of a token that is no candidate."""

@@ -15,7 +15,9 @@ from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
 from decoding.recorded.prompt_record import agreeing
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import NO_TOKEN
+
+NO_TOKEN = -1
+"""In place of a token that nobody knows."""
 
 
 class Drafts(NamedTuple):

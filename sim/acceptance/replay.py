@@ -10,50 +10,59 @@ after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more t
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from costs.cost_model import Ints
 from costs.round_plan import RoundShape, tree_shape
-from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers
-from sim.acceptance.branch_hits import RootRanks
-from sim.acceptance.joined_record import Drafts, JoinedRecord
+from sim.acceptance.branch_hits import MISS, RootRanks
+from sim.acceptance.joined_record import NO_TOKEN, Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
-from sim.acceptance.walk import Rounds, Walk
-
-Decided = tuple[list[Window], list[Verdict]]
-"""What is drafted in each round, and what the target decides on it."""
+from sim.acceptance.walk import Walk
 
 MOST_KEPT = 4096
 """Of so many schedules is kept whether they are covered: that is asked several times of each."""
 
 
-class PerPositionOutcomes(NamedTuple):
-    """What rounds from every position of all texts together would do; P prompts, T positions.
+class Outcomes(NamedTuple):
+    """What rounds of one schedule from every position of all texts together would do, as lists.
 
     Attributes:
-        starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's, [P].
-        num_drafted, num_accepted: tokens in the window, and those accepted, [T].
-        branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`, [T]; without meaning where the round is the text's last.
-        branches_of_no_window: the same of a round in which nothing was drafted, [T].
+        starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's.
+        first_context: the lowest in which a round may start.
+        text: the token at every position.
+        num_drafted, num_accepted: tokens in the window, and those accepted, by position.
+        refused: the drafted token after those; `NO_TOKEN` where there is none, or nobody knows.
+        branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`; without meaning where the round is the text's last.
+        branches_of_no_window: the same of a round in which nothing was drafted.
+        num_draft_roots, num_exit_roots: branches of each source in a round without a window, and with one.
+        guessing: the steps that the draft's own streams save; None without.
     """
 
-    starts: Ints
-    lengths: Ints
-    prompt_lengths: Ints
-    num_drafted: Ints
-    num_accepted: Ints
-    branches: Ints
-    branches_of_no_window: Ints
+    starts: list[int]
+    lengths: list[int]
+    prompt_lengths: list[int]
+    first_context: int
+    text: list[int]
+    num_drafted: list[int]
+    num_accepted: list[int]
+    refused: list[int]
+    branches: list[int]
+    branches_of_no_window: list[int]
+    num_draft_roots: tuple[int, int]
+    num_exit_roots: tuple[int, int]
+    guessing: Guessing | None
 
 
 class Replay:
-    """The acceptance of a record. It keeps what schedules have in common: make one and ask it often."""
+    """The acceptance of a record. It keeps what schedules have in common: make one and ask it often.
+
+    `max_new_tokens` cuts all texts; None leaves them as they are. A schedule that asks for what nobody knows is refused
+    (`RecordError`) by all but `missing`.
+    """
 
     def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
         """Draw by `seed` what a text leaves open; raise `RecordError` if there is no prompt, or one without text."""
@@ -63,12 +72,11 @@ class Replay:
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
         self._missing: dict[Schedule, str | None] = {}
-        self._starts_of: dict[Rounds, Ints] = {}  # among the positions of all texts together
         self._most_steps: dict[tuple[int, int, bool], int] = {}
 
     @property
     def source(self) -> str:
-        """See `Acceptance`."""
+        """Where the answers come from, in a few words."""
         record, count = self.record, len(self._prompt_lengths)
         if record.assumed is None:
             at = f" at temperature {record.temperature:g}" if record.temperature else ""
@@ -76,12 +84,12 @@ class Replay:
         return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
-        """See `Acceptance`."""
+        """Contexts in which a round may start, for all prompts together."""
         lengths = self._joined.lengths(max_new_tokens)
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """See `Acceptance`."""
+        """What the schedule asks for that nobody knows; None if nothing."""
         if schedule not in self._missing:
             if len(self._missing) >= MOST_KEPT:
                 self._missing.clear()
@@ -93,7 +101,7 @@ class Replay:
             self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `num_exit_roots`."""
+        """The width of a round's operations; the exit's roots of `hybrid` are an estimate, see `num_exit_roots`."""
         record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
@@ -113,22 +121,8 @@ class Replay:
         budget = schedule.exit_roots_per_row
         return sum(budget) if num_drafted else budget[-1]
 
-    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
-        """See `Acceptance`."""
-        joined, walk = self._joined, self.walk(schedule, max_new_tokens)
-        at = joined.starts[walk.prompt] + walk.position
-        row = at + walk.num_accepted
-        following = joined.text[np.minimum(row, len(joined.text) - 1)]
-        next_tokens = np.where(row < joined.ends[at], following, NO_TOKEN).tolist()
-        decide = self._decided_trees if schedule.is_tree else self._decided_chains
-        windows, verdicts = decide(schedule, walk, at, next_tokens)
-        rounds = list(zip(windows, verdicts, self.branches(schedule, walk).tolist(), strict=True))
-        bounds = pairwise([*np.flatnonzero(walk.is_first).tolist(), len(rounds)])
-        prompts = zip(self._prompt_lengths.tolist(), joined.lengths(max_new_tokens), bounds, strict=True)
-        return [Answers(before, length, rounds[first:end]) for before, length, (first, end) in prompts]
-
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        """See `Acceptance`."""
+        """All rounds of all prompts."""
         record = self.record
         self._check(schedule)
         window: tuple[object, ...] = (
@@ -146,44 +140,51 @@ class Replay:
         return self._walks[key]
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
-        """See `Acceptance`."""
-        branches = np.full(len(walk.prompt), MISS, dtype=np.int64)
+        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; without meaning in last rounds."""
+        branches = np.full(len(walk.at), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
             asked = walk.every.going_on
-            if asked not in self._starts_of:
-                self._starts_of[asked] = self._joined.starts[walk.prompt[asked.index]] + walk.position[asked.index]
-            branches[asked.index] = self._roots.branches(schedule, self._starts_of[asked], asked.num_accepted)
+            branches[asked.index] = self._roots.branches(schedule, asked.at, asked.num_accepted)
         return branches
 
-    def per_position(self, schedule: Schedule, max_new_tokens: int | None) -> PerPositionOutcomes:
+    def outcomes(self, schedule: Schedule, max_new_tokens: int | None) -> Outcomes:
         """What a round from every position of the texts would do."""
         self._check(schedule)
-        joined, accepted = self._joined, self._accepted(schedule)
-        branches = np.full(len(accepted), MISS, dtype=np.int64)
-        alone = branches
+        joined, drafted, accepted = self._joined, self._drafted(schedule), self._accepted(schedule)
+        branches = alone = np.full(len(accepted), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
             at = np.arange(len(accepted))
             asked = np.flatnonzero(at + accepted < joined.ends)
+            branches = branches.copy()
             branches[asked] = self._roots.branches(schedule, asked, accepted[asked])
             alone = self._roots.branches_of_no_window(schedule, at)
-        return PerPositionOutcomes(
-            starts=joined.starts,
-            lengths=np.array(joined.lengths(max_new_tokens)),
-            prompt_lengths=self._prompt_lengths,
-            num_drafted=self._drafted(schedule),
-            num_accepted=accepted,
-            branches=branches,
-            branches_of_no_window=alone,
+        is_chain = not schedule.is_tree and schedule.traits.window != "none"
+        refused = np.where(accepted < drafted, self._chains(schedule).refused, NO_TOKEN) if is_chain else alone * 0 - 1
+        from_draft, counts = schedule.draft_roots_per_row or (0,), (0, schedule.num_speculative_tokens)
+        without, with_window = (self.num_exit_roots(schedule, count) * schedule.uses_exit for count in counts)
+        return Outcomes(
+            starts=joined.starts.tolist(),
+            lengths=joined.lengths(max_new_tokens),
+            prompt_lengths=self._prompt_lengths.tolist(),
+            first_context=self.contexts(max_new_tokens).start,
+            text=joined.text.tolist(),
+            num_drafted=drafted.tolist(),
+            num_accepted=accepted.tolist(),
+            refused=refused.tolist(),
+            branches=branches.tolist(),
+            branches_of_no_window=alone.tolist(),
+            num_draft_roots=(from_draft[-1], sum(from_draft)),
+            num_exit_roots=(without, with_window),
+            guessing=self.guessing(schedule),
         )
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
-        """See `Acceptance`."""
+        """The steps that the draft's own streams save; None for a schedule without."""
         if not schedule.draft_streams:
             return None
         self._check(schedule)
         return Guessing(
             self._joined.stream_hits(with_features=schedule.exit_features),
-            self._joined.starts,
             num_tokens=schedule.num_speculative_tokens,
             num_streams=schedule.draft_streams,
         )
@@ -225,25 +226,6 @@ class Replay:
             return self._joined.drafts(schedule)
         return self._joined.chain(self.record.chain(schedule))
 
-    def _decided_chains(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
-        """Windows and verdicts of rounds from the positions `at` of the texts."""
-        verdicts = list(map(Verdict, walk.num_accepted.tolist(), next_tokens))
-        if schedule.traits.window == "none":
-            return [NO_WINDOW] * len(at), verdicts
-        drafted = zip(self._chains(schedule).tokens[at].tolist(), walk.num_drafted.tolist(), strict=True)
-        return [Window(tuple(tokens[:count])) for tokens, count in drafted], verdicts
-
-    def _decided_trees(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
-        """The same of trees; a target that drafts itself has none at first, and verdicts bring the next one."""
-        joined, accepted = self._joined, walk.num_accepted.tolist()
-        ranks = joined.tree_ranks(self.record.tree(schedule))[at].tolist()
-        paths = [tuple(nodes[:count]) for nodes, count in zip(ranks, accepted, strict=True)]
-        tokens = (joined.text[place : place + count].tolist() for place, count in zip(at, accepted, strict=True))
-        windows = list(map(_tree, walk.num_drafted.tolist(), paths, tokens))
-        brought = [*windows[1:], NO_WINDOW] if schedule.traits.drafts_itself else [None] * len(at)
-        decided = zip(accepted, next_tokens, paths, brought, strict=True)
-        return windows, [Verdict(count, token, path=path, window=window) for count, token, path, window in decided]
-
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         joined, accepted = self._joined, self._accepted(schedule)
         counts, lengths = accepted.tolist(), joined.lengths(max_new_tokens)
@@ -255,7 +237,7 @@ class Replay:
         left = np.array(lengths)[prompt] - position
         return Walk(
             prompt=prompt,
-            position=position,
+            at=at,
             context=self._prompt_lengths[prompt] + position - 1,
             num_drafted=self._drafted(schedule)[at],
             num_accepted=accepted[at],
@@ -268,14 +250,15 @@ class Replay:
         )
 
 
-def _tree(num_drafted: int, path: tuple[int, ...], accepted: list[int]) -> Window:
-    """A tree of the real width; only its `accepted` tokens are known, and the `path` of their places in its order."""
-    tokens, parents, parent = [NO_TOKEN] * num_drafted, [-1] * num_drafted, -1
-    for node, token in zip(path, accepted, strict=True):
-        tokens[node], parents[node], parent = token, parent, node
-    return Window(tuple(tokens), parents=tuple(parents))
+Acceptance = Replay | AcceptanceRecord
+"""What says which drafted tokens are accepted: recorded or drawn texts."""
 
 
-def as_acceptance(acceptance: Acceptance | AcceptanceRecord) -> Acceptance:
-    """A record as the acceptance model that replays it."""
+def replay_of(acceptance: Acceptance) -> Replay:
+    """What replays a record, or does so already."""
     return Replay(acceptance) if isinstance(acceptance, AcceptanceRecord) else acceptance
+
+
+def record_of(acceptance: Acceptance) -> AcceptanceRecord:
+    """The texts of an acceptance, recorded or drawn."""
+    return acceptance.record if isinstance(acceptance, Replay) else acceptance

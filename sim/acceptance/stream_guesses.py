@@ -19,17 +19,16 @@ class Guessing(NamedTuple):
     """The steps after the first one of every window, for one window length and number of streams.
 
     `hits_TW` are right guesses in a row after each drafted place, T positions of all prompts' texts together by W
-    longest recorded window; `starts` is where each prompt begins among the positions.
+    longest recorded window.
     """
 
     hits_TW: Ints
-    starts: Ints
     num_tokens: int
     num_streams: int
 
-    def rows(self, prompt: int, position: int) -> tuple[int, ...]:
+    def rows(self, position: int) -> tuple[int, ...]:
         """Rows of the steps that complete a window after its first step."""
-        hits = self.hits_TW[self.starts[prompt] + position]
+        hits = self.hits_TW[position]
         rows, num_drafted = [], 1
         while num_drafted < self.num_tokens:
             num_guesses = min(self.num_streams, self.num_tokens - num_drafted - 1)
@@ -37,38 +36,25 @@ class Guessing(NamedTuple):
             num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
         return tuple(rows)
 
-    def rows_by_step(self, prompt_R: Ints, position_R: Ints) -> Ints:
-        """The same for many rounds at once, [steps, rounds]; no rows where a window is complete."""
-        return self._rows(self.starts[prompt_R] + position_R)
-
-    def counts(self, prompt_R: Ints, position_R: Ints) -> Ints:
-        """Steps by how much they verify, for many rounds at once.
+    def counts(self, at_R: Ints) -> Ints:
+        """Steps by how much they verify, for rounds at many positions at once.
 
         Of the steps that are left once some were done, those with so many guesses: [steps done, rounds, guesses].
         Before the first step they are those after it.
         """
-        return self._counts(self.starts[prompt_R] + position_R)
-
-    @property
-    def most_steps(self) -> int:
-        """Steps of the window that takes the most of all, its first one included."""
-        left = self._counts(np.arange(len(self.hits_TW)))
-        return 1 + int(left[1].sum(axis=1).max())
-
-    @property
-    def mean_steps(self) -> tuple[float, ...]:
-        """Steps of a window after its first one with 0, 1, ... guesses, in the mean over all windows."""
-        left = self._counts(np.arange(len(self.hits_TW)))
-        return tuple(left[1].mean(axis=0).tolist())
-
-    def _counts(self, at_R: Ints) -> Ints:
         counts = np.zeros((self.num_tokens + 1, len(at_R), self.num_streams + 1), dtype=np.int64)
-        for step, rows_R in enumerate(self._rows(at_R), 1):
+        for step, rows_R in enumerate(self.rows_by_step(at_R), 1):
             [at_work] = np.nonzero(rows_R)
             counts[: step + 1, at_work, rows_R[at_work] - 1] += 1
         return counts
 
-    def _rows(self, at_R: Ints) -> Ints:
+    @property
+    def most_steps(self) -> int:
+        """Steps of the window that takes the most of all, its first one included."""
+        return 1 + int((self.rows_by_step(np.arange(len(self.hits_TW))) > 0).sum(axis=0).max())
+
+    def rows_by_step(self, at_R: Ints) -> Ints:
+        """`rows` at many positions at once, [steps, rounds]; no rows where a window is complete."""
         hits_RW = self.hits_TW[at_R]
         rows = np.zeros((self.num_tokens - 1, len(at_R)), dtype=np.int64)
         num_drafted = np.ones(len(at_R), dtype=np.int64)

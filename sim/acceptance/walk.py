@@ -2,7 +2,7 @@
 
 What depends on the texts and the window alone is worked out here once, for all schedules that share both.
 
-Shape legend: R rounds of a walk, G of a group, C contexts (at every pace), P prompts.
+Shape legend: R rounds of a walk, G of a group, P prompts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Walk:
 
     Attributes:
         prompt: index of the prompt.
-        position: new tokens committed before the round.
+        at: where the round starts among the positions of all texts together.
         context: committed tokens, prompt included, minus one.
         num_accepted: drafted tokens that the target accepts, not cut.
         num_committed: tokens appended, cut at the end of the sequence.
@@ -33,7 +33,7 @@ class Walk:
     """
 
     prompt: Ints
-    position: Ints
+    at: Ints
     context: Ints
     num_drafted: Ints
     num_accepted: Ints
@@ -54,15 +54,10 @@ class Walk:
         """The same rounds at as many paces as durations have."""
         return self if num_paces == self.num_paces else self.paced
 
-    @property
-    def num_places(self) -> int:
-        """Contexts at every pace."""
-        return len(self.contexts) * self.num_paces
-
     @cached_property
     def place(self) -> Ints:
         """Of every round's context among `contexts`, and of its pace."""
-        number = np.arange(len(self.prompt)) - np.flatnonzero(self.is_first)[self.prompt]
+        number = np.arange(len(self.at)) - np.flatnonzero(self.is_first)[self.prompt]
         pace = pace_of(self.prompt, number, self.num_paces)
         place: Ints = self.context - self.contexts.start + pace * len(self.contexts)
         return place
@@ -70,7 +65,7 @@ class Walk:
     @cached_property
     def every(self) -> Rounds:
         """All rounds."""
-        return Rounds(self, slice(None))
+        return Rounds(self, np.arange(len(self.at)))
 
     @cached_property
     def first(self) -> Rounds:
@@ -106,9 +101,10 @@ class Walk:
 class Rounds:
     """Some rounds of a walk, by their indices."""
 
-    def __init__(self, walk: Walk, index: Ints | slice) -> None:
+    def __init__(self, walk: Walk, index: Ints) -> None:
         self._walk = walk
         self.index = index
+        self._of_width: dict[int, Rounds | None] = {}
 
     @cached_property
     def place(self) -> Ints:
@@ -116,51 +112,43 @@ class Rounds:
         return self._walk.place[self.index]
 
     @cached_property
-    def num_at_place(self) -> Floats:
-        """How many there are at every place, [C]."""
-        return np.bincount(self.place, minlength=self._walk.num_places).astype(np.float64)
-
-    @cached_property
     def ending(self) -> Rounds:
         """Those that are the last of their prompts."""
-        return Rounds(self._walk, self.numbers[self._walk.is_last[self.index]])
+        return Rounds(self._walk, self.index[self._walk.is_last[self.index]])
 
     @cached_property
     def going_on(self) -> Rounds:
         """Those after which another one comes."""
-        return Rounds(self._walk, self.numbers[~self._walk.is_last[self.index]])
+        return Rounds(self._walk, self.index[~self._walk.is_last[self.index]])
 
-    @cached_property
-    def by_width(self) -> dict[int, Rounds]:
-        """The same rounds by the number of tokens in their windows."""
-        num_drafted, numbers = self.num_drafted, self.numbers
-        return {width: Rounds(self._walk, numbers[num_drafted == width]) for width in np.unique(num_drafted).tolist()}
+    def of_width(self, width: int) -> Rounds | None:
+        """Those with so many tokens in their windows; None without any."""
+        if width not in self._of_width:
+            index = self.index[self.num_drafted == width]
+            self._of_width[width] = Rounds(self._walk, index) if len(index) else None
+        return self._of_width[width]
 
     @cached_property
     def place_after(self) -> Ints:
         """`place` of the rounds after these, [G]."""
-        return self._walk.place[self.numbers + 1]
+        return self._walk.place[self.index + 1]
 
     @cached_property
     def accepted_before(self) -> Ints:
         """Tokens accepted in the rounds before these, [G]."""
-        return self._walk.num_accepted[self.numbers - 1]
+        return self._walk.num_accepted[self.index - 1]
 
-    @property
+    @cached_property
+    def at(self) -> Ints:
+        """Where they start among the positions of all texts together, [G]."""
+        return self._walk.at[self.index]
+
+    @cached_property
     def num_accepted(self) -> Ints:
         """Tokens accepted in them, [G]."""
         return self._walk.num_accepted[self.index]
 
-    @property
+    @cached_property
     def num_drafted(self) -> Ints:
         """Tokens in their windows, [G]."""
         return self._walk.num_drafted[self.index]
-
-    @property
-    def numbers(self) -> Ints:
-        """`index` as an array, [G]."""
-        return np.arange(len(self._walk.prompt))[self.index]
-
-    def total(self, seconds: Floats) -> float:
-        """What they come to together that take so long at every context, [C]."""
-        return float(self.num_at_place @ seconds)

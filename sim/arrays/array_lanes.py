@@ -3,7 +3,7 @@
 Every round begins with both lanes idle, so its duration depends on its position, its window and what the round before
 left unread. The generator is driven through two rounds: one represents all first rounds of prompts, the other all
 others. Waiting for a handle adds its time to every round it represents, so this is exact for every method whose rounds
-ask the same of the lanes, the first of a text excepted. Times are added up by context, and looked up for all rounds.
+ask the same of the lanes, the first of a text excepted.
 
 Shape legend: R rounds of a walk, G of a group, C contexts.
 """
@@ -20,7 +20,8 @@ from costs.cost_model import Floats, Ints
 from costs.durations import Durations
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN
+from sim.acceptance.branch_hits import MISS
+from sim.acceptance.joined_record import NO_TOKEN
 from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import OverlapTimeline, overlap_timeline
 from sim.prediction import RoundTimes
@@ -38,7 +39,7 @@ class Decided(NamedTuple):
 
 
 Handle = Callable[[], object]
-"""Work under way: notes that it was waited for, and gives the reply."""
+"""Work under way: adds what it makes rounds wait, and gives the reply."""
 Wait = Callable[[Rounds], None]
 """Adds what the given rounds wait for."""
 
@@ -55,28 +56,21 @@ def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> R
     while not lanes.is_over:
         handle = flow.send(handle())
     flow.close()
-    return lanes.times()
+    return lanes.times
 
 
 class ArrayLanes:
-    """See `decoding.lanes.Lanes`: target, draft and branches in one, for all rounds at once.
-
-    A handle that is waited for notes what it waits for. What first rounds and all others wait for alike is worked out
-    for both together, at the end.
-    """
+    """See `decoding.lanes.Lanes`: target, draft and branches in one, for all rounds at once."""
 
     unfinished = True
 
     def __init__(self, schedule: Schedule, durations: Durations, decided: Decided) -> None:
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
-        self._asked: list[tuple[Wait, int]] = []
         self._num_begun, self._begins = 0, True
         self._ahead: OverlapTimeline | None = None
-        walk = decided.walk
-        self._of_kind = {1: walk.first, 2: walk.later, 3: walk.every}
-        self._at_place_s: dict[Rounds, Floats] = {}
-        self._times = RoundTimes(np.zeros(len(walk.prompt)), np.zeros(len(walk.prompt)))
+        num_rounds = len(decided.walk.at)
+        self.times = RoundTimes(np.zeros(num_rounds), np.zeros(num_rounds))
 
     @property
     def is_over(self) -> bool:
@@ -120,26 +114,6 @@ class ArrayLanes:
         """End the round: the next operation begins another one."""
         self._begins = True
 
-    def times(self) -> RoundTimes:
-        """What all rounds waited for."""
-        asked = self._asked
-        while asked:  # once, but for methods that wait for the same twice in a round
-            together: dict[Wait, int] = {}
-            again = []
-            for wait, kind in asked:
-                if together.get(wait, 0) & kind:
-                    again.append((wait, kind))
-                else:
-                    together[wait] = together.get(wait, 0) | kind
-            for wait, kinds in together.items():
-                wait(self._of_kind[kinds])
-            asked = again
-        times = self._times
-        for rounds, seconds_C in self._at_place_s.items():
-            times.seconds[rounds.index] += seconds_C[rounds.place]
-        times.seconds += times.handing_over_s
-        return times
-
     def _operation(self, wait: Wait, reply: object) -> Handle:
         """An operation of the round under way, which it begins if it is the first."""
         self._num_begun += self._begins
@@ -147,38 +121,28 @@ class ArrayLanes:
         return self._noting(wait, reply)
 
     def _noting(self, wait: Wait, reply: object) -> Handle:
-        kind = self._num_begun
+        walk, is_first = self._decided.walk, self._num_begun == 1
 
         def handle() -> object:
             if not self.is_over:
-                self._asked.append((wait, kind))
+                wait(walk.first if is_first else walk.later)
             return reply
 
         return handle
 
-    def _add(self, rounds: Rounds, overhead_s: float, **seconds_C: Floats) -> None:
-        """Time of rounds by what is waited for, as long by all in the same context."""
-        before_s = self._at_place_s.get(rounds, np.zeros(1))
-        self._at_place_s[rounds] = sum(seconds_C.values(), start=before_s + overhead_s)
-        for cause, waited_s in seconds_C.items():
-            self._times.waits_s[cause] += rounds.total(waited_s)
-        self._times.waits_s["overhead"] += len(rounds.place) * overhead_s
-
-    def _add_each(self, rounds: Rounds, overhead_s: float, **seconds_G: Floats) -> None:
-        """The same by every round for itself."""
-        self._times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
+    def _add(self, rounds: Rounds, overhead_s: float, **seconds_G: Floats) -> None:
+        """Time of rounds by what each of them waits for."""
+        waits_s = self.times.waits_s
+        self.times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
         for cause, waited_s in seconds_G.items():
-            self._times.waits_s[cause] += float(waited_s.sum())
-        self._times.waits_s["overhead"] += len(rounds.place) * overhead_s
+            waits_s[cause] += float(np.broadcast_to(waited_s, rounds.place.shape).sum())
+        waits_s["overhead"] += len(rounds.place) * overhead_s
 
     def _verify(self, rounds: Rounds) -> None:
         overhead_s = 2 * self._durations.target_half_s + self._durations.round_overhead_s
-        widths = self._durations.plan.widths
-        if len(widths) == 1:
-            self._compute(rounds, 0, "target_verify", overhead_s)
-            return
-        for width, some in rounds.by_width.items():
-            self._compute(some, widths.index(width), "target_verify", overhead_s)
+        for segment, width in enumerate(self._durations.plan.widths):
+            if (some := rounds.of_width(width)) is not None:
+                self._compute(some, segment, "target_verify", overhead_s)
 
     def _prefix(self, rounds: Rounds) -> None:
         self._compute(rounds, 0, "target_prefix", self._durations.target_half_s)
@@ -189,15 +153,15 @@ class ArrayLanes:
 
     def _compute(self, rounds: Rounds, segment: int, cause: str, overhead_s: float) -> None:
         """A segment of the target."""
-        durations, times = self._durations, self._times
-        waits_s = {cause: durations.segments_s[segment]}
-        times.target_busy_s += rounds.total(waits_s[cause])
+        durations, place = self._durations, rounds.place
+        waits_s = {cause: durations.segments_s[segment][place]}
+        self.times.target_busy_s += float(waits_s[cause].sum())
         if durations.plan.streams:
-            waits_s["draft"] = durations.streams_s[segment]
+            waits_s["draft"] = durations.streams_s[segment][place]
             waits_s[cause] = waits_s[cause] - waits_s["draft"]
         if self._ahead:
-            waits_s["contention"] = self._ahead.slowed_s[segment]
-            times.target_busy_s += rounds.total(waits_s["contention"])
+            waits_s["contention"] = self._ahead.slowed_s[segment][place]
+            self.times.target_busy_s += float(waits_s["contention"].sum())
         self._add(rounds, overhead_s, **waits_s)
 
     def _first_rollout(self, rounds: Rounds) -> None:
@@ -222,27 +186,28 @@ class ArrayLanes:
             seconds = _entries(durations.rollout_s, unread, place)
         else:
             seconds = _entries(durations.catch_up_s, unread, place) + self._guessed_s(guesses[1, rounds.index], place)
-        self._add_each(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
-        self._times.draft_busy_s += float(seconds.sum())
+        self._add(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
+        self.times.draft_busy_s += float(seconds.sum())
 
     def _hide_branches(self, rounds: Rounds) -> None:
         assert self._ahead is not None, "no branches to hide"
-        self._times.hidden_draft_s += rounds.total(self._ahead.hidden_s)
+        self.times.hidden_draft_s += float(self._ahead.hidden_s[rounds.place].sum())
 
     def _take(self, rounds: Rounds) -> None:
-        ahead, times, going_on = self._ahead, self._times, rounds.going_on
+        ahead, times, going_on = self._ahead, self.times, rounds.going_on
         assert ahead is not None, "no branch to take"
         is_miss = self._decided.branches[going_on.index] == MISS
         missing_s = self._missing_s(going_on, ahead, is_miss)
         waited_s = ahead.boundary_s[going_on.place] + missing_s
         overhead_s, missed_s = 2 * self._durations.draft_half_s, float(waited_s @ is_miss)
-        channel_s = ahead.channel_s + self._durations.messages.window_s[-1]
-        times.handing_over_s[going_on.index] = (channel_s + overhead_s)[going_on.place] + waited_s
+        channel_s = ahead.channel_s[going_on.place] + self._durations.messages.window_s[-1]
+        times.handing_over_s[going_on.index] = channel_s + overhead_s + waited_s
+        times.seconds[going_on.index] += times.handing_over_s[going_on.index]
         times.waits_s["overhead"] += len(waited_s) * overhead_s
-        times.waits_s["channel"] += going_on.total(channel_s)
+        times.waits_s["channel"] += float(channel_s.sum())
         times.waits_s["draft"] += float(waited_s.sum()) - missed_s
         times.waits_s["fallback"] += missed_s
-        times.draft_busy_s += rounds.ending.total(ahead.last_busy_s) + going_on.total(ahead.busy_s)
+        times.draft_busy_s += float(ahead.last_busy_s[rounds.ending.place].sum() + ahead.busy_s[going_on.place].sum())
         times.draft_busy_s += float(missing_s.sum())
         times.num_hits += len(is_miss) - int(np.count_nonzero(is_miss))
         times.num_asked += len(is_miss)
@@ -271,7 +236,7 @@ class ArrayLanes:
         if guesses is None:
             num_left = self._schedule.num_speculative_tokens - num_done
             return num_left * one_row_s + waking_s
-        steps_s = self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
+        steps_s = self._guessed_s(guesses[num_done, rounds.index + 1], place)
         return np.where(num_done > 0, 0.0, one_row_s + waking_s) + steps_s
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:

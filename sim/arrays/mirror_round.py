@@ -36,7 +36,7 @@ from costs.durations import Durations
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from costs.ticks import in_ticks
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
+from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
 
 _FOREVER: Floats = np.array(np.inf)
 _NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))

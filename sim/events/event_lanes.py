@@ -5,151 +5,115 @@ Equal steps are one run, which ends at the next boundary if a message arrives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from simpy import Event
 
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from costs.ticks import one_in_ticks
-from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.events.simulated_sequence import SimulatedSequence, Steps
-from sim.machine.shared_memory import Run, Runs, Wake
-from sim.machine.simulated_machine import SimulatedMachine
+from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
+from sim.events.written_spans import Steps
+from sim.machine.device import Device
+from sim.machine.link import Link
+from sim.machine.shared_memory import Run, Runs, SharedMemory, Wake
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
-
-Decoded: TypeAlias = "SimulatedSequence | SimulatedBatch"
-"""What lanes decode: one sequence, or several that go through their rounds together."""
-
-NO_SIGNAL = ExitSignal(())
-"""What the exit names is known to the acceptance model already; a method only passes the message on."""
 
 
 class Reply(Event):
     """A handle whose time is not known yet when it is handed out."""
 
-    def arrive_at(self, time_s: float, value: Any = None) -> None:
-        """Let `value` arrive at this time, rounded to a whole tick."""
+    def arrive_at(self, time_s: float) -> None:
+        """Let it arrive at this time, rounded to a whole tick."""
         self._ok = True
-        self._value = value
+        self._value: Any = None
         self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)
 
 
-class SimulatedLanes:
-    """See `decoding.lanes.Lanes`; handles are SimPy events."""
+class SimulatedMachine:
+    """The devices of a schedule, one and the same where it is pooled, their memory, and the routes between them."""
 
-    __slots__ = ("_sequence", "draft", "target")
+    __slots__ = ("draft", "memory", "target", "to_draft", "to_target")
 
-    def __init__(self, sequence: SimulatedSequence) -> None:
-        machine = SimulatedMachine(sequence)
-        self._sequence = sequence
-        self.target = SimulatedTargetLane(sequence, machine)
-        self.draft = SimulatedDraftLane(sequence, machine)
-
-    @property
-    def unfinished(self) -> bool:
-        """See `decoding.lanes.Lanes`."""
-        return self._sequence.unfinished
-
-    def commit(self, window: Window, verdict: Verdict) -> None:
-        """See `decoding.lanes.Lanes`."""
-        self._sequence.commit(window, verdict)
-        if not self._sequence.unfinished:
-            self.draft.finish()
+    def __init__(self, batch: SimulatedBatch) -> None:
+        costs, messages = batch.costs, batch.costs.messages
+        memory = self.memory = SharedMemory(batch.env, batch.slowdown, has_marks=batch.spans is not None)
+        self.target = Device(memory, half_s=costs.target_half_s)
+        self.draft = self.target if batch.schedule.is_pooled else Device(memory, half_s=costs.draft_half_s)
+        self.to_draft, self.to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
 
 class SimulatedTargetLane:
-    """See `decoding.lanes.TargetLane`."""
+    """The target's operations, for all sequences of a batch at once."""
 
-    __slots__ = ("_decoded", "_machine")
+    __slots__ = ("_batch", "_machine")
 
-    def __init__(self, decoded: Decoded, machine: SimulatedMachine) -> None:
-        self._decoded = decoded
+    def __init__(self, batch: SimulatedBatch, machine: SimulatedMachine) -> None:
+        self._batch = batch
         self._machine = machine
 
-    def verify(self, window: Window) -> Event:
-        """See `decoding.lanes.TargetLane`; the window is the one that the draft lane has replied."""
-        self._decoded.begin_round()
-        return self._verdict(self._decoded.segment_of(window))
-
-    def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
-        """See `decoding.lanes.TargetLane`."""
-        self._decoded.begin_round()
-        reply = Reply(self._decoded.env)
-        self._machine.target.submit(self._segment(0, reply, NO_SIGNAL, is_verdict=False))
+    def operation(self, segment: int, *, is_verdict: bool) -> Event:
+        """Queue a segment of the round; a verdict is one after which the round is decided."""
+        reply = Reply(self._batch.env)
+        self._machine.target.submit(self._runs(segment, reply, is_verdict=is_verdict))
         return reply
 
-    def stream(self, window: Window) -> Event:
-        """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
-        return self.verify(window)
-
-    def suffix(self) -> Event:
-        """See `decoding.lanes.TargetLane`."""
-        return self._verdict(1)
-
-    def _verdict(self, segment: int) -> Event:
-        """Queue the segment after which the round is decided."""
-        reply = Reply(self._decoded.env)
-        self._machine.target.submit(self._segment(segment, reply, self._decoded.verdict, is_verdict=True))
-        return reply
-
-    def _segment(self, segment: int, reply: Reply, value: Any, *, is_verdict: bool) -> Runs:
-        """A segment of the round; the driver acts on a verdict when it has done its own part."""
-        decoded, costs = self._decoded, self._decoded.costs
-        run = Run(decoded.segment_s(segment), segment)
+    def _runs(self, segment: int, reply: Reply, *, is_verdict: bool) -> Runs:
+        """The driver acts on a verdict when it has done its own part."""
+        batch, costs = self._batch, self._batch.costs
+        step = batch.segment(segment)
+        run = Run(step.seconds, segment)
         yield run
-        if decoded.has_spans:
-            decoded.write_segment(segment, run)
-        replied_s = decoded.env.now + costs.target_half_s
-        reply.arrive_at(replied_s + costs.round_overhead_s if is_verdict else replied_s, value)
+        if batch.spans is not None:
+            batch.spans.write_segment(segment, step, run)
+        replied_s = batch.env.now + costs.target_half_s
+        reply.arrive_at(replied_s + costs.round_overhead_s if is_verdict else replied_s)
 
 
 class SimulatedDraftLane:
-    """See `decoding.lanes.DraftLane`. It has one operation at a time, since methods wait for each window."""
+    """The draft's operations. It has one at a time, since methods wait for each window."""
 
-    __slots__ = ("_branches", "decoded", "machine")
+    __slots__ = ("_branches", "batch", "machine")
 
-    def __init__(self, decoded: Decoded, machine: SimulatedMachine) -> None:
-        self.decoded = decoded
+    def __init__(self, batch: SimulatedBatch, machine: SimulatedMachine) -> None:
+        self.batch = batch
         self.machine = machine
         self._branches: SimulatedBranches | None = None
 
-    def rollout(self, verdict: Verdict | None = None) -> Event:
-        """See `decoding.lanes.DraftLane`."""
-        reply = Reply(self.decoded.env)
-        told_in_s = 0.0 if verdict is None else self.tell(verdict)
-        self.machine.draft.submit(self.window(self.decoded.rollout(verdict), reply), after_s=told_in_s)
+    def rollout(self, *, is_first: bool) -> Event:
+        """Draft the next windows; all but the first ones wait for the verdicts to cross."""
+        reply = Reply(self.batch.env)
+        told_in_s = 0.0 if is_first else self.tell()
+        self.machine.draft.submit(self.window(self.batch.rollout(is_first=is_first), reply), after_s=told_in_s)
         return reply
 
-    def branch(self, window: Window) -> SimulatedBranches:  # noqa: ARG002
-        """See `decoding.lanes.DraftLane`."""
+    def branch(self) -> SimulatedBranches:
+        """Prepare for the outcomes of the round."""
         self._branches = SimulatedBranches(self)
         return self._branches
 
     def finish(self) -> None:
-        """The sequence has ended: the step under way is the last."""
+        """All sequences have ended: the step under way is the last."""
         if self._branches is not None:
             self._branches.stop()
 
-    def tell(self, verdict: Verdict) -> float:
-        """Send a verdict to the lane: after how long it has crossed."""
-        decoded, now_s = self.decoded, self.decoded.env.now
-        return decoded.send(self.machine.to_draft, decoded.verdict_message(verdict), now_s) - now_s
+    def tell(self) -> float:
+        """Send the verdicts to the lane: after how long they have crossed."""
+        batch, now_s = self.batch, self.batch.env.now
+        return batch.send(self.machine.to_draft, batch.verdict_message(), now_s) - now_s
 
     def window(self, steps: Steps | None, reply: Reply) -> Runs:
-        """The steps that the next window still needs, after which it is replied."""
-        decoded = self.decoded
+        """The steps that the next windows still need, after which they are replied."""
+        batch = self.batch
         if steps is not None:
             run = Run(steps.seconds, steps.kind)
             yield run
-            if decoded.has_spans:
-                decoded.write_steps(steps, run)
-        sent_s = decoded.env.now + decoded.costs.draft_half_s
-        arrives_s = decoded.send(self.machine.to_target, decoded.window_message(), sent_s)
-        reply.arrive_at(arrives_s, decoded.window)
+            if batch.spans is not None:
+                batch.spans.write_steps(steps, run)
+        sent_s = batch.env.now + batch.costs.draft_half_s
+        reply.arrive_at(batch.send(self.machine.to_target, batch.window_message(), sent_s))
 
 
 class SimulatedBranches:
@@ -162,43 +126,40 @@ class SimulatedBranches:
 
     __slots__ = (
         "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_most", "_num_steps",
-        "_plan", "_reads_first", "_reply", "_run", "_seconds_of", "_step_s", "_verdict",
+        "_plan", "_reads_first", "_reply", "_run", "_step_of", "_step_s",
     )  # fmt: skip
 
     def __init__(self, lane: SimulatedDraftLane) -> None:
-        decoded, schedule = lane.decoded, lane.decoded.schedule
+        batch, schedule = lane.batch, lane.batch.schedule
         self._lane = lane
-        self._seconds_of = decoded.branch_step_s()
+        self._step_of = batch.branch_steps()
         self._step_s = 0.0
-        self._plan = decoded.costs.plan
+        self._plan = batch.costs.plan
         self._exit_left = self._most = self._plan.branch_steps
         self._draft_left = 0 if schedule.root_source == "exit" else self._most
-        self._is_read, self._reads_first = not schedule.exit_features, decoded.reads_first
+        self._is_read, self._reads_first = not schedule.exit_features, batch.reads_first
         self._run: Run | None = None
         self._num_steps = 0
         self._has_joined = self._is_stopped = False
-        self._verdict = decoded.verdict
         self._reply: Reply | None = None
         lane.machine.draft.submit(self._runs())
 
-    def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
-        """See `decoding.lanes.Branches`."""
-        lane, decoded = self._lane, self._lane.decoded
-        now_s = decoded.env.now
-        arrives_s = decoded.send(lane.machine.to_draft, decoded.exit_message(), now_s)
-        Wake(decoded.env, arrives_s - now_s + decoded.costs.draft_half_s, self._join)
+    def join(self) -> None:
+        """The exits' signals are sent."""
+        lane, batch = self._lane, self._lane.batch
+        now_s = batch.env.now
+        arrives_s = batch.send(lane.machine.to_draft, batch.exit_message(), now_s)
+        Wake(batch.env, arrives_s - now_s + batch.costs.draft_half_s, self._join)
 
-    def take(self, verdict: Verdict) -> Event:
-        """See `decoding.lanes.Branches`."""
-        decoded = self._lane.decoded
-        self._verdict = verdict
-        reply = self._reply = Reply(decoded.env)
-        told_in_s = self._lane.tell(verdict)
-        Wake(decoded.env, told_in_s + decoded.costs.draft_half_s, self.stop)
+    def take(self) -> Event:
+        """The next windows."""
+        env = self._lane.batch.env
+        reply = self._reply = Reply(env)
+        Wake(env, self._lane.tell() + self._lane.batch.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
-        """The step under way is the last; then comes the next window, if one was asked for."""
+        """The step under way is the last; then come the next windows, if they were asked for."""
         self._is_stopped = True
         self._notice()
 
@@ -215,22 +176,22 @@ class SimulatedBranches:
             self._num_steps = lane.machine.memory.cut(run, self._step_s)
 
     def _runs(self) -> Runs:
-        """Steps until they are stopped, then what the next window still needs."""
-        lane, decoded = self._lane, self._lane.decoded
+        """Steps until they are stopped, then what the next windows still need."""
+        lane, batch = self._lane, self._lane.batch
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
             if not self._num_steps:
                 yield None
                 continue
-            self._step_s = self._seconds_of(kind)
-            run = self._run = Run(self._num_steps * self._step_s, kind)
+            step = self._step_of(kind)
+            self._step_s = step.seconds
+            run = self._run = Run(self._num_steps * step.seconds, kind)
             yield run
             self._run, num_steps = None, self._num_steps
             if not num_steps:
                 continue
-            if decoded.has_spans:
-                done = Steps.equal(kind, Work.BRANCH_STEP, num_steps, self._step_s, self._plan.step_rows[kind])
-                decoded.write_steps(done, run)
+            if batch.spans is not None:
+                batch.spans.write_steps(Steps(kind, Work.BRANCH_STEP, (step,) * num_steps), run)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps
@@ -238,9 +199,8 @@ class SimulatedBranches:
                 self._exit_left -= num_steps
                 self._is_read = True
         if self._reply is not None:
-            left = {FROM_DRAFT: self._draft_left, FROM_EXIT: self._exit_left}
-            steps = decoded.next_window(self._verdict, left, is_read=self._is_read)
-            yield from lane.window(steps, self._reply)
+            num_done = {FROM_DRAFT: self._most - self._draft_left, FROM_EXIT: self._most - self._exit_left}
+            yield from lane.window(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""

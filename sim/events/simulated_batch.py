@@ -18,56 +18,66 @@ from typing import Any
 
 from simpy import Environment, Event
 
+from costs.paces import pace_of
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
-from costs.ticks import one_in_ticks
-from decoding.messages import Verdict, Window
+from costs.ticks import TICK_S, one_in_ticks
+from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
-from decoding.trace import Work
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN
-from sim.events.batch_costs import BatchCosts
-from sim.events.event_lanes import NO_SIGNAL, SimulatedBranches, SimulatedDraftLane, SimulatedTargetLane
-from sim.events.sequence_in_batch import ANY_WINDOW, BatchOutcomes, SequenceInBatch
-from sim.events.simulated_sequence import FINISH_STEP, ROLLOUT_STEP, Message, Steps
+from decoding.trace import Trace, Work
+from sim.acceptance.branch_hits import MISS
+from sim.acceptance.replay import Outcomes
+from sim.events.event_lanes import SimulatedBranches, SimulatedDraftLane, SimulatedMachine, SimulatedTargetLane
+from sim.events.round_costs import RoundCosts, Step
+from sim.events.sequence_in_batch import WINDOWS, SequenceInBatch
+from sim.events.written_spans import Steps, WrittenSpans
 from sim.machine.link import Path, arrival_s
-from sim.machine.shared_memory import Run
-from sim.machine.simulated_machine import SimulatedMachine
 
 Begun = tuple[Event, Sequence[Any]]
 """The end of what all have asked for, and what every sequence is replied then."""
-_VERDICT = Verdict(0, NO_TOKEN)
-"""Stands for the verdicts of all sequences, which know their own."""
+_NO_SIGNAL = ExitSignal(())
+"""What the exit names is known already; a method only passes the message on."""
+Message = tuple[float, int]
+"""What crosses between lanes: its bytes, and the rows that its span tells."""
 _StepRows = tuple[int, int]
 """Rows of a sequence in a draft step, and the stream tokens among them."""
 
 
 class SimulatedBatch:
-    """Some sequences on one machine, in lock-step. Lanes decode them as they do a `SimulatedSequence`."""
+    """Some sequences on one machine, in lock-step; `spans` are written into the trace of the first one, if at all."""
 
-    has_spans = False
-    verdict, window = _VERDICT, ANY_WINDOW
-
-    def __init__(self, schedule: Schedule, costs: BatchCosts, outcomes: BatchOutcomes, prompts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        costs: RoundCosts,
+        outcomes: Outcomes,
+        prompts: Sequence[int],
+        *,
+        has_spans: bool = False,
+    ) -> None:
         self.env = Environment()
         self.schedule, self.costs, self.outcomes = schedule, costs, outcomes
         self.num_passes = self.num_rows = 0
         self.sequences = [SequenceInBatch(self, prompt) for prompt in prompts]
+        self.spans = WrittenSpans(self.sequences[0].trace, schedule, costs) if has_spans else None
         self._num_going = len(self.sequences)
         self._asked: dict[Callable[[], Begun | None], list[tuple[SequenceInBatch, Event]]] = {}
         self._asking: list[SequenceInBatch] = []  # for the verb that begins
         self._rows: list[int] = []  # of the round under way, as are the others
         self._places: list[int] = []
         self._alone_s: dict[int, float] = {}
-        self._step_s: Callable[[StepKind], float]
+        self._mean_step: Callable[[StepKind], Step]
         machine = SimulatedMachine(self)
         self._target, self._draft = SimulatedTargetLane(self, machine), SimulatedDraftLane(self, machine)
         self._branches: SimulatedBranches
 
-    def play(self) -> float:
-        """Decode all sequences; when the last one ends."""
+    def play(self) -> list[Trace]:
+        """Decode all sequences; their traces."""
         for sequence in self.sequences:
             self.env.process(self.schedule.traits.flow(sequence, self.schedule))  # type: ignore[arg-type]
         self.env.run()
-        return max(sequence.end_s for sequence in self.sequences)
+        if self.spans is not None:
+            self.spans.finish()
+        return [sequence.trace for sequence in self.sequences]
 
     def ask(self, sequence: SequenceInBatch, verb: Callable[[], Begun | None]) -> Event:
         """A sequence asks for a verb; its own reply."""
@@ -98,132 +108,137 @@ class SimulatedBatch:
 
     def verify(self) -> Begun:
         """Verify the windows of all."""
-        return self._target.verify(ANY_WINDOW), [one.decide() for one in self._asking]
+        self._begin_round()
+        return self._decide(len(self.costs.plan.segments) - 1)  # of several they differ in their rows only
 
     def prefix(self) -> Begun:
         """Begin to verify, up to the exit."""
-        return self._target.prefix(ANY_WINDOW, 0), [NO_SIGNAL] * len(self._asking)
+        self._begin_round()
+        return self._target.operation(0, is_verdict=False), [_NO_SIGNAL] * len(self._asking)
 
     def suffix(self) -> Begun:
         """Go on behind it."""
-        return self._target.suffix(), [one.decide() for one in self._asking]
+        return self._decide(1)
+
+    def _decide(self, segment: int) -> Begun:
+        return self._target.operation(segment, is_verdict=True), [one.decide() for one in self._asking]
 
     def first_rollout(self) -> Begun:
         """Draft the first windows."""
-        return self._draft.rollout(), [ANY_WINDOW] * len(self._asking)
+        return self._draft.rollout(is_first=True), [WINDOWS[one.num_drafted] for one in self._asking]
 
     def rollout_again(self) -> Begun:
         """Draft the next windows."""
-        return self._draft.rollout(_VERDICT), [ANY_WINDOW] * len(self._asking)
+        return self._draft.rollout(is_first=False), [WINDOWS[one.num_drafted] for one in self._asking]
 
     def branch(self) -> None:
         """Prepare for the outcomes of all."""
-        self._branches = self._draft.branch(ANY_WINDOW)
+        self._branches = self._draft.branch()
 
     def join(self) -> None:
         """Go on with the exit's roots of all."""
-        self._branches.join(NO_SIGNAL)
+        self._branches.join()
 
     def take(self) -> Begun:
         """Finish the windows of those that have a branch; where nobody has one, all get a fresh window."""
         is_any = any(one.source != MISS for one in self._asking)
         windows = [one.take_window(is_there=one.source != MISS or not is_any) for one in self._asking]
-        return self._branches.take(_VERDICT), windows
+        return self._branches.take(), windows
 
     @property
     def reads_first(self) -> bool:
         """Whether the draft reads something before the branches of the round under way begin."""
         return any(self._first_rows())
 
-    def begin_round(self) -> None:
+    def _begin_round(self) -> None:
         """The windows are handed to the target now."""
         self._rows = [one.num_drafted + 1 for one in self._asking]
         self._places = [one.place for one in self._asking]
         self._alone_s = {}
         self.num_passes += 1
         self.num_rows += sum(self._rows)
+        for one in self._asking:
+            one.trace.begin_round(self.env.now)
 
-    def segment_of(self, window: Window) -> int:  # noqa: ARG002
-        """Which of the plan's segments verifies windows; of several they differ in their rows only."""
-        return len(self.costs.plan.segments) - 1
+    def segment(self, segment: int) -> Step:
+        """An operation of the target in the round under way."""
+        step = self.costs.segment(segment, self._rows, self._places)
+        self._alone_s[segment] = step.seconds
+        return step._replace(seconds=step.seconds + self.costs.pass_more_s(segment))
 
-    def segment_s(self, segment: int) -> float:
-        """Seconds of an operation of the target in the round under way."""
-        alone_s = self._alone_s[segment] = self.costs.segment_s(segment, self._rows, self._places)
-        return alone_s + self.costs.pass_more_s(segment)
-
-    def branch_step_s(self) -> Callable[[StepKind], float]:
-        """Seconds of a step of each kind of branches that start now, also when the round has ended."""
-        outcomes, places = self.outcomes, self._places
+    def branch_steps(self) -> Callable[[StepKind], Step]:
+        """A step of each kind of branches that start now, also when the round has ended."""
+        outcomes, places, pace = self.outcomes, self._places, self._pace()
         has_window = [one.has_window for one in self._asking]
         drafted = [one.num_drafted for one in self._asking]
         first_rows = self._first_rows()
 
         @cache
-        def step_s(kind: StepKind) -> float:
+        def step(kind: StepKind) -> Step:
             if kind == "last_drafted":
-                rows = first_rows
-            else:
-                counts = [0, 0]
-                for source, kinds in (outcomes.num_draft_roots, DRAFT_STEPS), (outcomes.num_exit_roots, EXIT_STEPS):
-                    if kind in kinds:
-                        counts = [count + more for count, more in zip(counts, source, strict=True)]
-                rows = [counts[is_there] for is_there in has_window]
+                return self.costs.branch(kind, first_rows, places)
+            counts = [0, 0]
+            for source, kinds in (outcomes.num_draft_roots, DRAFT_STEPS), (outcomes.num_exit_roots, EXIT_STEPS):
+                if kind in kinds:
+                    counts = [count + more for count, more in zip(counts, source, strict=True)]
+            rows = [counts[is_there] for is_there in has_window]
             if kind == "window_and_roots":
                 rows = [count + more for count, more in zip(rows, drafted, strict=True)]
-            return self.costs.branch_s(kind, rows, places)
+            return self.costs.branch(kind, rows, places)
 
-        self._step_s = step_s
-        return step_s
+        self._mean_step = step
+        return lambda kind: _at_pace(step(kind), pace)
 
     def slowdown(self, segment: int | str, kind: int | str) -> tuple[float, float]:
         """How many times as long an operation of the target and a step of the draft take at once."""
-        return self.costs.slowdown(segment, kind, self._alone_s[segment], self._step_s(kind))  # type: ignore
+        return self.costs.slowdown(segment, kind, self._alone_s[segment], self._mean_step(kind).seconds)  # type: ignore
 
-    def verdict_message(self, verdict: Verdict) -> Message:  # noqa: ARG002
+    def verdict_message(self) -> Message:
         """All verdicts on their way to the draft."""
         verdict_bytes = self.costs.messages.verdict_bytes
-        return sum(verdict_bytes[one.num_accepted] for one in self._asking), 0
+        counts = [one.num_accepted for one in self._asking]
+        return sum(verdict_bytes[count] for count in counts), sum(counts) + len(counts)
 
     def exit_message(self) -> Message:
         """The exit's signals on their way to the draft."""
-        return sum(self._rows) * self.costs.messages.exit_bytes / self.schedule.num_rows, 0
+        rows = sum(self._rows)
+        return rows * self.costs.messages.exit_bytes / self.schedule.num_rows, rows
 
     def window_message(self) -> Message:
         """The next windows on their way to the target."""
         window_bytes = self.costs.messages.window_bytes
-        return sum(window_bytes[one.num_drafted] for one in self._asking), 0
+        counts = [one.num_drafted for one in self._asking]
+        return sum(window_bytes[count] for count in counts), sum(counts)
 
     def send(self, path: Path, message: Message, sent_s: float) -> float:
-        """When a message arrives that is sent then."""
-        return arrival_s(path, message[0], sent_s)
+        """When a message arrives that is sent then, on a path on which no other comes in between."""
+        num_bytes, rows = message
+        if self.spans is None:
+            return arrival_s(path, num_bytes, sent_s)
+        return self.spans.send(path, num_bytes, rows, sent_s)
 
-    def rollout(self, verdict: Verdict | None) -> Steps | None:
+    def rollout(self, *, is_first: bool) -> Steps | None:
         """The steps of windows, for a draft that has not read what the last verdicts brought."""
         unread = self.costs.plan.unread
-        steps = [self._window_steps(one, 0 if verdict is None else unread[one.num_accepted]) for one in self._asking]
-        return self._together(ROLLOUT_STEP, steps, self.costs.rollout_start_s)
+        steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._asking]
+        return self._together(Work.ROLLOUT_STEP, steps, self.costs.rollout_start_s)
 
-    def next_window(self, verdict: Verdict, left: Mapping[int, int], *, is_read: bool) -> Steps | None:  # noqa: ARG002
-        """What is left to do for the windows after the committed verdicts, see `SimulatedSequence.next_window`."""
+    def next_windows(self, num_done: Mapping[int, int], *, is_read: bool) -> Steps | None:
+        """What is left to do for the windows after the committed verdicts, None if nothing.
+
+        So many steps are done in the branches of each source; `is_read` is whether the draft has read the last windows.
+        """
         costs, has_features = self.costs, self.schedule.exit_features
         if all(one.source == MISS for one in self._asking):
             steps = [self._window_steps(one, one.num_accepted * has_features) for one in self._asking]
-            return self._together(ROLLOUT_STEP, steps, costs.rollout_start_s)
+            return self._together(Work.ROLLOUT_STEP, steps, costs.rollout_start_s)
         if not is_read:
             steps = [[] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._asking]
-            return self._together(FINISH_STEP, steps, costs.rollout_start_s)
-        num_done = {source: costs.plan.branch_steps - steps for source, steps in left.items()}
+            return self._together(Work.FINISH_STEP, steps, costs.rollout_start_s)
         steps = [
             [] if one.source == MISS else self._window_steps(one, 0)[num_done[one.source] :] for one in self._asking
         ]
-        return self._together(FINISH_STEP, steps)
-
-    def write_segment(self, segment: int, run: Run) -> None:
-        """Batches write no spans."""
-
-    def write_steps(self, steps: Steps, run: Run) -> None:
-        """Batches write no spans."""
+        return self._together(Work.FINISH_STEP, steps)
 
     def _first_rows(self) -> list[int]:
         """Rows that the draft reads before the branches of the round begin.
@@ -241,16 +256,30 @@ class SimulatedBatch:
         first = plan.first_rows[num_unread], 0
         if guessing is None:
             return [first, *((rows, 0) for rows in plan.later_rows)]
-        return [first, *((rows, rows - 1) for rows in guessing.rows(sequence.prompt, sequence.position))]
+        return [first, *((rows, rows - 1) for rows in guessing.rows(sequence.at))]
 
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]], first_more_s: float = 0.0) -> Steps | None:
-        """Every sequence's own steps, the next ones of all at once; None without any."""
-        places = [one.place for one in self._asking]
-        seconds = 0.0
+        """Every sequence's own steps, the next ones of all at once; the first takes so much more. None without any."""
+        places, pace, found = [one.place for one in self._asking], self._pace(), list[Step]()
         for together in zip_longest(*steps, fillvalue=(0, 0)):
             rows, stream_rows = zip(*together, strict=True)
-            seconds += self.costs.step_s(rows, stream_rows, places)
-        return Steps("one_row", work, one_in_ticks(seconds + first_more_s)) if seconds else None
+            step = self.costs.step(rows, stream_rows, places)
+            if not found and first_more_s:
+                step = step._replace(seconds=one_in_ticks(step.seconds + first_more_s))
+            found.append(_at_pace(step, pace))
+        return Steps("one_row", work, tuple(found)) if found else None
+
+    def _pace(self) -> float:
+        """Of the round under way of a sequence alone; several have the mean one."""
+        if len(self.sequences) > 1:
+            return 1.0
+        [one], paces = self.sequences, self.costs.paces
+        return paces[pace_of(one.prompt, len(one.trace.rounds), len(paces))]
+
+
+def _at_pace(step: Step, pace: float) -> Step:
+    """A step of whatever drafts, so many times as long."""
+    return step if pace == 1.0 else step._replace(seconds=max(one_in_ticks(step.seconds * pace), TICK_S))
 
 
 def _reply_all(replies: Sequence[Event], values: Sequence[Any], _: Event) -> None:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from decoding.messages import Verdict, Window
-from decoding.trace import Trace
-from sim.acceptance.acceptance_model import FROM_EXIT, MISS, Answers
+from sim.acceptance.replay import Replay
+from sim.world import simulate
 from tests.benchmarks.scripts import load_script
+from tests.sim.worlds.machines import machine
+from tests.sim.worlds.records import prompt, record
+from tests.sim.worlds.schedules import mirror
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +34,7 @@ def test_another_mean_and_another_spread_are_told(script) -> None:
 
 
 def test_a_text_has_the_same_rounds_and_hits_in_either_world(script) -> None:
-    window = Window((1, 2))
-    decided = [(2, FROM_EXIT), (0, MISS), (1, FROM_EXIT), (2, FROM_EXIT)]
-    answers = Answers(4, 6, [(window, Verdict(accepted, 7), branch) for accepted, branch in decided])
-    trace = Trace(world="measured")
-    for index, (accepted, branch) in enumerate(decided[:3]):
-        trace.begin_round(float(index))
-        trace.end_round(index + 0.5, window, Verdict(accepted, 7), accepted + 1)
-        if index < 2:
-            trace.mark_hit(hit=branch != MISS)
-    assert script.of_answers(answers) == pytest.approx((2.0, 1 / 3))
-    assert script.of_trace(trace) == pytest.approx((2.0, 1 / 3))
+    texts, asked = record(prompt("1101", exit_="0010")), mirror("exit")
+    outcomes = Replay(texts).outcomes(asked, None)
+    trace = simulate(asked, machine(), texts)[0]
+    assert script.of_outcomes(outcomes, 0) == script.of_trace(trace) == pytest.approx((2.0, 0.5))

@@ -14,14 +14,15 @@ from costs.round_plan import RoundShape
 from decoding.schedule import Schedule
 from hwprofiles.bounds import MOST_PACE_SPREAD
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.acceptance.replay import Replay
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import drawn
 from tests.sim.worlds.schedules import mirror, speculative
 
 CHAIN = mirror("draft", num_tokens=1, roots_per_row=(1, 1))
-HITS = DrawnAcceptance(1, hit_rate=1, num_tokens=40)
+HITS = drawn(1, 1, num_tokens=40)
 
 
 def unsteady(spread: float, *, layer: float = 1.0) -> Profile:
@@ -70,7 +71,7 @@ def test_what_waits_for_the_slower_of_two_waits_longer_than_at_the_mean_pace() -
     """Two steps end just before the target, so that nothing would wait for them at their mean pace; all rounds miss."""
     target_s = 2.05
     steady, unsteady_ = (unsteady(spread, layer=target_s / 10) for spread in (0.0, 0.1))
-    misses = DrawnAcceptance(1, hit_rate=0, num_tokens=2 * (2 * NUM_PACES + 1))
+    misses = drawn(1, 0, num_tokens=2 * (2 * NUM_PACES + 1))
     assert round_times(steady, misses) == pytest.approx([target_s + 1] * 2 * NUM_PACES)
     of_step = paces(0.1) * 2 + paces(0.1)[:1]
     expected = [max(target_s, 2 * pace) + after for pace, after in pairwise(of_step)]
@@ -78,7 +79,7 @@ def test_what_waits_for_the_slower_of_two_waits_longer_than_at_the_mean_pace() -
     assert fmean(expected) > target_s + 1.05
 
 
-def round_times(profile: Profile, acceptance: DrawnAcceptance) -> list[float]:
+def round_times(profile: Profile, acceptance: Replay) -> list[float]:
     """From the start of every round to that of the next one; arrays say the same of them together."""
     (trace,) = simulate(CHAIN, profile, acceptance)
     assert trace.decode_s == pytest.approx(predict(CHAIN, profile, acceptance).decode_s, abs=1e-9)

@@ -10,12 +10,11 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair
-from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
+from mirrorsd.replayed_run import arbitrary_prompt, drawn, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.shape_folder import save_shape
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.world import simulate
 from tests.benchmarks.scripts import load_script
 from tests.costs.constant_cost import MILLISECONDS
@@ -103,20 +102,19 @@ def test_rounds_are_those_of_the_record(engine, name, window) -> None:
     rate=st.floats(0, 1),
     hit_rate=st.floats(0, 1),
     window=st.integers(1, 4),
-    seed=st.integers(0, 100),
     name=st.sampled_from(sorted(SCHEDULES.keys() - {"mirror with uneven roots"})),
 )
 @settings(deadline=None, max_examples=12)
-def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, seed, name) -> None:
+def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, name) -> None:
     """Which tokens they are nobody knows: they are left out."""
     asked = Schedule(**SCHEDULES[name], num_speculative_tokens=window, target_lane="target", draft_lane="draft")
-    drawn = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=20, prompt_length=3, num_prompts=2, seed=seed)
-    simulated = simulate(asked, machine(), drawn, costs=COSTS)
+    rates = drawn(f"{rate},{hit_rate}", asked, num_tokens=20)
+    simulated = simulate(asked, machine(), rates, costs=COSTS)
 
     def known(trace):
         return [entry._replace(outcome=(entry.outcome[0], NOT_COMMITTED))[2:] for entry in trace.rounds]
 
-    found = list(replay(engine, asked, drawn))
+    found = list(replay(engine, asked, rates))
     assert [known(one.trace) for one in found] == [known(trace) for trace in simulated]
 
 

@@ -7,7 +7,6 @@ import pytest
 import mirrorsd
 from decoding.errors import ConfigError
 from mirrorsd.simulation import require_same_models
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.replay import Replay
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -57,12 +56,6 @@ def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
     assert [one.schedule for one in found.candidates] == [one.schedule for one in CALLS["search"](RECORD).candidates]
     assert LABEL in plan.verdict.text
     assert LABEL not in CALLS["make_plan"](RECORD).verdict.text
-
-
-def test_acceptance_that_is_no_record_fits_any_models():
-    drawn = DrawnAcceptance(0.7, hit_rate=0.5, num_tokens=20)
-    assert mirrorsd.predict(SCHEDULE, MACHINE, drawn).num_tokens == 20
-    assert len(mirrorsd.simulate(SCHEDULE, MACHINE, drawn)) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch_prediction import best_by_batch, predict_batch, switch_off_at
@@ -52,7 +51,7 @@ def tall(profile: Profile) -> Profile:
     return profile.model_copy(update={"lanes": tuple(lanes), "memory_pool_bytes_per_s": None})
 
 
-@given(schedules(), profiles(paced=False), records())
+@given(schedules(), profiles(), records())
 @settings(max_examples=120, deadline=None)
 def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
     one, batch = predict(schedule, tall(profile), record), predict_batch(schedule, tall(profile), record, batch_size=1)
@@ -230,11 +229,6 @@ def test_batches_are_of_1_to_64(size: int) -> None:
 def test_rows_that_were_not_measured_are_refused() -> None:
     with pytest.raises(OutOfRangeError, match="rows"):
         predict_batch(speculative(7), machine(), Bernoulli(0.5, texts=Texts(num_texts=64)), batch_size=64)
-
-
-def test_batches_need_texts() -> None:
-    with pytest.raises(ConfigError, match="batches are played along texts"):
-        predict_batch(AUTOREGRESSIVE, machine(), DrawnAcceptance(0.5, hit_rate=0, num_tokens=5), batch_size=2)
 
 
 def test_the_source_says_that_nobody_runs_batches_yet() -> None:

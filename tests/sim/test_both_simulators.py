@@ -11,7 +11,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
+from sim.acceptance.replay import Acceptance
 from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate
@@ -20,7 +20,7 @@ from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import random_prompt, records
 from tests.sim.worlds.random_schedules import schedules
-from tests.sim.worlds.records import LOOKUP, TREES, record
+from tests.sim.worlds.records import LOOKUP, TREES, drawn, record
 from tests.sim.worlds.schedules import mirror
 
 TOLERANCE_S = 1e-9
@@ -46,7 +46,7 @@ def assert_same(prediction: Prediction, traces: list[Trace], schedule: Schedule)
     assert abs(prediction.exposed_draft_s - metrics.exposed_draft_s(traces, target, draft)) < TOLERANCE_S
 
 
-def check(schedule: Schedule, profile: Profile, acceptance: Acceptance | AcceptanceRecord, most: int | None) -> None:
+def check(schedule: Schedule, profile: Profile, acceptance: Acceptance, most: int | None) -> None:
     prediction = predict(schedule, profile, acceptance, max_new_tokens=most)
     assert_same(prediction, simulate(schedule, profile, acceptance, max_new_tokens=most), schedule)
 
@@ -64,9 +64,7 @@ def test_they_agree_on_every_schedule_machine_and_cut(
 def test_they_draw_the_same_acceptance(
     schedule: Schedule, profile: Profile, num_tokens: int, rate: float, hit_rate: float, seed: int
 ) -> None:
-    acceptance = DrawnAcceptance(
-        (rate, 0.5, rate, 1.0), hit_rate=hit_rate, num_tokens=num_tokens, prompt_length=5, num_prompts=3, seed=seed
-    )
+    acceptance = drawn((rate, 0.5, rate, 1.0), hit_rate, num_tokens=num_tokens, num_prompts=3, seed=seed)
     check(schedule, profile, acceptance, None)
 
 

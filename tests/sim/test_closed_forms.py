@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.evaluator import predict
 from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import drawn
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 VERIFY_S = 11.0
@@ -23,28 +23,28 @@ def with_step(step_s: float, **fields: float) -> Profile:
 @pytest.mark.parametrize("num_tokens", [1, 3, 7])
 def test_mean_acceptance_length_of_independent_draws(rate: float, num_tokens: int) -> None:
     """(1 - a^(g+1)) / (1 - a) committed tokens per round (Leviathan, 2211.17192, equation 1)."""
-    acceptance = DrawnAcceptance(rate, hit_rate=0, num_tokens=2000, num_prompts=20)
+    acceptance = drawn(rate, 0, num_tokens=2000, num_prompts=20)
     expected = sum(rate**place for place in range(num_tokens + 1))
     found = predict(speculative(num_tokens), machine(), acceptance)
     assert found.mean_acceptance_length == pytest.approx(expected, rel=0.02)
 
 
 def test_acceptance_by_position() -> None:
-    acceptance = DrawnAcceptance((0.8, 0.5, 0.0), hit_rate=0, num_tokens=2000, num_prompts=20)
+    acceptance = drawn((0.8, 0.5, 0.0), 0, num_tokens=2000, num_prompts=20)
     found = predict(speculative(3), machine(), acceptance)
     assert found.mean_acceptance_length == pytest.approx(1 + 0.8 + 0.8 * 0.5, rel=0.02)
 
 
 def test_plain_decoding_takes_a_verification_and_its_overheads_per_token() -> None:
     profile = machine(lane("target", dispatch_s=2), round_overhead_s=3)
-    assert predict(AUTOREGRESSIVE, profile, DrawnAcceptance(0, hit_rate=0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3
+    assert predict(AUTOREGRESSIVE, profile, drawn(0, 0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3
 
 
 @pytest.mark.parametrize("num_tokens", [1, 4, 8])
 @pytest.mark.parametrize("step_s", [0.25, 2.0])
 def test_speed_up_of_synchronous_decoding(num_tokens: int, step_s: float) -> None:
     """E / (v + d) over plain decoding, here with everything accepted: E = g + 1."""
-    acceptance = DrawnAcceptance(1, hit_rate=0, num_tokens=9 * 5 * 2)
+    acceptance = drawn(1, 0, num_tokens=9 * 5 * 2)
     plain = predict(AUTOREGRESSIVE, with_step(step_s), acceptance)
     sync = predict(speculative(num_tokens), with_step(step_s), acceptance)
     expected = (num_tokens + 1) * VERIFY_S / (VERIFY_S + num_tokens * step_s)
@@ -55,7 +55,7 @@ def test_speed_up_of_synchronous_decoding(num_tokens: int, step_s: float) -> Non
 def test_mirror_hides_all_drafting_but_that_of_misses(hit_rate: float) -> None:
     """Zero-slope region: as long as the branches end before the target, a hit costs the target's time only."""
     num_tokens, step_s, num_prompts = 4, 2.0, 5
-    acceptance = DrawnAcceptance(0.7, hit_rate=hit_rate, num_tokens=200, num_prompts=num_prompts)
+    acceptance = drawn(0.7, hit_rate, num_tokens=200, num_prompts=num_prompts)
     found = predict(mirror("draft", num_tokens=num_tokens), with_step(step_s), acceptance)
     num_asked = found.num_rounds - num_prompts
     num_misses = round((1 - found.reuse_rate) * num_asked)
@@ -92,7 +92,7 @@ def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share: float) ->
     """(1 + d) / max(1, d) over synchronous decoding, d = drafting over verifying."""
     num_tokens = 16
     profile = with_step(draft_share * VERIFY_S / num_tokens)
-    acceptance = DrawnAcceptance(0.9, hit_rate=1, num_tokens=2000)
+    acceptance = drawn(0.9, 1, num_tokens=2000)
     sync = predict(speculative(num_tokens), profile, acceptance)
     overlapped = predict(mirror("draft", num_tokens=num_tokens), profile, acceptance)
     bound = (1 + draft_share) / max(1, draft_share)
@@ -107,7 +107,7 @@ def test_an_early_exit_gains_less(draft_share: float, exit_layer: int) -> None:
     profile = machine(
         lane("target", layer=1, lm_head=0, exit=0), lane("draft", draft_step=draft_share * 10 / num_tokens)
     )
-    acceptance = DrawnAcceptance(0.9, hit_rate=1, num_tokens=2000)
+    acceptance = drawn(0.9, 1, num_tokens=2000)
     sync = predict(speculative(num_tokens), profile, acceptance)
     overlapped = predict(mirror("exit", num_tokens=num_tokens, exit_layer=exit_layer), profile, acceptance)
     before_exit = exit_layer / 10
@@ -126,6 +126,6 @@ def test_two_lanes_on_a_saturated_memory_gain_nothing() -> None:
     profile = machine(
         target.model_copy(update=saturating), draft.model_copy(update={"draft_step": step}), memory_pool_bytes_per_s=1.0
     )
-    acceptance = DrawnAcceptance(0.9, hit_rate=1, num_tokens=400)
+    acceptance = drawn(0.9, 1, num_tokens=400)
     found = predict(mirror("draft", num_tokens=3), profile, acceptance)
     assert found.decode_s == pytest.approx(3 * 2.0 + found.num_rounds * (VERIFY_S + 4 * 2.0), abs=1e-9)

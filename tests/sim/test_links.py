@@ -13,21 +13,21 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
 from hwprofiles.profile import LinkProfile, Profile
-from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
+from sim.acceptance.replay import Acceptance
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
 from tests.sim.worlds.random_schedules import schedules
-from tests.sim.worlds.records import TREES, prompt
+from tests.sim.worlds.records import TREES, drawn, prompt
 from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 
 STATE_BYTES = 100
 TOLERANCE_S = 1e-9
 LINKS = [(0.25, 64.0), (0.25, 32.0), (1.25, 64.0), (0.0, 1e6)]
 """Latency and bandwidth: something, half of its bandwidth, a second more of latency, next to nothing."""
-TEXTS = DrawnAcceptance(0.6, hit_rate=0.5, num_tokens=30, num_prompts=2)
+TEXTS = drawn(0.6, 0.5, num_tokens=30, num_prompts=2)
 
 
 def linked(latency_s: float | None, bytes_per_s: float = 1.0, *, draft_step: float = 0.01) -> Profile:
@@ -38,7 +38,7 @@ def linked(latency_s: float | None, bytes_per_s: float = 1.0, *, draft_step: flo
     return machine(lane("target"), draft, links=links, features_bytes_per_row=STATE_BYTES, round_overhead_s=0.5)
 
 
-def decode_s(schedule: Schedule, profile: Profile, texts: Acceptance | AcceptanceRecord) -> float:
+def decode_s(schedule: Schedule, profile: Profile, texts: Acceptance) -> float:
     """By both simulators, which agree."""
     played = sum(trace.decode_s for trace in simulate(schedule, profile, texts, trace=False))
     assert predict(schedule, profile, texts).decode_s == pytest.approx(played, abs=TOLERANCE_S)
@@ -99,7 +99,7 @@ def test_an_exit_message_delays_the_branches_that_wait_for_it(
 
     The verdict comes while branches are at work, so its way is hidden.
     """
-    texts = DrawnAcceptance(0.6, hit_rate=1.0, num_tokens=30)
+    texts = drawn(0.6, 1.0, num_tokens=30)
     schedule = mirror("exit", num_tokens=3, exit_top_k=2, exit_features=features)
     profiles = (linked(None, draft_step=40.0), linked(latency_s, bytes_per_s, draft_step=40.0))
     [trace] = simulate(schedule, profiles[0], texts)
@@ -183,7 +183,7 @@ def test_a_wider_or_nearer_link_costs_mirror_at_most_a_step_per_round(
     schedule: Schedule, step_s: float, latency_s: float, bytes_per_s: float, factor: float, rate: float, hit_rate: float
 ) -> None:
     """A message that comes sooner moves the boundaries after it: a verdict may just have missed one."""
-    texts = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=30)
+    texts = drawn(rate, hit_rate, num_tokens=30)
     known = predict(schedule, linked(latency_s, bytes_per_s, draft_step=step_s), texts)
     for better in (latency_s, bytes_per_s * factor), (latency_s / factor, bytes_per_s):
         found = predict(schedule, linked(*better, draft_step=step_s), texts)

@@ -7,11 +7,10 @@ import pytest
 
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
 from sim.prediction import Bottlenecks
 from tests.sim.worlds.machines import lane, machine, reading
-from tests.sim.worlds.records import TREES, prompt, record
+from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
@@ -24,7 +23,7 @@ def off_by(table: LatencyTable | None, relative_error: float) -> LatencyTable:
 
 def test_what_streams_add_to_a_pass_counts_as_drafting() -> None:
     profile = machine(lane("target", dispatch_s=2, streams=4), round_overhead_s=1)
-    found = predict(tree(TREES[-1], 7), profile, DrawnAcceptance(0, hit_rate=0, num_tokens=5))
+    found = predict(tree(TREES[-1], 7), profile, drawn(0, 0, num_tokens=5))
     assert found.bottlenecks == Bottlenecks(target_verify=5 * 11, draft=5 * 4, overhead=5 * 3)
     assert found.target_busy_s == 5 * 15
 

@@ -142,7 +142,7 @@ class _Source(NamedTuple):
 
         count = decoding.max_new_tokens
         if self.rates is not None:
-            return ReplayEngine(pair, lanes, schedule, drawn(self.rates, num_tokens=count))
+            return ReplayEngine(pair, lanes, schedule, drawn(self.rates, schedule, num_tokens=count))
         if self.replay is not None:
             record = AcceptanceRecord.load(self.replay)
             return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=min(count, record.max_new_tokens))

@@ -204,7 +204,7 @@ def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
     (reason,) = (reason for reason in plan.left_out if "num_speculative_tokens" in reason)
     pairs = {one.pair for one in plan.ranking if one.schedule.num_speculative_tokens}
     count = sum(one.num_speculative_tokens == 7 for pair in pairs for one in schedules_on(pair, plan.question, "x"))
-    assert reason == f"{count} schedules: num_speculative_tokens is 7, but acceptance is assumed for 5 drafted places"
+    assert reason == f"{count} schedules: windows of more than 5 tokens are not assumed (by rates)"
 
 
 def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():

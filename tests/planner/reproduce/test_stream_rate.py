@@ -45,5 +45,5 @@ def mean_steps_of(texts):
         method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=WINDOW, draft_streams=2
     )
     walk = texts.walk(schedule, None)
-    counts = texts.guessing(schedule).counts(walk.prompt, walk.position)
+    counts = texts.guessing(schedule).counts(walk.at)
     return 1 + counts[1].sum(axis=1).mean()

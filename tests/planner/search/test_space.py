@@ -219,7 +219,7 @@ def test_a_search_counts_what_it_left_out_and_names_what_was_missing(record):
     found = survey(WIDE, profile, record)
     reasons = "\n".join(found.left_out)
     assert "windows of more than 8 tokens were not recorded" in reasons
-    assert "exit_layer 10 was not recorded; recorded are 15, 20" in reasons
+    assert "roots from exit_layer 10 were not recorded; layers it holds: 15, 20" in reasons
     assert "draft_step on lane 'draft': more than 4 rows were not measured" in reasons
     assert "more than 8 roots per row from the exit after layer 15 were not recorded" in reasons
     assert min(found.left_out.values()) > 0

@@ -9,60 +9,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from decoding.errors import ConfigError, ProfileError, RecordError
+from decoding.errors import ProfileError, RecordError
 from decoding.trace import Work
-from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.stream_guesses import Guessing
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import MAX_WINDOW, prompt, record
-from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
+from tests.sim.worlds.schedules import mirror, speculative
 
-STARTS = np.array([0, 2])
 ALWAYS, NEVER = (np.full((4, 6), hits) for hits in (9, 0))
 hit_counts = arrays(np.int64, (4, 6), elements=st.integers(0, 4))
 
 
 def guessing(hits, num_tokens, num_streams):
-    return Guessing(np.asarray(hits), STARTS, num_tokens=num_tokens, num_streams=num_streams)
+    return Guessing(np.asarray(hits), num_tokens=num_tokens, num_streams=num_streams)
 
 
 def test_right_guesses_are_kept_and_the_last_step_guesses_no_more_than_there_is_room_for() -> None:
-    assert guessing(ALWAYS, 6, 2).rows(0, 0) == (3, 2)
-    assert guessing(ALWAYS, 6, 3).rows(0, 0) == (4, 1)
+    assert guessing(ALWAYS, 6, 2).rows(0) == (3, 2)
+    assert guessing(ALWAYS, 6, 3).rows(0) == (4, 1)
 
 
 def test_wrong_guesses_cost_rows() -> None:
-    assert guessing(NEVER, 5, 2).rows(0, 0) == (3, 3, 2, 1)
+    assert guessing(NEVER, 5, 2).rows(0) == (3, 3, 2, 1)
 
 
 def test_what_counts_is_the_number_behind_the_last_token_that_is_there() -> None:
     hits = [[1, 9, 0, 2, 9, 9]] * 4
     # behind the first token one is right, so the third is there; behind that none, behind the fourth two
-    assert guessing(hits, 6, 2).rows(0, 0) == (3, 3, 2)
+    assert guessing(hits, 6, 2).rows(0) == (3, 3, 2)
 
 
 def test_a_window_of_one_token_needs_no_further_steps() -> None:
-    assert guessing(NEVER, 1, 2).rows(0, 0) == ()
+    assert guessing(NEVER, 1, 2).rows(0) == ()
     assert guessing(NEVER, 1, 2).most_steps == 1
-
-
-def test_prompts_stand_one_behind_the_other() -> None:
-    hits = np.zeros((4, 6), dtype=np.int64)
-    hits[3] = 9
-    assert guessing(hits, 3, 2).rows(1, 1) == (2,)
-    assert guessing(hits, 3, 2).rows(0, 1) == (2, 1)
 
 
 @given(hit_counts, st.integers(1, 6), st.integers(1, 4))
 def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens, num_streams) -> None:
     subject = guessing(hits, num_tokens, num_streams)
-    prompts, positions = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    counts, by_step = subject.counts(prompts, positions), subject.rows_by_step(prompts, positions)
+    at = np.arange(4)
+    counts, by_step = subject.counts(at), subject.rows_by_step(at)
     most = 0
-    for index, (of, position) in enumerate(zip(prompts.tolist(), positions.tolist(), strict=True)):
-        rows = subject.rows(of, position)
+    for index in at.tolist():
+        rows = subject.rows(index)
         assert len(rows) <= num_tokens - 1 <= sum(rows)
         assert by_step[:, index].tolist() == [*rows, *[0] * (num_tokens - 1 - len(rows))]
         most = max(most, 1 + len(rows))
@@ -117,10 +108,3 @@ def test_a_profile_that_has_not_timed_streams_is_refused() -> None:
     blind = [lane(name).model_copy(update={"draft_streams": None}) for name in ("target", "draft")]
     with pytest.raises(ProfileError, match="no measured draft_streams"):
         predict(speculative(4, draft_streams=1), machine(*blind), streaming_record())
-
-
-def test_what_streams_guess_cannot_be_drawn() -> None:
-    drawn = DrawnAcceptance(0.5, hit_rate=0.5, num_tokens=5)
-    assert drawn.guessing(AUTOREGRESSIVE) is None
-    with pytest.raises(ConfigError, match="known to acceptance records only"):
-        predict(speculative(4, draft_streams=1), machine(), drawn)

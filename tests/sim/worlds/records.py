@@ -8,6 +8,9 @@ import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.tree_shape import cut
+from sim.acceptance.assumed import covered
+from sim.acceptance.rates import AssumedTree, Texts
+from sim.acceptance.replay import Replay
 from tests.sim.worlds.machines import EXIT_LAYERS
 
 MAX_WINDOW = 4
@@ -69,3 +72,12 @@ def record(*prompts: PromptRecord, **fields: Any) -> AcceptanceRecord:
         "prompts": prompts,
     }
     return AcceptanceRecord(**(known | fields))
+
+
+def drawn(
+    rates: float | tuple[float, ...], hit_rate: float, *, num_tokens: int, num_prompts: int = 1, seed: int = 0
+) -> Replay:
+    """Texts drawn with given rates, in which every outcome is prepared for with another one."""
+    texts = Texts(num_texts=num_prompts, num_tokens=num_tokens, prompt_length=1, seed=seed)
+    trees = tuple(AssumedTree(**one.model_dump()) for one in TREES)
+    return covered(rates, hit_rate, texts=texts, exit_layers=EXIT_LAYERS, trees=trees, alternative_rates=(0.0, 0.0))

@@ -115,7 +115,11 @@ def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     assert sources <= {"assumed acceptance 0.8"}
     assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by place." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
-    for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
+    for missing in (
+        "exit_layer 15 are not assumed (by exit_coverage)",
+        "alternative_rates",
+        "more than 3 tokens are not",
+    ):
         assert missing in reasons
 
 

@@ -140,4 +140,4 @@ def test_acceptance_may_be_assumed_in_a_file(mirrorsd, schedule_path, profile_pa
 def test_assumed_rates_do_not_answer_for_branches(mirrorsd, schedule_path, profile_path):
     result = mirrorsd("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", "0.7")
     assert result.exit_code == 2
-    assert "exit_layer 15 asks for its exit_coverage" in result.stderr.replace("\n", " ")
+    assert "exit_layer 15 are not assumed (by exit_coverage)" in result.stderr.replace("\n", " ")

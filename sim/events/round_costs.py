@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from costs.contention import PairContention
 from costs.cost_model import Part
 from costs.crossings import Messages
 from costs.durations import DurationTables
+from costs.group_cost import GroupCost
+from costs.paces import paces
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError
@@ -28,6 +31,14 @@ Rows = Sequence[int]
 """Rows of every sequence of a batch; 0 where one takes no part."""
 Places = Sequence[int]
 """Every sequence's context, as an index into the range of contexts."""
+
+
+class Step(NamedTuple):
+    """One step of a lane: its seconds and rows, and what it calls, each with its rows and how many times."""
+
+    seconds: float
+    rows: int
+    calls: tuple[tuple[Part, int, int], ...]
 
 
 class CallCosts:
@@ -51,7 +62,7 @@ class CallCosts:
         seconds = 0.0
         for part, count in calls.items():
             one_s = self._times(lane, part, total)[lowest]
-            for own in set(rows):
+            for own in set(rows) if len(rows) > 1 else ():
                 if own:
                     times_s = self._times(lane, part, own)
                     lowest_s = times_s[lowest]
@@ -71,8 +82,11 @@ class CallCosts:
         return self._by_place[key]
 
 
-class BatchCosts:
-    """What a schedule's operations cost whose rounds several sequences go through; names are those of `RoundCosts`."""
+class RoundCosts:
+    """What the operations of a schedule's rounds cost that several sequences go through together.
+
+    `paces` are how many times as long drafting takes in rounds in turn, see `costs.paces`.
+    """
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, calls: CallCosts) -> None:
         tables = calls.tables
@@ -83,36 +97,39 @@ class BatchCosts:
         )
         self.round_overhead_s = one_in_ticks(prices.round_overhead_s(schedule))
         self.rollout_start_s = prices.rollout_start_s(schedule)
+        spread = profile.lane(plan.draft_lane).pace_spread if schedule.traits.overlaps else 0.0
+        self.paces = paces(spread) if spread else (1.0,)
         self._pass_more_s = [one_in_ticks(prices.pass_more_s(schedule, one.work)) for one in plan.segments]
         self._branch_step_s = one_in_ticks(prices.branch_step_s(plan.draft_lane))
         self._calls = calls
         self._known_bytes: dict[tuple[str, tuple[tuple[Part, int], ...]], float] = {}
         self._pair = PairContention.of(profile, plan.target_lane, plan.draft_lane)
 
-    def segment_s(self, segment: int, rows: Rows, places: Places) -> float:
-        """An operation of the target, without what its pass takes more."""
-        plan, operation = self.plan, self.plan.segments[segment]
-        seconds = self._calls.seconds(plan.target_lane, operation.calls, rows, places)
-        return seconds + (
-            self._calls.seconds(plan.target_lane, {plan.streams: 1}, rows, places) if plan.streams else 0.0
-        )
+    def segment(self, segment: int, rows: Rows, places: Places) -> Step:
+        """An operation of the target, without what its pass takes more (`pass_more_s`)."""
+        plan, calls = self.plan, dict(self.plan.segments[segment].calls)
+        seconds = self._calls.seconds(plan.target_lane, calls, rows, places)
+        if plan.streams:
+            calls[plan.streams] = 1
+            seconds += self._calls.seconds(plan.target_lane, {plan.streams: 1}, rows, places)
+        total = sum(rows)
+        return Step(seconds, total, tuple((part, total, count) for part, count in calls.items()))
 
     def pass_more_s(self, segment: int) -> float:
         """What that takes more."""
         return self._pass_more_s[segment]
 
-    def step_s(self, rows: Rows, stream_rows: Rows, places: Places) -> float:
+    def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
         """A step of rollouts; with stream tokens of anybody all rows are those of a draft without features."""
         assert self.plan.step is not None, "a step of a draft that is not there"
         if not any(stream_rows):
-            return self._draft_s(self.plan.step, rows, places)
-        return self._draft_s(DRAFT_STEP, rows, places) + self._draft_s(DRAFT_STREAMS, stream_rows, places)
+            return self._draft({self.plan.step: rows}, places)
+        return self._draft({DRAFT_STEP: rows, DRAFT_STREAMS: stream_rows}, places)
 
-    def branch_s(self, kind: StepKind, roots: Rows, places: Places) -> float:
+    def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
         """A step of branches with so many roots, or tokens to read first."""
-        calls = self._branch_calls(kind)
-        seconds = sum(self._draft_s(part, [each * count for count in roots], places) for part, each in calls)
-        return seconds + self._branch_step_s
+        step = self._draft({part: [each * count for count in roots] for part, each in self._branch_calls(kind)}, places)
+        return step._replace(seconds=step.seconds + self._branch_step_s)
 
     def _branch_calls(self, kind: StepKind) -> tuple[tuple[Part, int], ...]:
         """The calls of a step of branches, with their rows for every root."""
@@ -121,8 +138,18 @@ class BatchCosts:
             return ((plan.step, 1),)
         return plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
 
-    def _draft_s(self, part: Part, rows: Rows, places: Places) -> float:
-        return self._calls.seconds(self.plan.draft_lane, {part: 1}, rows, places)
+    def _draft(self, calls: Mapping[Part, Rows], places: Places) -> Step:
+        lane = self.plan.draft_lane
+        seconds = sum(self._calls.seconds(lane, {part: 1}, rows, places) for part, rows in calls.items())
+        totals = [(part, sum(rows), 1) for part, rows in calls.items()]
+        return Step(seconds, totals[0][1], tuple(totals))
+
+    def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
+        """How long the devices of a lane wait for each other in a step, every time; never where it is one device."""
+        cost = self._calls.tables.cost(lane)
+        if not isinstance(cost, GroupCost):
+            return ()
+        return tuple(seconds for part, rows, count in step.calls for seconds in cost.collectives_s(part, rows) * count)
 
     def check(self, num_sequences: int) -> None:
         """Raise `OutOfRangeError` if a lane has no cost for the rows of so many sequences that all have a window."""
@@ -134,10 +161,10 @@ class BatchCosts:
         plan, places, width = self.plan, [0] * num_sequences, self.plan.widths[0]
         segments = range(len(plan.segments)) if schedule.uses_exit else (0,)
         verify_s = 2 * self.target_half_s + self.round_overhead_s
-        verify_s += sum(self.segment_s(one, [width + 1] * num_sequences, places) for one in segments)
+        verify_s += sum(self.segment(one, [width + 1] * num_sequences, places).seconds for one in segments)
         if plan.step is None or plan.streams:
             return verify_s
-        step_s = self._draft_s(plan.step, [1] * num_sequences, places)
+        step_s = self._draft({plan.step: [1] * num_sequences}, places).seconds
         num_steps = schedule.fewest_draft_steps if schedule.traits.has_draft_model else 1
         drafting_s = 2 * self.draft_half_s + num_steps * step_s
         return max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
