@@ -23,7 +23,6 @@ from pydantic import BaseModel, ValidationError
 
 from decoding.errors import RecordError
 from decoding.files import most_unpacked, replace_file
-from decoding.recorded.assumption_checks import missing_assumptions
 from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import (
     FORMAT,
@@ -140,8 +139,7 @@ class AcceptanceRecord:
 
     def missing(self, schedule: Schedule) -> str | None:
         """What a schedule asks for that was not recorded (or assumed), and what was; None if nothing is missing."""
-        reasons = missing_for if self.assumed is None else missing_assumptions
-        return next(reasons(schedule, self), None)
+        return next(missing_for(schedule, self), None)
 
     def samples_drafts(self, schedule: Schedule) -> bool:
         """Whether a schedule's draft samples its tokens: only the ratio rule makes use of it."""

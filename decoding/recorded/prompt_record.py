@@ -61,22 +61,13 @@ class RecordedTree(StrictModel):
     top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
     paths: Paths = ()
 
+    def __str__(self) -> str:
+        return f"{self.method} of {self.drafter}, {self.depth} deep"
+
     def answers(self, schedule: Schedule) -> bool:
         """Whether the schedule's trees are these."""
         asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
         return asked == (self.method, self.drafter, self.depth, self.top_k)
-
-
-def missing_trees(schedule: Schedule, trees: Sequence[RecordedTree]) -> tuple[str, str] | None:
-    """What the schedule's trees are and what `trees` are, in words; None if some of these are the schedule's."""
-    if any(tree.answers(schedule) for tree in trees):
-        return None
-    known = "; ".join(_trees_in_words(tree.method, tree.drafter, tree.depth) for tree in trees)
-    return _trees_in_words(schedule.method, schedule.drafter, schedule.num_speculative_tokens), known or "none"
-
-
-def _trees_in_words(method: Method, drafter: str | None, depth: int) -> str:
-    return f"{method} of {drafter}, {depth} deep"
 
 
 class RecordedChain(StrictModel):
@@ -84,6 +75,9 @@ class RecordedChain(StrictModel):
 
     method: Method
     drafter: str
+
+    def __str__(self) -> str:
+        return f"{self.method} of {self.drafter}"
 
     def answers(self, schedule: Schedule) -> bool:
         """Whether the schedule's windows are these."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from decoding.errors import RecordError
-from decoding.recorded.prompt_record import RecordedChain, RecordedTree, missing_trees
+from decoding.recorded.prompt_record import RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel
@@ -94,42 +94,50 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
-    """What a schedule asks for that a record does not hold, each with what it does hold."""
+    """What a schedule asks for that a record does not hold, each with what it does hold.
+
+    Of drawn texts (`AcceptanceRecord.assumed`) it is what would have to be assumed too, and by which rates.
+    """
+    traits, window = schedule.traits, schedule.num_speculative_tokens
     if record.temperature and (rule := schedule.verification) in ("greedy", "typical"):
         yield f"the texts were sampled at temperature {record.temperature:g}: verification {rule} writes others"
-    if schedule.traits.is_tree:
-        if (missing := missing_trees(schedule, record.trees)) is not None:
-            wanted, known = missing
-            yield f"the record holds no trees of {wanted}; trees it holds: {known}"
-    elif schedule.traits.has_draft_model:
+    others = record.trees if traits.is_tree else record.chains
+    if traits.has_draft_model:
         if record.drafter is None:
             yield f"{schedule.method} needs a draft model, and none was recorded"
         yield from _missing_of_draft(schedule, record)
-    elif schedule.traits.window != "none" and not any(chain.answers(schedule) for chain in record.chains):
-        known = "; ".join(f"{chain.method} of {chain.drafter}" for chain in record.chains) or "none"
-        yield f"the record holds no windows of {schedule.method} of {schedule.drafter}; others it holds: {known}"
-    if not schedule.is_tree and schedule.num_speculative_tokens > record.max_window:
-        yield f"windows of more than {record.max_window} tokens were not recorded"
+    elif traits.window != "none" and not any(one.answers(schedule) for one in others):
+        kind, deep = ("trees", f", {window} deep") if traits.is_tree else ("windows", "")
+        known = "; ".join(map(str, others)) or "none"
+        wanted = f"{kind} of {schedule.method} of {schedule.drafter}{deep}"
+        rates = "trees" if traits.is_tree else "lookups" if traits.finds_text else "blocks"
+        yield f"{_lacking(record, wanted, rates)}; {kind} it holds: {known}"
+    if not traits.is_tree and window > record.max_window:
+        yield _lacking(record, f"windows of more than {record.max_window} tokens", "rates")
+
+
+def _lacking(record: AcceptanceRecord, what: str, rates: str) -> str:
+    """Return that something was not recorded; of assumed acceptance with what would assume it."""
+    return f"{what} were not recorded" if record.assumed is None else f"{what} are not assumed (by {rates})"
 
 
 def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     if schedule.draft_streams and record.samples_drafts(schedule):
         yield "what draft_streams guess of a draft that samples its tokens (verification ratio) was not recorded"
     if schedule.draft_streams > record.num_streams:
-        yield f"more than {record.num_streams} draft_streams were not recorded"
+        yield _lacking(record, f"more than {record.num_streams} draft_streams", "stream_rates")
     if schedule.num_alternatives > (width := record.num_candidates(None)):
-        yield f"more than {max(0, width - 1)} roots per row from the draft were not recorded"
+        yield _lacking(record, f"more than {max(0, width - 1)} roots per row from the draft", "alternative_rates")
     if schedule.exit_features and not record.has_features:
-        yield "the record has no rollouts with exit features: its drafter takes none"
-    if schedule.exit_layer is not None:
-        yield from _missing_at_exit(schedule, schedule.exit_layer, record)
-
-
-def _missing_at_exit(schedule: Schedule, exit_layer: int, record: AcceptanceRecord) -> Iterator[str]:
+        yield _lacking(record, "rollouts with exit_features", "feature_rates")
+    if (exit_layer := schedule.exit_layer) is None:
+        return
     if exit_layer not in record.exit_layers:
-        yield f"exit_layer {exit_layer} was not recorded; recorded are {', '.join(map(str, record.exit_layers))}"
+        known = ", ".join(map(str, record.exit_layers)) or "none"
+        yield f"{_lacking(record, f'roots from exit_layer {exit_layer}', 'exit_coverage')}; layers it holds: {known}"
     elif schedule.num_exit_candidates > (width := record.num_candidates(exit_layer)):
-        yield f"more than {max(0, width - 1)} roots per row from the exit after layer {exit_layer} were not recorded"
+        what = f"more than {max(0, width - 1)} roots per row from the exit after layer {exit_layer}"
+        yield _lacking(record, what, "exit_coverage")
     if schedule.exit_features and exit_layer < (last := max(record.feature_layers, default=0)):
         yield f"the exit after layer {exit_layer} cannot send features of layer {last}, which the draft reads"
 
@@ -139,52 +147,48 @@ def complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
     length = len(prompt.text)
     if not length:
         yield "there is no text"
-    if len(prompt.margins) not in (0, length):
-        yield f"{len(prompt.margins)} margins for {length} tokens of text"
     if prompt.prompt_length < 1:
         yield f"prompt_length is {prompt.prompt_length}, not at least 1"
     if length > record.max_new_tokens:
         yield f"{length} tokens of text, more than max_new_tokens {record.max_new_tokens}"
     if missing := set(record.exit_layers) - set(prompt.exits):
         yield f"no exit after layer {', '.join(map(str, sorted(missing)))}"
-    if len(prompt.tree_ranks) != len(record.trees):
-        yield f"tree_ranks for {len(prompt.tree_ranks)} trees, not {len(record.trees)}"
-    if len(prompt.chain_drafts) != len(record.chains):
-        yield f"chain_drafts of {len(prompt.chain_drafts)} chains, not {len(record.chains)}"
-    for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
-        if ranks.shape != (length, tree.depth):
-            yield f"tree_ranks of {tree.drafter} have shape {ranks.shape}, not {(length, tree.depth)}"
-    yield from _missing_hits(prompt, record.num_streams)
+    for name, found, wanted in (
+        ("trees", prompt.tree_ranks, record.trees),
+        ("chains", prompt.chain_drafts, record.chains),
+    ):
+        if len(found) != len(wanted):
+            yield f"drafts of {len(found)} {name}, not {len(wanted)}"
     yield from _misshapen(prompt, record)
 
 
-def _missing_hits(prompt: PromptRecord, num_streams: int) -> Iterator[str]:
-    """Rollouts of a draft with streams whose right guesses are not known."""
-    for rollouts_name, name in (("rollouts", "stream_hits"), ("feature_rollouts", "feature_stream_hits")):
-        rollouts, found = getattr(prompt, rollouts_name), getattr(prompt, name)
-        if num_streams and len(rollouts) and not len(found):
-            yield f"no {name} for {num_streams} streams"
-        if (found < 0).any():
-            yield f"{name} hold {found.min()}, which is no number of guesses"
-
-
 def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
-    """Which arrays do not have a row for every token, or not as many drafted tokens as the record claims."""
-    optional = (*OPTIONAL_ARRAYS, *SAMPLED_ARRAYS)
-    arrays: dict[str, NDArray[Any]] = {name: found for name in optional if len(found := getattr(prompt, name))}
-    if record.drafter is not None:
-        arrays |= {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
-        if record.temperature:
-            arrays |= {name: getattr(prompt, name) for name in SAMPLED_ARRAYS[:2]}
-    arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
-    arrays |= {f"{one.drafter}'s rollouts": ids for one, ids in zip(record.chains, prompt.chain_drafts, strict=False)}
-    for name, ids in arrays.items():
-        if name.endswith("acceptance") and ((ids < 0) | (ids > 1)).any():
+    length = len(prompt.text)
+    for name, array, width in _arrays(prompt, record):
+        shape = (length,) if name == "margins" else (length, array.shape[-1] if width is None else width)
+        if array.shape != shape:
+            yield f"{name} has shape {array.shape}, not {shape}: a row for each token of text"
+        elif name.endswith("acceptance") and ((array < 0) | (array > 1)).any():
             yield f"{name} holds what is no probability"
-        if ids.ndim != 2 or len(ids) != len(prompt.text):
-            yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"
-        elif name.endswith(("rollouts", "stream_hits", "drafts", "acceptance")) and ids.shape[1] != record.max_window:
-            yield f"{name} has {ids.shape[1]} drafted tokens for max_window {record.max_window}"
+        elif name.endswith("stream_hits") and (array < 0).any():
+            yield f"{name} hold {array.min()}, which is no number of guesses"
+
+
+def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[str, NDArray[Any], int | None]]:
+    """The arrays that a prompt must have and those that it has beyond, with how wide they are where that is known."""
+    needed = ("rollouts", "alternatives", *SAMPLED_ARRAYS[: 2 if record.temperature else 0])
+    with_streams = {"stream_hits": prompt.rollouts, "feature_stream_hits": prompt.feature_rollouts}
+    for name in ("margins", "rollouts", "alternatives", *OPTIONAL_ARRAYS, *SAMPLED_ARRAYS):
+        is_needed = record.drafter is not None and name in needed
+        is_needed |= record.num_streams > 0 and len(with_streams.get(name, ())) > 0
+        if is_needed or len(getattr(prompt, name)):
+            yield name, getattr(prompt, name), None if name == "alternatives" else record.max_window
+    for layer, ids in prompt.exits.items():
+        yield f"exits[{layer}]", ids, None
+    for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
+        yield f"tree_ranks of {tree.drafter}", ranks, tree.depth
+    for chain, drafts in zip(record.chains, prompt.chain_drafts, strict=False):
+        yield f"{chain.drafter}'s rollouts", drafts, record.max_window
 
 
 OPTIONAL_ARRAYS = ("feature_rollouts", "stream_hits", "feature_stream_hits")

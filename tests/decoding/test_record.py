@@ -165,16 +165,18 @@ def test_a_schedule_finds_its_trees() -> None:
     eagle = Schedule(method="eagle2", drafter="layer", num_speculative_tokens=3, tree_top_k=4, **fields)
     trees = record(prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]), ids(*[[0, 0, 0]] * 3))), trees=(STATIC, DYNAMIC))
     assert trees.tree(eagle) == 1
-    with pytest.raises(RecordError, match=r"no trees of eagle2 of layer, 2 deep; .* medusa of heads, 2 deep; eagle2"):
+    with pytest.raises(
+        RecordError, match="trees of eagle2 of layer, 2 deep were not recorded; .* medusa of heads"
+    ):
         trees.tree(eagle.model_copy(update={"num_speculative_tokens": 2}))
     with pytest.raises(RecordError, match="trees it holds: none"):
         record().tree(eagle)
 
 
 def test_trees_must_fit_the_text() -> None:
-    with pytest.raises(RecordError, match="tree_ranks for 0 trees, not 1"):
+    with pytest.raises(RecordError, match="drafts of 0 trees, not 1"):
         record(trees=(STATIC,))
-    with pytest.raises(RecordError, match=r"tree_ranks of heads have shape \(3, 1\), not \(3, 2\)"):
+    with pytest.raises(RecordError, match=r"tree_ranks of heads has shape \(3, 1\), not \(3, 2\)"):
         record(prompt(tree_ranks=(ids([0], [0], [0]),)), trees=(STATIC,))
 
 
@@ -182,16 +184,16 @@ def test_trees_must_fit_the_text() -> None:
     ("changes", "complaint"),
     [
         ({"prompt_length": 0}, "prompt_length is 0, not at least 1"),
-        ({"rollouts": ids([1, 2], [3, 4])}, r"rollouts has shape \(2, 2\), not one row for each of 3 tokens"),
-        ({"rollouts": ids([1], [2], [3])}, "rollouts has 1 drafted tokens for max_window 2"),
-        ({"rollouts": ids([1, 2, 3], [2, 3, 4], [3, 4, 5])}, "rollouts has 3 drafted tokens for max_window 2"),
+        ({"rollouts": ids([1, 2], [3, 4])}, r"rollouts has shape \(2, 2\), not \(3, 2\)"),
+        ({"rollouts": ids([1], [2], [3])}, r"rollouts has shape \(3, 1\), not \(3, 2\)"),
+        ({"rollouts": ids([1, 2, 3], [2, 3, 4], [3, 4, 5])}, r"rollouts has shape \(3, 3\), not \(3, 2\)"),
         ({"feature_rollouts": ids([1, 2])}, r"feature_rollouts has shape \(1, 2\)"),
         ({"alternatives": ids(1, 2, 3)}, r"alternatives has shape \(3,\)"),
         ({"exits": {}}, "no exit after layer 4"),
         ({"exits": {4: ids([1, 2])}}, r"exits\[4\] has shape \(1, 2\)"),
         ({"stream_hits": ids([1, 0], [-1, 0], [0, 0])}, "stream_hits hold -1, which is no number of guesses"),
         ({"feature_stream_hits": ids([0, -2], [0, 0], [0, 0])}, "feature_stream_hits hold -2"),
-        ({"stream_hits": ids([1], [2], [3])}, "stream_hits has 1 drafted tokens for max_window 2"),
+        ({"stream_hits": ids([1], [2], [3])}, r"stream_hits has shape \(3, 1\), not \(3, 2\)"),
         ({"feature_stream_hits": ids([1, 2])}, r"feature_stream_hits has shape \(1, 2\)"),
         ({"text": ids(*range(4))}, "4 tokens of text, more than max_new_tokens 3"),
     ],
@@ -202,10 +204,10 @@ def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], co
 
 
 def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="no stream_hits for 2 streams"):
+    with pytest.raises(RecordError, match=r"stream_hits has shape \(0, 0\)"):
         record(num_streams=2)
     known = {"stream_hits": ids([1, 0], [2, 0], [0, 0]), "feature_rollouts": ids([1, 2], [3, 4], [5, 6])}
-    with pytest.raises(RecordError, match="no feature_stream_hits for 2 streams"):
+    with pytest.raises(RecordError, match=r"stream_hits has shape \(0, 0\)"):
         record(prompt(**known), num_streams=2)
     hits = ids([1, 0], [2, 0], [0, 0])
     whole = record(prompt(stream_hits=hits), num_streams=2)
@@ -269,7 +271,7 @@ def rewritten(path: Path, **changes: object) -> Path:
         ({"0.text": np.array([1, 2, 2**40])}, "0.text holds ids of more than 32 bits"),
         ({"0.text": np.zeros((3, 1), dtype=np.int32)}, "0.text has 2 dimensions"),
         ({"0.margins": np.array([1.0, np.nan, 1.0])}, "0.margins holds numbers that are not finite"),
-        ({"0.margins": np.ones(2)}, "2 margins for 3 tokens of text"),
+        ({"0.margins": np.ones(2)}, "margins has shape (2,), not (3,)"),
         ({"0.alternatives": np.zeros(3, dtype=np.int32)}, "0.alternatives has 1 dimensions"),
         ({"header": {"max_window": "2"}}, "max_window: Input should be a valid integer, found '2'"),
         ({"header": {"max_new_tokens": -1}}, "max_new_tokens: "),
@@ -322,7 +324,7 @@ def test_a_header_is_given_up_at_its_first_mistake(tmp_path: Path) -> None:
 
 def test_drafts_of_another_length_than_all_others_are_refused(tmp_path: Path) -> None:
     wide = np.pad(record(prompt()).prompts[0].rollouts, ((0, 0), (0, 1)))
-    with pytest.raises(RecordError, match="rollouts has 3 drafted tokens for max_window 2"):
+    with pytest.raises(RecordError, match=r"rollouts has shape \(3, 3\), not \(3, 2\)"):
         AcceptanceRecord.load(rewritten(tmp_path / "record.npz", **{"0.rollouts": wide}))
 
 

@@ -152,7 +152,7 @@ REFUSED = {
     "more than 0 roots per row from the draft are not assumed (by alternative_rates)": mirror("draft"),
     "more than 0 draft_streams are not assumed (by stream_rates)": speculative(3, draft_streams=1),
     "rollouts with exit_features are not assumed (by feature_rates)": speculative(3, exit_features=True),
-    "records alone know of text that is found": lookup(),
+    "windows of prompt_lookup of lookup are not assumed (by lookups); windows it holds: none": lookup(),
     "trees of medusa of head, 3 deep are not assumed (by trees); trees it holds: none": tree(
         Bernoulli(0.5, texts=SHORT, **EVERYTHING).record.trees[0], 3
     ),
