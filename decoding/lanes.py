@@ -27,19 +27,15 @@ class TargetLane(Protocol):
 
     def verify(self, window: Window) -> Handle:
         """All layers over the window; replies `Verdict`."""
-        ...
 
     def prefix(self, window: Window, exit_layer: int) -> Handle:
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
-        ...
 
     def stream(self, window: Window) -> Handle:
         """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
-        ...
 
     def suffix(self) -> Handle:
         """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
-        ...
 
 
 class Branches(Protocol):
@@ -47,7 +43,6 @@ class Branches(Protocol):
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots, from the draft's next step on."""
-        ...
 
     def take(self, verdict: Verdict) -> Handle:
         """The next window; replies `Window`.
@@ -55,7 +50,6 @@ class Branches(Protocol):
         If a branch has the verdict's outcome it alone is kept and finished (a hit). Otherwise all branches are
         dropped at the next step boundary and a fresh rollout starts from the committed text (a miss).
         """
-        ...
 
 
 class DraftLane(Protocol):
@@ -66,11 +60,9 @@ class DraftLane(Protocol):
 
         `verdict` is the last one, for a draft that reads the target's features; None at the start.
         """
-        ...
 
     def branch(self, window: Window) -> Branches:
         """Start preparing for the outcomes of `window`, with draft-sourced roots if the schedule has them."""
-        ...
 
 
 class Lanes(Protocol):
@@ -79,21 +71,17 @@ class Lanes(Protocol):
     @property
     def target(self) -> TargetLane:
         """The target's lane."""
-        ...
 
     @property
     def draft(self) -> DraftLane:
         """The draft's lane; the same device in a pooled placement."""
-        ...
 
     @property
     def unfinished(self) -> bool:
         """Whether the sequence wants more tokens."""
-        ...
 
     def commit(self, window: Window, verdict: Verdict) -> None:
         """End the round: append the accepted tokens to the sequence and write the round to the trace."""
-        ...
 
 
 MethodFlow = Generator[Handle, Any, None]

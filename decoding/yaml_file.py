@@ -65,7 +65,6 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
             msg = f"{source}: is empty"
             raise ConfigError(msg)
         _refuse_bombs(root)
-        _refuse_repeated_keys(root)
         data = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -147,7 +146,7 @@ def _refuse_depth(text: str) -> None:
 
 
 def _refuse_bombs(root: yaml.Node) -> None:
-    """Refuse aliases that stand for more than a file may hold, or for what they are a part of."""
+    """Refuse keys that are repeated, and aliases that stand for too much, or for what they are a part of."""
     measured: dict[int, tuple[int, int]] = {}
     under_way: set[int] = set()
 
@@ -159,7 +158,10 @@ def _refuse_bombs(root: yaml.Node) -> None:
             raise _Refused("an alias stands for what it is a part of", node.start_mark)
         if id(node) not in measured:
             under_way.add(id(node))
-            inner = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+            inner = node.value
+            if isinstance(node, yaml.MappingNode):
+                _refuse_repeated_keys(node)
+                inner = [one for pair in node.value for one in pair]
             sizes, heights = zip(*map(measure, inner), strict=True) if inner else ((), (0,))
             measured[id(node)] = size, height = 1 + sum(sizes), 1 + max(heights)
             under_way.discard(id(node))
@@ -172,24 +174,12 @@ def _refuse_bombs(root: yaml.Node) -> None:
     measure(root)
 
 
-def _refuse_repeated_keys(root: yaml.Node) -> None:
-    visited: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, yaml.ScalarNode) or id(node) in visited:
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value[::-1]
-            continue
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key.value, Hashable):
-                if key.value in seen:
-                    raise _Refused(f"the key {shown(key.value)} is repeated", key.start_mark)
-                seen.add(key.value)
-        waiting += [value for _, value in node.value[::-1]]
+def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key.value, Hashable) and key.value in seen:
+            raise _Refused(f"the key {shown(key.value)} is repeated", key.start_mark)
+        seen.add(key.value if isinstance(key.value, Hashable) else id(key))
 
 
 def _describe(item: Any, root: yaml.Node, source: str) -> str:

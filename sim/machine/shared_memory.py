@@ -72,7 +72,6 @@ class Sharer(Protocol):
 
     def next_run(self) -> Run | None:
         """What it does next, None to be idle; asked when its run has ended."""
-        ...
 
 
 class SharedMemory:
