@@ -98,6 +98,8 @@ def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
         accepted, hits = map(float, rates.split(","))
     except ValueError as error:
         raise ConfigError(f"rates are {rates!r}: expected two numbers, such as 0.8,0.6") from error
+    if wrong := [rate for rate in (accepted, hits) if not 0 <= rate <= 1]:
+        raise ConfigError(f"acceptance and hit rates lie in 0..1, found {wrong[0]:g}")
     texts = Texts(num_texts=1, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
     return covered(accepted, hits, texts=texts, exit_layers=[schedule.exit_layer] if schedule.exit_layer else [])
 

@@ -165,9 +165,7 @@ def test_a_schedule_finds_its_trees() -> None:
     eagle = Schedule(method="eagle2", drafter="layer", num_speculative_tokens=3, tree_top_k=4, **fields)
     trees = record(prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]), ids(*[[0, 0, 0]] * 3))), trees=(STATIC, DYNAMIC))
     assert trees.tree(eagle) == 1
-    with pytest.raises(
-        RecordError, match="trees of eagle2 of layer, 2 deep were not recorded; .* medusa of heads"
-    ):
+    with pytest.raises(RecordError, match="trees of eagle2 of layer, 2 deep were not recorded; .* medusa of heads"):
         trees.tree(eagle.model_copy(update={"num_speculative_tokens": 2}))
     with pytest.raises(RecordError, match="trees it holds: none"):
         record().tree(eagle)

@@ -28,7 +28,7 @@ SHAPE = {
     "hidden_size": 16,
     "intermediate_size": 24,
     "num_attention_heads": 4,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5,
 }
 EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}

@@ -156,11 +156,11 @@ def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes
     lengths = set()
     for number, prompt in enumerate(PROMPTS):
         trace = engine.generate(schedule, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
-        position = 0
+        position = sum(len(one.text) for one in records[drafter].prompts[:number])
         for index, entry in enumerate(trace.rounds):
             drafted = [span for span in trace.spans if span.round == index and span.lane == lanes[1]]
             asked_for = tuple(span.rows for span in drafted if span.work in (Work.ROLLOUT_STEP, Work.FINISH_STEP))
-            recorded = guessing.rows(number, position)
+            recorded = guessing.rows(position)
             # a window from its beginning, or what branches have left of it
             assert asked_for[1:] == recorded or asked_for in [recorded[done:] for done in range(len(recorded) + 1)]
             if schedule.root_source != "hybrid":  # there both may name the same roots

@@ -67,7 +67,7 @@ def test_steps_of_fresh_rollouts(num_streams, window, with_features) -> None:
         if length > START:
             committed = IDS[START:length]
             rows, _ = run(drafter.rollout(committed, known[START - 1 :] if with_features else None))
-        assert tuple(rows[1:]) == subject.rows(0, length - START)
+        assert tuple(rows[1:]) == subject.rows(length - START)
 
 
 def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
@@ -92,7 +92,7 @@ def test_steps_of_a_branch_before_and_after_it_is_taken(num_steps, row) -> None:
     rows, _ = run(branches.take(root)[1])
     text = [*IDS[:START], *window.tokens[:row], root.token]
     subject = guessing(schedule, rollouts(model, [*text, 0]))
-    assert tuple(rows) == subject.rows(0, len(text) - START)[num_steps - 1 :]
+    assert tuple(rows) == subject.rows(len(text) - START)[num_steps - 1 :]
 
 
 def test_the_recorder_keeps_them_with_features_and_without() -> None:

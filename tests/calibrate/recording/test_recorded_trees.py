@@ -92,21 +92,21 @@ def test_real_rounds_are_what_the_record_says(record, pair, place, size) -> None
     tree = record.trees[place]
     schedule = schedule_of(tree, size)
     play = play_streams if tree.method == "speculative_streaming" else play_head
-    for prompt, answers in zip(PROMPTS, Replay(record).answers(schedule, None), strict=True):
-        position, index = 0, 0
+    outcomes = Replay(record).outcomes(schedule, None)
+    for prompt, recorded, start in zip(PROMPTS, record.prompts, outcomes.starts, strict=True):
+        position, text = 0, recorded.text.tolist()
         real = play(pair, tree, schedule, prompt)
-        while position < answers.num_tokens:
-            window, verdict, _ = answers.rounds[index]
+        while position < len(text):
             drafted, decided = next(real)
-            assert len(window.tokens) == len(drafted.tokens)
-            left = answers.num_tokens - position
-            if verdict.num_accepted < left:
-                assert (verdict.path, verdict.next_token) == (decided.path, decided.next_token)
-                assert window.accepted(verdict) == drafted.accepted(decided)
+            count, left = outcomes.num_accepted[start + position], len(text) - position
+            path = tuple(recorded.tree_ranks[place][position, :count].tolist())
+            assert outcomes.num_drafted[start + position] == len(drafted.tokens)
+            if count < left:
+                assert (path, text[position + count]) == (decided.path, decided.next_token)
+                assert tuple(text[position : position + count]) == drafted.accepted(decided)
             else:
-                assert decided.path[:left] == verdict.path
-            position += verdict.num_accepted + 1
-            index += 1
+                assert decided.path[:left] == path
+            position += count + 1
 
 
 def schedule_of(tree: RecordedTree, size: int) -> Schedule:

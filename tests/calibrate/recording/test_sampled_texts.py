@@ -219,7 +219,7 @@ def test_rules_that_write_other_texts_are_refused(folders) -> None:
     streams = Schedule(method="speculative", verification="ratio", draft_streams=1, **fields)
     assert "what draft_streams guess of a draft that samples" in str(record.missing(streams))
     ratio = Schedule(method="speculative", verification="ratio", exit_features=True, **fields)
-    assert "no rollouts with exit features" in str(record.missing(ratio))
+    assert "rollouts with exit_features were not recorded" in str(record.missing(ratio))
 
 
 @pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])

@@ -190,9 +190,7 @@ def test_trees_that_were_not_recorded_are_refused() -> None:
     texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
     deeper = RecordedTree(method="medusa", drafter="head", depth=4)
     for ask in (Replay(texts).shape, lambda one: Replay(texts).walk(one, None)):
-        with pytest.raises(
-            RecordError, match="medusa of head, 4 deep were not recorded; .* medusa of head, 3 deep"
-        ):
+        with pytest.raises(RecordError, match="medusa of head, 4 deep were not recorded; .* medusa of head, 3 deep"):
             ask(tree(deeper, 4))
 
 
