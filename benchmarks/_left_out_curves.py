@@ -9,25 +9,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from hwprofiles.curves.asked import STEPS, Asked, Step
-from hwprofiles.curves.plain_speeds import NORMAL_90, PlainSpeeds
 from hwprofiles.curves.row_curves import PublicCurve
-from hwprofiles.curves.row_prices import relative_log_error, row_prices
+from hwprofiles.curves.row_prices import STEPS, Asked, Step, reading, relative_log_error, row_prices
 
 ROWS: Final = (2, 3, 4, 5, 6, 8)
 
 
 def left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
-    """Return errors of ratios by step, and of plain speeds.
+    """Return errors by step: of ratios, and of the efficiency of reading.
 
     The steps of the device itself leave the one curve out, the others leave out all curves of its device, and what is
     nearer too: so every step is asked about the same curves.
     """
-    ratios, shares = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
+    ratios, efficiencies = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
+    shares = defaultdict[Step, list[float]](list)
     for left in curves:
-        if left.is_deep or not left.has_rows:
+        if left.is_deep:
             continue
-        asked = Asked.of_curve(left)
+        asked = _asked(left)
         for step, others in _without(left, curves):
             found = row_prices(asked, others)
             if found is not None and found.step == step:
@@ -38,29 +37,19 @@ def left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
                         measured /= left.expert_factor(rows)
                         ratios[step].append(abs(log(measured / predicted)))
                         shares[step].append(relative_log_error(measured, predicted))
+            read = reading(asked, others)
+            if read is not None and left.efficiency is not None and read.step == step:
+                efficiencies[step].append(abs(log(left.efficiency / read.efficiency)))
     return {
         "ratios": {step: _summary(ratios[step]) for step in STEPS},
         "share_of_log_ratio": {step: _summary(shares[step]) for step in STEPS},
-        "plain_speed": plain_left_out(curves),
+        "efficiency": {step: _summary(efficiencies[step]) for step in STEPS},
     }
 
 
-def plain_left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
-    """Return what one-row speeds are off by without the curve, all of its device, or all of its architecture.
-
-    `held` is the share inside their intervals at 90 %.
-    """
-    speeds = PlainSpeeds(curves)
-    told = {}
-    for what, groups in (
-        ("curve", [str(place) for place in range(len(speeds.curves))]),
-        ("device", [one.device for one in speeds.curves]),
-        ("family", [one.family for one in speeds.curves]),
-    ):
-        errors, deviations = speeds.left_out(groups)
-        held = float(np.mean(np.abs(errors) <= NORMAL_90 * deviations))
-        told[what] = (_summary(np.abs(errors).tolist()) or {}) | {"held": round(held, 3)}
-    return told
+def _asked(curve: PublicCurve) -> Asked:
+    names = (curve.device, curve.family, curve.engine, curve.backend, curve.weights)
+    return Asked(*names, curve.billions, curve.is_mixture)
 
 
 def _without(left: PublicCurve, curves: Sequence[PublicCurve]) -> Iterator[tuple[Step, list[PublicCurve]]]:

@@ -1,14 +1,14 @@
-"""What passes take on real devices: public curves of time over rows, condensed into the table that ships.
+"""What rows cost on real devices: public curves of time over rows, condensed into the table that ships.
 
     python benchmarks/row_curves.py FOLDER          seconds; FOLDER has points of curves and tables of kernels as CSV
 
 Points (row_curves.csv, and row-curves-more.csv beside this script) are lines of device, engine, backend, model,
 weights, context, rows, time_ms, how, source, date and note. Only what its source tells whole is taken: devices, models
-and weights that are named, sources with an address, whole passes, from one row on. Further rows are taken by kernels
-that are in use only, and of several sequences after at most 1,024 tokens, since each reads a cache of its own; of other
-curves the pass of one row is kept. Tables of kernels are summed up to curves (`_served_curves.py`). Writes
-hwprofiles/curves/row-curves.csv; and to source-errors.yaml beside it and benchmarks/results/row-curves.json what
-answers are off by, each curve or device left out in turn (`_left_out_curves.py`).
+and weights that are named, sources with an address, whole passes, from one row on, by kernels that are in use; and
+rows of several sequences after at most 1,024 tokens only, since each reads a cache of its own. Tables of kernels are
+summed up to curves (`_served_curves.py`). Writes hwprofiles/curves/row-curves.csv; and to source-errors.yaml beside it
+and benchmarks/results/row-curves.json what every step away from a curve of the very device is off by, each curve or
+device left out in turn (`_left_out_curves.py`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from _common import RESULTS, arguments, write_result
 from _left_out_curves import left_out
 from _served_curves import served_curves
 
-from decoding.errors import ConfigError
-from hwprofiles.curves.asked import STEPS
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
-from hwprofiles.curves.row_prices import ERRORS_FILE
-from hwprofiles.machines.device_names import find_device
-from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
-from hwprofiles.models.model_names import named_shape
-from hwprofiles.sheets import DeviceSheet, device_sheet
-from hwprofiles.weights.formats import weights_named
+from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_START_S, STEPS
+from sim.derived.device_speed import KERNELS_PER_LAYER
 
 OUT: Final = RESULTS / "row-curves.json"
 MORE: Final = Path(__file__).with_name("row-curves-more.csv")
@@ -42,23 +36,68 @@ _SHARED: Final = ("device", "engine", "backend", "model", "weights", "context", 
 _UNCLEAR: Final = re.compile(
     r"\bcut\b|not in the|not named|by figures|class|not visible|not printed|per thread|by pp|\b\d+x ", re.IGNORECASE
 )
-_UNFIT: Final = re.compile(r"second-hand|prefill|not a pure|overstate")
-_ONE_ROW: Final = re.compile(r"BEFORE|OLD kernels|server|serial|routing cliff|one row only")
-_DATE: Final = re.compile(r"\d{4}(-\d\d)*")
-USUAL_CONTEXT: Final = 512.0
+_UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|serial|second-hand|routing cliff")
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
-ALIASES: Final = {
-    "llama 1B": "llama-3.2-1b", "llama 3B": "llama-3.2-3b", "llama 7B": "llama-2-7b", "open-llama 7B": "llama-2-7b",
-    "llama 8B": "llama-3.1-8b", "llama 13B": "llama-2-13b", "llama 70B": "llama-3.1-70b", "Llama-2 70B": "llama-2-70b",
-    "Midnight Miqu 70B": "llama-2-70b", "K2-V2 70B dense": "llama-2-70b", "qwen2 1.5B": "qwen2.5-1.5b",
-    "qwen2 7B": "qwen2.5-7b", "qwen2 32B": "qwen2.5-32b", "qwen3moe 30B.A3B (MoE)": "qwen3-30b-a3b",
-    "Bonsai-27B": "qwen3.6-27b", "granitemoe 3B (MoE)": "granite-3.1-3b-a800m",
+PEAK_BYTES_PER_S: Final = {
+    "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
+    "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
+    "m5max": 614e9, "m1max": 400e9, "m1pro": 200e9, "rx7900xtx": 960e9,
+    "rtxpro6000": 1792e9, "rtx5090": 1792e9, "h100": 3350e9, "rtx5080": 960e9, "a100": 2039e9, "rtx3060": 360e9,
+    "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
+    "rx7900xt": 800e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
 }  # fmt: skip
-"""Shapes of models by the names in the files: those of llama.cpp, and of models with another's shape."""
-MLX_BITS: Final = re.compile(r"^(\d)-bit")
-STORED: Final = {"MXFP4": "mxfp4_moe", "W4 (int8 activations on MLP), fp8 KV": "gptq-int4"}
-"""Formats by the names in the files, where these mean another one than elsewhere."""
+"""Bandwidths by the makers' data sheets, of devices that an efficiency is told of."""
+
+
+class Read(NamedTuple):
+    """What one row reads of a model: billions of weights, tied embeddings counted once and others not at all.
+
+    Attributes:
+        billions: of a dense model, or of a mixture's token.
+        num_layers: of the model.
+        total: of all experts too; 0 for a dense model.
+        experts: of a layer.
+        per_token: of them, without shared ones.
+    """
+
+    billions: float
+    num_layers: int = 0
+    total: float = 0.0
+    experts: int = 0
+    per_token: int = 0
+
+    @property
+    def expert_share(self) -> float:
+        """Share of a row's weights that routed experts have: their weights are all that `total` has more."""
+        if not self.experts:
+            return 0.0
+        chosen = self.per_token / self.experts
+        return (self.total - self.billions) / (1 - chosen) * chosen / self.billions
+
+
+MODELS: Final = {
+    "llama 1B": Read(1.24, 16), "Llama-3.2-3B": Read(3.21, 28), "llama 7B": Read(6.61, 32),
+    "llama 8B": Read(7.50, 32), "Llama-3.1-8B": Read(7.50, 32), "qwen2 1.5B": Read(1.54, 28),
+    "qwen2 32B": Read(31.98, 64), "Qwen2.5-Coder 7B": Read(7.07, 28), "Qwen2.5-0.5B-Instruct": Read(0.49, 24),
+    "gemma 2B": Read(2.51, 18), "gemma-3-4b-it": Read(3.88, 34), "Qwen3.5-4B": Read(4.0, 32),
+    "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28),
+    "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
+    "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
+    "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
+    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
+    "gpt-oss 20B (MoE)": Read(3.6, 24, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 36, 116.8, 128, 4),
+    "Qwen3-30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
+    "qwen3moe 30B.A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
+}  # fmt: skip
+"""By the names in the file; makers' model cards."""
+BITS: Final = {
+    "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
+    "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
+    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4": 4.4, "4-bit g64": 4.5, "4-bit": 4.5, "Q1_0": 1.3,
+    "IQ4_XS": 4.35,
+}  # fmt: skip
+"""Of a weight, head included."""
 
 
 def main() -> None:
@@ -71,8 +110,8 @@ def main() -> None:
     found = left_out(read_curves())
     write_errors(found)
     write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
-    for question, answers in found.items():
-        print(question, *answers.items(), sep="\n  ")
+    for question, steps in found.items():
+        print(question, *steps.items(), sep="\n  ")
 
 
 def condensed(path: Path) -> Iterator[PublicCurve]:
@@ -83,74 +122,41 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
             points[tuple(row[name] for name in _SHARED)][int(float(row["rows"]))] = float(row["time_ms"])
     for shared, times_ms in points.items():
         told = dict(zip(_SHARED, shared, strict=True))
-        few = {rows: time for rows, time in sorted(times_ms.items()) if rows <= (MOST_ROWS if tells_rows(told) else 1)}
-        if is_named(told) and 1 in few and (len(few) > 1 or floor_of(told)):
+        few = {rows: time for rows, time in sorted(times_ms.items()) if rows <= MOST_ROWS}
+        if is_whole(told) and 1 in few:
             yield _curve(told, few)
 
 
 def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurve:
-    is_cpu = "CPU" in told["backend"]
-    key = device_key(_sheet_name(told) or told["device"].split(" (")[0])
-    shape, floor, weights = shape_of(told["model"]), floor_of(told), weights_class(told["weights"])
+    key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
+    read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
+    is_short = longest_context(told["context"]) <= LONG_CONTEXT
+    efficiency = None
+    if read and bits and peak and is_short:
+        reading_s = times_ms[1] * 1e-3 - read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
+        efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
+    weights = weights_class(told["weights"])
     assert weights is not None, f"nobody knows the weights {told['weights']}"
-    layers = 0.0 if shape is None else shape.num_layers * shape.layer_weight_bytes("bf16")
-    read = 0.0 if shape is None else layers + shape.head_bytes("bf16")
-    experts = (
-        2.0 * shape.num_layers * shape.expert_share * shape.experts_per_token * shape.expert_parameters if shape else 0
-    )
     return PublicCurve(
         device=key,
-        family="cpu" if is_cpu else family_of(key) or "",
-        engine=engine_of(told["engine"]) or told["engine"].lower(),
+        family=(family_of(key) if "CPU" not in told["backend"] else "cpu") or "",
+        engine=engine_of(told["engine"]) or told["engine"],
         backend=backend_of(told["backend"], key),
         weights=weights,
         stored=told["weights"],
         model=told["model"],
-        billions=round(read / 2e9, 2),
-        expert_share=round(experts / read, 3) if experts else 0.0,
-        experts=shape.num_experts if shape else 0,
-        per_token=shape.experts_per_token if shape else 0,
+        billions=read.billions if read else 0.0,
+        expert_share=round(read.expert_share, 3) if read else 0.0,
+        experts=read.experts if read else 0,
+        per_token=read.per_token if read else 0,
         context=told["context"],
         rows=tuple(times_ms),
         ratios=tuple(round(time / times_ms[1], 3) for time in times_ms.values()),
         one_row_s=round(times_ms[1] * 1e-3, 7),
-        floor_s=floor and round(floor, 7),
-        layers=shape.num_layers if shape and floor else 0,
-        source=told["source"].split(" (")[0].split(";")[0],
-        date=date[0] if (date := _DATE.search(told["date"])) else "2026",
+        efficiency=None if efficiency is None else round(efficiency, 3),
+        source=told["source"].split(" (")[0],
+        date=told["date"].strip("~"),
     )
-
-
-def shape_of(model: str) -> ModelShape | None:
-    """Return the shape of a model by its name in the files; None where none is known."""
-    known = named_shape(ALIASES.get(model, model), shipped_models())
-    return None if known is None else model_shape(known)
-
-
-def floor_of(told: Mapping[str, str]) -> float | None:
-    """Return the seconds of reading what one row does at full bandwidth; None where sizes or device are not known."""
-    shape, sheet = shape_of(told["model"]), _sheet_of(told)
-    stored = MLX_BITS.sub(r"mlx-\1bit ", told["weights"]).split()[0] if "MLX" in told["engine"].upper() else ""
-    try:
-        weights = weights_named(STORED.get(told["weights"], stored or told["weights"]))
-    except ConfigError:
-        return None
-    is_short = longest_context(told["context"]) <= LONG_CONTEXT
-    if shape is None or sheet is None or sheet.memory_bytes_per_s is None or not is_short:
-        return None
-    layer = shape.layer_weight_bytes(weights) + float(shape.layer_kv_bytes(1, USUAL_CONTEXT))
-    return (shape.num_layers * layer + shape.head_bytes(weights)) / sheet.memory_bytes_per_s.value
-
-
-def _sheet_of(told: Mapping[str, str]) -> DeviceSheet | None:
-    named = find_device(told["device"])
-    sheet = device_sheet(named.sheet) if named and named.num_devices == 1 else None
-    return sheet if sheet and (sheet.kind == "cpu") == ("CPU" in told["backend"]) else None
-
-
-def _sheet_name(told: Mapping[str, str]) -> str | None:
-    sheet = _sheet_of(told)
-    return None if sheet is None else f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
 
 
 def write_table(curves: Iterable[PublicCurve]) -> None:
@@ -165,9 +171,13 @@ def write_table(curves: Iterable[PublicCurve]) -> None:
 
 def write_errors(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     """Write what steps cost as it ships."""
-    rows = _rising([found["share_of_log_ratio"][step] for step in STEPS])
+    rows, read = (
+        _rising([found[question][step] for step in STEPS]) for question in ("share_of_log_ratio", "efficiency")
+    )
     lines = ["# What answers by public curves were off by in nine of ten cases; benchmarks/row_curves.py wrote it."]
-    lines += [f"{step}: {one:.3f}" for step, one in zip(STEPS, rows, strict=True)]
+    lines += [
+        f"{step}: {{rows: {one:.3f}, reading: {other:.3f}}}" for step, one, other in zip(STEPS, rows, read, strict=True)
+    ]
     ERRORS_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -183,24 +193,18 @@ def _rising(steps: Sequence[Mapping[str, float]]) -> list[float]:
     return [error for error, _, num_steps in pools for _ in range(num_steps)]
 
 
-def is_named(told: Mapping[str, str]) -> bool:
-    """Return whether a curve's source tells all that it is of, and it is one of whole passes of one request."""
+def is_whole(told: Mapping[str, str]) -> bool:
+    """Return whether a curve's source tells all that it is of, and it is one of whole passes."""
     named = " ".join(told[name] for name in ("device", "model", "weights"))
     return not (
         _UNCLEAR.search(named)
         or told["how"] == "kernel only"
         or weights_class(told["weights"]) is None
-        or ("MoE" in told["model"] and shape_of(told["model"]) is None)
-        or _UNFIT.search(told["note"])
+        or (told["how"] == "batched decode" and longest_context(told["context"]) > _MOST_CONTEXT)
+        or _UNFIT.search(f"{told['note']} {told['context']}")
         or _NAMELESS.search(told["source"])
         or told["source"].startswith("stored file")
     )
-
-
-def tells_rows(told: Mapping[str, str]) -> bool:
-    """Return whether further rows are the price of a row: by kernels in use, and of one cache or short ones."""
-    is_deep = told["how"] == "batched decode" and longest_context(told["context"]) > _MOST_CONTEXT
-    return not (is_deep or _ONE_ROW.search(f"{told['note']} {told['context']}"))
 
 
 if __name__ == "__main__":

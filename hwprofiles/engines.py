@@ -11,11 +11,9 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
-from hwprofiles.curves.asked import Asked
 from hwprofiles.curves.names import device_key, engine_of, family_of
-from hwprofiles.curves.plain_speeds import Reading, shipped_speeds
 from hwprofiles.curves.row_curves import read_curves
-from hwprofiles.curves.row_prices import RowPrices, row_prices
+from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row_prices
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
@@ -28,16 +26,16 @@ LAW_ENGINE: Final = "vllm"
 
 
 class CurvePrices(NamedTuple):
-    """What public curves say of a model on a device with an engine; of rows, maybe nothing."""
+    """What an engine's public curves say of a model on a device; either may be unknown."""
 
     engine: str
     rows: RowPrices | None
-    reading: Reading
+    reading: Reading | None
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines whose price of a row somebody measured."""
-    return tuple(sorted({one.engine for one in read_curves() if one.has_rows}))
+    """Return the engines that somebody measured."""
+    return tuple(sorted({one.engine for one in read_curves()}))
 
 
 def default_engine(name: str) -> str | None:
@@ -91,6 +89,6 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
 
 
 @cache
-def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading]:
+def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading | None]:
     """Return what all curves say, which a what-if of anything else asks again."""
-    return row_prices(asked), shipped_speeds().reading(asked)
+    return row_prices(asked), reading(asked)

@@ -11,7 +11,7 @@ import numpy as np
 
 from costs.cost_model import Part
 from decoding.errors import PlanError, ProfileError
-from hwprofiles.curves.asked import STEP_IN_WORDS
+from hwprofiles.curves.row_prices import STEP_IN_WORDS
 from hwprofiles.engines import CurvePrices, engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet

@@ -6,16 +6,16 @@ import re
 from typing import Final
 
 _DEVICE: Final = re.compile(
-    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?(?: ?ada)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200"
+    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200"
     r"|jetson (?:agx )?\w+(?: nano)?"
-    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w7[89]00|mi\d{2,3}x?|(?:80[56]0s|[678][6789]0m)\b|strix halo"
+    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w7[89]00|mi\d{2,3}x?|(?:80[56]0s|[678][689]0m)\b|strix halo"
     r"|\bm\d(?: (?:ultra|max|pro))?\b|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
 _SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
 _FAMILIES: Final = {
-    "hopper": re.compile(r"h[128]00|h20|gh200"),
-    "ada": re.compile(r"rtx40|rtx[456]000ada|l4|l20"),
+    "hopper": re.compile(r"h[12]00|h20|gh200"),
     "blackwell": re.compile(r"rtx50|rtxpro|gb10|g?b[23]00"),
+    "ada": re.compile(r"rtx40|l4"),
     "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson"),
     "turing": re.compile(r"rtx20|gtx16|rtx[4-8]000|t4"),
     "volta": re.compile(r"v100|titanv"),

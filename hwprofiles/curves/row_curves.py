@@ -39,9 +39,8 @@ class PublicCurve(StrictModel):
         rows, ratios: measured numbers of rows, from 1 on, and times over that of one; many sources tell
             of one row only.
         one_row_s: seconds of that pass.
-        floor_s: what reading its weights and a short cache takes at the device's full bandwidth, by the shape of the
-            model; None where the sizes are not known.
-        layers: of the model; 0 where nobody tells.
+        efficiency: share of the device's bandwidth at which it read the weights, kernels' starts apart; None where the
+            sizes are not known.
         source, date: where it is from, and when.
     """
 
@@ -60,8 +59,7 @@ class PublicCurve(StrictModel):
     rows: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)]
     ratios: Many[Annotated[float, Field(gt=0, le=1000)]]
     one_row_s: Annotated[float, Field(gt=0, le=3600)]
-    floor_s: Annotated[float, Field(gt=0, le=3600)] | None = None
-    layers: Annotated[int, Field(ge=0)] = 0
+    efficiency: Annotated[float, Field(gt=0, le=1.2)] | None = None
     source: Text
     date: Text
 
@@ -82,12 +80,6 @@ class PublicCurve(StrictModel):
     def is_mixture(self) -> bool:
         """Whether it is of a mixture of experts."""
         return "(MoE" in self.model or self.experts > 0
-
-    @property
-    def year(self) -> float:
-        """When it was published; the middle of a year of which no month is told."""
-        year, *month = (float(part) for part in self.date.split("-")[:2])
-        return year + (month[0] / 12 if month else 0.5)
 
     @property
     def is_deep(self) -> bool:
@@ -142,6 +134,6 @@ def _numbers(line: Mapping[str, str]) -> dict[str, object]:
         "rows": [int(one) for one in line["rows"].split()],
         "ratios": [float(one) for one in line["ratios"].split()],
     }
-    for name in ("billions", "expert_share", "one_row_s", "floor_s"):
+    for name in ("billions", "expert_share", "one_row_s", "efficiency"):
         found |= {name: float(line[name])} if line[name] else {}
-    return found | {name: int(line[name]) for name in ("experts", "per_token", "layers") if line[name]}
+    return found | {name: int(line[name]) for name in ("experts", "per_token") if line[name]}

@@ -8,33 +8,83 @@ Mixtures are priced relative to the experts that rows touch in expectation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, NamedTuple, get_args
 
 from pydantic import Field, RootModel
 
-from decoding.yaml_file import load_yaml
-from hwprofiles.curves.asked import NOW, WEIGHT_KINDS, Asked, Step, told_by
+from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import PublicCurve, read_curves
 
+Step = Literal["device", "device otherwise", "family", "engine", "others"]
+"""How near the nearest curve is: of this device, engine, back end and such weights; of others of these two; of a
+device of the same architecture, with that engine on that back end; of that engine anywhere; of other engines."""
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
+STEP_IN_WORDS: Final[dict[Step, str]] = {
+    "device": "this device, engine and such weights",
+    "device otherwise": "this device and engine with other weights or another back end",
+    "family": "this engine on a device of the same architecture",
+    "engine": "this engine on other devices",
+    "others": "other engines",
+}
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
 _FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0}
 """How much less a curve says that differs in one of these, as a power of e: what leaving curves out likes best."""
+_WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
+"""Kernels that read weights, in the order of their bits."""
 _FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
+KERNEL_START_S: Final = 3e-6
+"""What every kernel takes beside reading where engines' curves are asked: of 0 to 10 us, 3 to 5 make one-row speeds of
+small models and fast memories agree best with the others (efficiencies of reading are net of it)."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
+_COLLECTED: Final = 2026.9
+"""When the curves were; age is told from there."""
 
 
-class _Errors(RootModel[dict[Step, Annotated[float, Field(gt=0, le=10)]]]):
+class StepErrors(StrictModel):
+    """What answers of one step were off by.
+
+    Attributes:
+        rows: in nine of ten cases, as a share of the logarithm of the ratio (and 0.05).
+        reading: the same of the efficiency of reading, relative.
+    """
+
+    rows: Annotated[float, Field(gt=0, le=10)]
+    reading: Annotated[float, Field(gt=0, le=10)]
+
+
+class _Errors(RootModel[dict[Step, StepErrors]]):
     """Of all steps."""
+
+
+class Asked(NamedTuple):
+    """What a price is asked for, in the words of `hwprofiles.curves.names`; `billions` of weights that a row reads."""
+
+    device: str
+    family: str
+    engine: str
+    backend: str
+    weights: str
+    billions: float
+    is_mixture: bool
+
+    @classmethod
+    def of(cls, device: str, engine: str, weights: str, billions: float, *, is_mixture: bool) -> Asked:
+        """Return it by the names that people use."""
+        key = device_key(device)
+        backend = "cpu" if "cpu" in device.lower() else backend_of(f"{engine} {device}", key)
+        kernels = weights_class(weights) or "four"
+        return cls(key, family_of(key) or "", engine_of(engine) or engine, backend, kernels, billions, is_mixture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +105,27 @@ class RowPrices:
     source: str
 
 
+class Reading(NamedTuple):
+    """The share of its bandwidth at which a device reads weights, and its half-width at 90 %, relative."""
+
+    efficiency: float
+    error: float
+    step: Step
+    source: str
+
+
 @cache
-def source_errors() -> dict[Step, float]:
-    """Return what nine of ten answers of every step were off by at most, as shares of a logarithm and `_LEAST_LOG`."""
+def source_errors() -> dict[Step, StepErrors]:
+    """Return what answers of every step were measured to be off by."""
     return load_yaml(ERRORS_FILE, _Errors).root
 
 
 def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> RowPrices | None:
     """Return what rows cost by the nearest curves; None where no curve is of such a device and model."""
-    near = _nearest(asked, read_curves() if curves is None else curves)
+    near = _nearest(asked, curves, lambda curve: curve.has_rows)
     if not near:
         return None
-    step = asked.step([curve for curve, _ in near])
+    step = _step(asked, near)
     logs = [0.0]
     unsure = [0.0]
     for low, high in pairwise(GRID):
@@ -78,7 +137,7 @@ def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Row
         logs.append(logs[-1] + sum(weight * rise for weight, rise in rises))
         unmeasured = sum(weight / total for weight, curve in known if high not in curve.rows)
         unsure.append(unmeasured * abs(logs[-1] - logs[-2]) / 2)
-    share = source_errors()[step] if curves is None else 0.0
+    share = source_errors()[step].rows if curves is None else 0.0
     return RowPrices(
         rows=GRID[: len(logs)],
         ratios=tuple(map(exp, logs)),
@@ -87,34 +146,78 @@ def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Row
             for rows, value, more in zip(GRID, logs, unsure, strict=False)
         ),
         step=step,
-        source=told_by(*zip(*near, strict=True)),
+        source=_told(near),
     )
 
 
+def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Reading | None:
+    """Return the efficiency of reading by the nearest curves that tell it; None where none does."""
+    near = _nearest(asked, curves, lambda curve: curve.efficiency is not None)
+    if not near:
+        return None
+    step = _step(asked, near)
+    total = sum(weight for _, weight in near)
+    value = exp(sum(weight * log(curve.efficiency or 1.0) for curve, weight in near) / total)
+    error = source_errors()[step].reading if curves is None else 0.0
+    return Reading(min(value, 1.0), error, step, _told(near))
+
+
 def relative_log_error(found: float, predicted: float) -> float:
-    """Return what a ratio is off by, in the units of `source_errors`."""
+    """Return what a ratio is off by, in the units of `StepErrors.rows`."""
     return abs(log(found / predicted)) / (abs(log(predicted)) + _LEAST_LOG)
 
 
-def _nearest(asked: Asked, curves: Sequence[PublicCurve]) -> list[tuple[PublicCurve, float]]:
+def _nearest(
+    asked: Asked, curves: Sequence[PublicCurve] | None, counts: Callable[[PublicCurve], bool]
+) -> list[tuple[PublicCurve, float]]:
     """Return the curves that have a say and how much, the largest first."""
     found = [
         (one, exp(-_distance(asked, one)))
-        for one in curves
-        if one.has_rows and one.is_mixture == asked.is_mixture and (one.backend == "cpu") == (asked.backend == "cpu")
+        for one in (read_curves() if curves is None else curves)
+        if one.is_mixture == asked.is_mixture and (one.backend == "cpu") == (asked.backend == "cpu") and counts(one)
     ]
     return sorted(found, key=lambda pair: -pair[1])
 
 
 def _distance(asked: Asked, curve: PublicCurve) -> float:
     differs = sum(far for name, far in _FARTHER.items() if getattr(asked, name) != getattr(curve, name))
-    differs += _FARTHER_PER_KIND * abs(WEIGHT_KINDS[asked.weights] - WEIGHT_KINDS[curve.weights])
+    differs += _FARTHER_PER_KIND * abs(_WEIGHT_KINDS[asked.weights] - _WEIGHT_KINDS[curve.weights])
     size = abs(log((asked.billions or _USUAL_BILLIONS) / (curve.billions or _USUAL_BILLIONS)))
-    age = max(0.0, NOW - curve.year)
+    age = max(0.0, _COLLECTED - _year(curve))
     return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
+
+
+def _year(curve: PublicCurve) -> float:
+    year, *month = (float(part) for part in curve.date.split("-")[:2])
+    return year + (month[0] / 12 if month else 0.5)
+
+
+def _step(asked: Asked, near: Sequence[tuple[PublicCurve, float]]) -> Step:
+    """Return the nearest relation that any curve has."""
+    found = {_relation(asked, curve) for curve, _ in near}
+    return next(step for step in STEPS if step in found)
+
+
+def _relation(asked: Asked, curve: PublicCurve) -> Step:
+    if curve.engine != asked.engine:
+        return "others"
+    if curve.device == asked.device:
+        return "device" if (curve.backend, curve.weights) == (asked.backend, asked.weights) else "device otherwise"
+    is_kin = curve.family == asked.family != "" and curve.backend == asked.backend
+    return "family" if is_kin else "engine"
 
 
 def _log_ratio(curve: PublicCurve, rows: int) -> float:
     found = curve.ratio(rows)
     assert found is not None, "asked within its rows"
     return log(found / curve.expert_factor(rows))
+
+
+def _told(near: Sequence[tuple[PublicCurve, float]]) -> str:
+    """Name the curves that say most."""
+    total = sum(weight for _, weight in near)
+    most = [curve for curve, weight in near if weight / total > 0.15] or [near[0][0]]
+    return "; ".join(
+        f"{one.model} {one.stored} on {one.device}, {one.engine} {one.backend} ({one.source}, {one.date})"
+        for one in most
+    )

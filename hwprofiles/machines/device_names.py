@@ -1,14 +1,13 @@
 """What a label of a device means: `RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`.
 
 A sheet is known by its id, its name and its `aliases`, however they are spelt and with or without its maker's name.
-What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is. Where
-a label says more (`Mac Studio M3 Ultra, 4x 3090 NVLink`), the device is the one that its words name.
+What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -21,16 +20,9 @@ _MAKERS: Final = re.compile(
     r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpu|igpu|graphics)\b"
 )
 _NOTES: Final = re.compile(r"\(.*?\)|,.*$|\btp ?\d+$")
-_COUNTS: Final = {"dual": 2, "two": 2, "quad": 4, "four": 4, "eight": 8}
-_BEFORE: Final = re.compile(rf"^(\d{{1,3}}|{'|'.join(_COUNTS)})(?: ?[x*×] ?|(?<=[a-z]) )(?=[a-z]|\d{{4}})")
+_BEFORE: Final = re.compile(r"^(\d{1,3}) ?[x*×] ?(?=[a-z])")
 _BEHIND: Final = re.compile(r"(?<=[a-z0-9]) ?[x×] ?(\d{1,2})$")
 _CAPACITY: Final = re.compile(r"[ -]?(\d{1,4}) ?g(?:i?b)?$")
-_USE: Final = re.compile(r"\b\d{2,4} ?(?:w|gi?b)\b")
-"""Power and memory."""
-_OTHER: Final = re.compile("ti|super|xtx?|gre|laptop|mobile|ada|nvl|nx|nano|pro|max|ultra|class")
-"""Words that make another device of one."""
-_TELLING: Final = re.compile(r"\d{3}")
-"""A word with so many digits names a device."""
 
 
 class NamedDevice(NamedTuple):
@@ -69,38 +61,17 @@ def find_device(label: str) -> NamedDevice | None:
     count = 1
     for pattern in (_BEFORE, _BEHIND):
         if (match := pattern.search(text)) is not None:
-            count, text = _COUNTS.get(match[1]) or int(match[1]), pattern.sub("", text).strip()
+            count, text = int(match[1]), pattern.sub("", text).strip()
             break
     if (sheet := _sheet(text)) is not None:
         return NamedDevice(sheet, count)
     capacity = _CAPACITY.search(text)
-    text = text[: capacity.start()] if capacity else text
-    sheet = _sheet(text) or _sheet_within(text) or _sheet_within(re.sub(r"[(),]", " ", label.lower()))
-    memory_bytes = float(capacity[1]) * 1e9 if capacity else None
-    return None if sheet is None else NamedDevice(sheet, count, memory_bytes)
+    sheet = None if capacity is None else _sheet(text[: capacity.start()])
+    return None if sheet is None or capacity is None else NamedDevice(sheet, count, float(capacity[1]) * 1e9)
 
 
 def _sheet(text: str) -> str | None:
     return _by_key().get(_key(text))
-
-
-def _sheet_within(text: str) -> str | None:
-    """Return the only device that words of a text name; None where others may make another one of it."""
-    words = _USE.sub("", text.replace("-", " ")).split()
-    found = dict[int, str]()
-    for start, end in _runs(words):
-        named = words[start:end]
-        sheet = None if start in found or not _key(" ".join(named)) else _sheet(" ".join(named))
-        if sheet is not None and (end == len(words) or not _OTHER.fullmatch(words[end])):
-            found |= dict.fromkeys(range(start, end), sheet)
-    left = [word for index, word in enumerate(words) if index not in found and _TELLING.search(word)]
-    return found.popitem()[1] if len({*found.values()}) == 1 and not left else None
-
-
-def _runs(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield first and last word, which is left out, of all that stand together, the longest first."""
-    for length in range(len(words), 0, -1):
-        yield from ((start, start + length) for start in range(len(words) - length + 1))
 
 
 @cache
@@ -112,7 +83,6 @@ def _by_key() -> Mapping[str, str]:
         *((alias, name) for name, sheet in sheets.items() for alias in sheet.aliases),
         *((sheet.name, name) for name, sheet in sheets.items()),
         *((name.removesuffix("-gpu"), name) for name in sheets),
-        *((re.sub(r"^(rtx|rx|gtx)(?=\d{4})", "", name), name) for name in sheets),
     ]
     return {_key(text): name for label, name in reversed(labels) for text in (_plain(label), label.lower())}
 

@@ -93,8 +93,8 @@ class PredictedCase:
         return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value
 
     def plain_s(self, context: int) -> float:
-        """Return seconds of a plain token; engines' own speeds hold what the host takes, laws of kernels do not."""
-        return self._pass_s(1, context) + (self._host.value if self.cost.device.adds_up else 0.0)
+        """Return seconds of a token without speculation."""
+        return self._pass_s(1, context) + self._host.value
 
     def plain(self, context: int) -> PredictedSpeed:
         """Return tokens per second without speculation."""

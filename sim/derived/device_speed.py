@@ -9,15 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import exp
 from typing import Final, Literal
 
 import numpy as np
 
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.curves.plain_speeds import Reading
-from hwprofiles.curves.row_prices import RowPrices
+from hwprofiles.curves.row_prices import KERNEL_START_S, Reading, RowPrices
 from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
@@ -77,6 +75,12 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
 _GROWING_ROWS: Final = 8
 _USUAL_ROWS: Final = 5
 """Of a verification: what curves say is told as the growth up to these."""
+KERNEL_START: Final = Quantity(
+    value=KERNEL_START_S,
+    span=(0.0005e-3, 0.005e-3),
+    status="derived",
+    source="what makes one-row speeds of llama.cpp agree best on small and large models (benchmarks/row_curves.py)",
+)
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
@@ -262,7 +266,7 @@ class _Numbers:
     @property
     def is_net_of_starts(self) -> bool:
         """Whether reading is by curves, whose efficiencies do not count the starts of kernels."""
-        return self._by_curves is not None and self._own_reading is None
+        return self._by_curves is not None and self._by_curves.reading is not None and self._own_reading is None
 
     @property
     def _own_reading(self) -> Quantity | None:
@@ -272,7 +276,8 @@ class _Numbers:
         return None if is_of_law and not self._is_law else own
 
     def take(self, field: str) -> float:
-        if self._by_curves is not None and self.is_net_of_starts and field in ("memory_efficiency", "dispatch_s"):
+        if self.is_net_of_starts and field in ("memory_efficiency", "dispatch_s"):
+            assert self._by_curves is not None, "net of starts by curves"
             return self._of_curves(field, self._by_curves.reading)
         own = self._own_reading if field == "memory_efficiency" else getattr(self._sheet, field)
         quantity: Quantity | None = own or GUESSES.get(field, {}).get(self._sheet.kind)
@@ -281,12 +286,13 @@ class _Numbers:
             raise ProfileError(msg)
         return self.known(field, quantity)
 
-    def _of_curves(self, field: str, found: Reading) -> float:
-        """Return what they say; both numbers are off by the same, which counts once, as that of reading."""
-        is_start = field == "dispatch_s"
-        value = found.start_s / KERNELS_PER_LAYER if is_start else found.efficiency
-        span = (value, value) if is_start else (value * exp(-found.error), value * exp(found.error))
+    def _of_curves(self, field: str, found: Reading | None) -> float:
+        assert found is not None, "asked for what is known"
+        if field == "dispatch_s":
+            return self.known(field, KERNEL_START)
         status: Status = "measured" if found.step == "device" else "derived"
+        value, error = found.efficiency, found.error
+        span = (value / (1 + error), min(1.0, value * (1 + error)))
         self.assumptions.append(
             Assumption.of(f"{self._name}.{field}", value, status, f"by step {found.step!r}: {found.source}", span=span)
         )

@@ -62,7 +62,6 @@ PUBLISHED_PARAMETERS = {
     "gemma-4-12b": 11.95e9,
     "gemma-4-31b": 30.7e9,
     "gemma-4-26b-a4b": 25.23e9,
-    "granite-3.1-3b-a800m": 3.30e9,
     "gpt-oss-20b": 20.91e9,
     "gpt-oss-120b": 116.83e9,
     "glm-4.5-air": 106.85e9,

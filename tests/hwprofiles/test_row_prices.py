@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.curves.asked import Asked
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
-from hwprofiles.curves.plain_speeds import PlainSpeeds, shipped_speeds
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor, read_curves
-from hwprofiles.curves.row_prices import row_prices, source_errors
+from hwprofiles.curves.row_prices import Asked, reading, row_prices, source_errors
 
 MADE = {
     "device": "rtx3090",
@@ -25,8 +23,7 @@ MADE = {
     "rows": (1, 2, 4, 8),
     "ratios": (1.0, 1.2, 1.6, 2.4),
     "one_row_s": 0.006,
-    "floor_s": 0.004,
-    "layers": 32,
+    "efficiency": 0.7,
     "source": "somebody#1",
     "date": "2026-09",
 }
@@ -114,7 +111,8 @@ def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
 )
 def test_every_step_away_says_so_and_its_error_is_the_measured_one(changed, step):
     assert row_prices(ASKED, [PublicCurve(**MADE | changed)]).step == step
-    assert list(source_errors().values()) == sorted(source_errors().values())
+    assert reading(ASKED, [PublicCurve(**MADE | changed)]).step == step
+    assert [one.rows for one in source_errors().values()] == sorted(one.rows for one in source_errors().values())
 
 
 def test_shipped_curves_answer_what_they_measured_within_their_error():
@@ -140,38 +138,3 @@ def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
 def test_a_curve_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match="rows"):
         PublicCurve(**MADE | wrong)
-
-
-def seconds_of(found, layers=32, floor_s=0.004):
-    return floor_s / found.efficiency + layers * found.start_s
-
-
-@given(st.floats(0.004, 0.02))
-def test_a_speed_of_the_very_question_is_nearly_the_answer_and_nearer_than_that_of_another(seconds):
-    own = PublicCurve(**MADE | {"one_row_s": seconds})
-    other = PublicCurve(**MADE | {"one_row_s": 0.006, "device": "rtx4090", "family": "ada"})
-    found = PlainSpeeds([own, other]).reading(ASKED)
-    assert abs(log(seconds_of(found) / seconds)) <= abs(log(seconds_of(found) / 0.006)) + 1e-9
-
-
-def test_what_is_less_like_a_known_speed_is_less_certain():
-    speeds = PlainSpeeds([PublicCurve(**MADE)])
-    changes = [
-        {},
-        {"device": "a10"},
-        {"family": "ada", "device": "x"},
-        {"engine": "mlx", "family": "ada", "device": "x"},
-    ]
-    errors = [speeds.reading(ASKED._replace(year=2026.75, **one)).error for one in changes]
-    assert errors == sorted(errors)
-    assert speeds.reading(ASKED._replace(weights="codebook")).error > errors[0]
-
-
-def test_a_device_left_out_by_blocks_of_the_inverse_is_one_that_was_never_known():
-    speeds = shipped_speeds()
-    errors, deviations = speeds.left_out([one.device for one in speeds.curves])
-    place = next(place for place, one in enumerate(speeds.curves) if one.device == "gb10")
-    one = speeds.curves[place]
-    found = PlainSpeeds([other for other in speeds.curves if other.device != "gb10"]).reading(Asked.of_curve(one))
-    assert log(one.one_row_s / seconds_of(found, one.layers, one.floor_s)) == pytest.approx(errors[place])
-    assert found.error == pytest.approx(1.645 * deviations[place])

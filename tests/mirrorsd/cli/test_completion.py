@@ -12,7 +12,7 @@ from mirrorsd.cli.verbs.plan import EXAMPLE
     ("complete", "incomplete", "found"),
     [
         (options.shape_names, "qwen3-14", ["qwen3-14b"]),
-        (options.platform_names, "rtx309", ["rtx3090", "rtx3090ti"]),
+        (options.platform_names, "rtx30", ["rtx3060", "rtx3080", "rtx3090"]),
         (options.target_names, "smol", ["smollm2-135m-instruct"]),
         (options.target_names, "shape:qwen3-14", ["shape:qwen3-14b"]),
         (options.drafter_names, "no", ["none"]),
