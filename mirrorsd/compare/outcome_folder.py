@@ -33,7 +33,8 @@ from mirrorsd.numeric_form import as_recorded
 from mirrorsd.repeating_texts import measured_on_repeating, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
-from planner.report.report import results_heading, write_report
+from planner.report.notes import results_heading
+from planner.report.report import write_report
 from planner.report.report_data import ReportData
 from planner.search.search import rank
 from planner.search.space import SearchSpace

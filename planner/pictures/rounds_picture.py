@@ -19,10 +19,10 @@ _ABOVE: Final = 22
 NUM_ROUNDS: Final = 2
 
 
-def rounds_picture(trace: Trace, schedule: Schedule, *, end_s: float | None = None) -> Markup:
-    """Return the lanes over the first rounds of a trace that has spans, or over all up to `end_s`."""
-    end_s = trace.rounds[:NUM_ROUNDS][-1].end_s if end_s is None else end_s
-    rounds = [one for one in trace.rounds if one.end_s <= end_s * (1 + 1e-4)]
+def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
+    """Return the lanes over the first rounds of a trace that has spans, in the colours of the demo's page."""
+    rounds = trace.rounds[:NUM_ROUNDS]
+    end_s = rounds[-1].end_s
     lanes = lanes_of(schedule)
 
     def x(time_s: float) -> float:

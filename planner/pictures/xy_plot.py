@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ _NUM_TICKS: Final = 5
 _LONG_NAME: Final = 34
 """Letters from which on names in the legend take a line each."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
-COLOURS: Final = ("--first", "--second", "--third", "--fourth", "--fifth", "--sixth")
+COLOURS: Final = ("--first", "--second", "--third", "--fourth")
 """Names in the style sheet of the page; a line after the last one takes the first one's again, dashed."""
 
 
@@ -48,26 +48,20 @@ def xy_plot(
     alt: str,
     x_ticks: Iterable[float] = (),
     level: float | None = None,
-    log_x: bool = False,
 ) -> Markup:
     """Return the plot, with y from zero.
 
-    `level` draws a dashed line across, and `x_ticks` stand in place of ticks at round numbers; with `log_x` ratios of x
-    are distances.
+    `level` draws a dashed line across, and `x_ticks` stand in place of ticks at round numbers.
     """
-    scale: Callable[[float], float] = log10 if log_x else float
-    xs = [scale(x) for one in series for x, _ in one.points]
+    xs = [x for one in series for x, _ in one.points]
     ys = [y for one in series for _, y in one.points] + [high for one in series for _, _, high in one.band]
     if level is not None:
         ys.append(level)
     x_low, x_high = min(xs), max(xs)
-    span, most = (x_high - x_low) or 1.0, 1.06 * max(ys) or 1.0
+    span, most = (x_high - x_low) or 1.0, 1.06 * max(ys)
 
-    def x_at(x: float) -> float:
-        return round(_LEFT + (scale(x) - x_low) / span * (_RIGHT - _LEFT), 1)
-
-    def y_at(y: float) -> float:
-        return round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
+    def at(x: float, y: float) -> Point:
+        return round(_LEFT + (x - x_low) / span * (_RIGHT - _LEFT), 1), round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
 
     drawn = [
         {
@@ -75,10 +69,9 @@ def xy_plot(
             "colour": COLOURS[index % len(COLOURS)],
             "is_dashed": index >= len(COLOURS),
             "joined": one.joined,
-            "points": [(x_at(x), y_at(y)) for x, y in one.points],
+            "points": [at(*point) for point in one.points],
             "labels": [*one.labels, *[""] * (len(one.points) - len(one.labels))],
-            "band": [(x_at(x), y_at(low)) for x, low, _ in one.band]
-            + [(x_at(x), y_at(high)) for x, _, high in reversed(one.band)],
+            "band": [at(x, low) for x, low, _ in one.band] + [at(x, high) for x, _, high in reversed(one.band)],
         }
         for index, one in enumerate(series)
     ]
@@ -91,9 +84,9 @@ def xy_plot(
         left=_LEFT,
         right=_RIGHT,
         bottom=_BOTTOM,
-        x_ticks=[(x_at(tick), f"{tick:g}") for tick in ticks],
-        y_ticks=[(y_at(tick), f"{tick:g}") for tick in round_ticks(0.0, most)],
-        level=None if level is None else y_at(level),
+        x_ticks=[(at(tick, 0)[0], f"{tick:g}") for tick in ticks],
+        y_ticks=[(at(x_low, tick)[1], f"{tick:g}") for tick in round_ticks(0.0, most)],
+        level=None if level is None else at(x_low, level)[1],
         series=drawn,
         x_title=x_title,
         y_title=y_title,

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 import yaml
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
-from hwprofiles.profile import Contention, LaneProfile
+from planner.kinds import Kind
 from planner.page_template import page_template
-from planner.report.figures import acceptance, break_even, exit_layers, landscape, timelines
-from planner.report.report_data import ReportData
+from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
+from planner.report.break_even_figure import break_even_figure
+from planner.report.figure import Figure, Key
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
+from planner.report.notes import facts, notes, results_heading
+from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
-from planner.wording import (
-    between,
-    capital,
-    counted,
-    error_percent,
-    factor,
-    listing,
-    milliseconds,
-    percent,
-    seconds,
-    tokens_per_second,
-)
+from planner.report.timeline import common_end_s, keys, timeline
+from planner.wording import between, capital, counted, error_percent, factor, milliseconds, percent, tokens_per_second
 
 NO_BREAK_SPACE = "\u00a0"
-_ROW_INVARIANT: Final = {
-    True: "tested: a result does not depend on the rows computed with it",
-    False: "tested: a result depends on the rows computed with it, so close calls may fall otherwise than in plain "
-    "decoding",
-    None: "not tested whether a result depends on the rows computed with it",
+SWEEP_TITLE = {
+    "acceptance": "If the draft were right more or less often",
+    "draft_speed": "If the draft were faster or slower",
 }
 
 
@@ -46,28 +41,22 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """Return the page as text. `data` has at least one result."""
-    shown = (capital, milliseconds, signed_percent, factor, interval, between, unbroken, counted)
+    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken, counted)
     filters = {filter_.__name__: filter_ for filter_ in shown}
-    search = data.plan.search
     return page_template(Path(__file__).with_name("template.html"), filters).render(
         data=data,
+        plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
         has_anchors=bool(data.errors_at_anchor),
         has_speedups=any(result.speedup for result in data.results),
         are_prompts_alike=data.are_prompts_alike,
-        num_candidates=f"{len(search.candidates):,}",
+        num_candidates=f"{len(data.plan.search.candidates):,}",
         profile_error=percent(data.plan.profile.relative_error),
         **_answer(data),
         **_tables(data),
-        timelines=list(timelines(data)),
-        prompt_name=data.plan.record.prompts[0].name,
-        acceptance=acceptance(data.results),
-        landscape=landscape(search),
-        exit_layers=exit_layers(search),
-        break_even=list(map(break_even, data.plan.sensitivity.sweeps)),
-        winner_drafts=search.winner.schedule.traits.window != "none",
+        **_figures(data),
     )
 
 
@@ -121,14 +110,47 @@ def _answer(data: ReportData) -> dict[str, Any]:
 
 def _tables(data: ReportData) -> dict[str, Any]:
     stacked = time_rows(data)
+    time_keys = used_parts(stacked)
+    if data.errors:
+        time_keys.append(Key("var(--ink)", "measured total", "tick"))
     return {
         "results_heading": results_heading(data),
         "result_rows": result_rows(data),
         "scale_end": milliseconds(scale_end_s(data)),
         "time_rows": stacked,
-        "time_keys": used_parts(stacked),
+        "time_keys": time_keys,
         "calibration_rows": calibration_rows(data.plan.profile),
     }
+
+
+def _figures(data: ReportData) -> dict[str, Any]:
+    drawn = _drawn(data)
+    end_s = common_end_s(drawn)
+    accepted = longest_windows(data.results)
+    layers = exit_layers(data.plan.search)
+    return {
+        "timelines": [
+            (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
+        ],
+        "timeline_keys": keys(drawn),
+        "prompt_name": data.plan.record.prompts[0].name,
+        "acceptance": acceptance(accepted),
+        "acceptance_keys": acceptance_keys(accepted),
+        "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
+        "landscape": landscape(data.plan.search),
+        "exit_layers": layers,
+        "exit_layer_keys": exit_layer_keys(layers) if layers else [],
+        "break_even": [
+            (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
+        ],
+    }
+
+
+def _drawn(data: ReportData) -> list[ScheduleResult]:
+    """Return the fastest of every kind that drafts, two at least if there are any."""
+    kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
+    best = [result for result in map(data.fastest, kinds) if result is not None]
+    return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 
 
 def unbroken(text: str) -> str:
@@ -147,57 +169,7 @@ def interval(speedup: tuple[float, float, float]) -> str:
     return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
 
 
-def results_heading(data: ReportData) -> str:
-    """Return the finding of the table."""
-    if not data.errors:
-        return "What is predicted"
-    sizes = [abs(error) for error in data.errors]
-    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
-
-
-def facts(data: ReportData) -> list[tuple[str, str]]:
-    """Return what was calibrated and recorded, on what."""
-    profile, record = data.plan.profile, data.plan.record
-    num_tokens = sum(len(prompt.text) for prompt in record.prompts)
-    texts = f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text"
-    return [
-        *((name.replace("_", " "), _plainly(value)) for name, value in profile.host.items()),
-        *((f"lane {lane.name}", _lane(lane)) for lane in profile.lanes),
-        *(("both lanes at once", _together(pair)) for pair in profile.contention),
-        ("acceptance record", texts),
-        ("rows checked together", _ROW_INVARIANT[profile.is_row_invariant]),
-        ("time to calibrate", seconds(profile.calibration_s)),
-    ]
-
-
-def notes(data: ReportData) -> Iterator[str]:
-    """Yield what one has to know to trust the numbers, or not to."""
-    record, dtype = data.plan.record, data.plan.profile.dtype
-    how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
-    yield (
-        f"{how} in {dtype}, {counted(len(record.prompts), 'prompt')}, up to "
-        f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
-        f"{record.dtype}."
-    )
-    not_run = sum(not result.measured for result in data.results)
-    if not_run:
-        yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
-    yield from dict.fromkeys(
-        one for one in (*data.footnotes, *data.plan.profile.notes) if one not in (data.warning or "")
-    )
-
-
-def _lane(lane: LaneProfile) -> str:
-    cores = f" on cores {listing(list(map(str, lane.cores)))}" if lane.cores else ""
-    parts = [f"{lane.device}{cores}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
-    parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
-    return "; ".join(parts)
-
-
-def _plainly(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _together(pair: Contention) -> str:
-    slower = [f"{lane} takes {factor(slowdown)}" for lane, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
-    return f"{listing(slower)} its time alone while both work"
+def figure_json(figure: Figure) -> Markup:
+    """JSON that cannot end the script element it is in."""
+    content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
+    return Markup(content.replace("<", "\\u003c"))  # noqa: S704

@@ -6,18 +6,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
-from planner.kinds import Kind, kind_of
+from planner.kinds import kind_of
+from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.timeline import Key
 from planner.wording import PART, capital, milliseconds, percent
 
-KIND_COLOUR: Final[dict[Kind, str]] = {
-    "plain": "var(--plain)",
-    "lookup": "var(--tree)",
-    "synchronous": "var(--sync)",
-    "tree": "var(--tree)",
-    "mirror": "var(--mirror)",
-}
 PART_COLOUR: Final = {
     "target_verify": "var(--verify)",
     "target_prefix": "var(--prefix)",

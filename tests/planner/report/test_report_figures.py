@@ -1,33 +1,29 @@
-"""Figures show the traces and the search: hidden and exposed work apart, and the best of every kind."""
+"""Figures show the traces: hidden and exposed work apart, hits and misses marked, labels legible."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
-from planner.report import figures
+from planner.report.acceptance_figure import acceptance, longest_windows
+from planner.report.break_even_figure import break_even_figure
+from planner.report.figure import STROKES, spread_apart
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows
-from planner.report.timeline import TARGET_WORK, pieces
+from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 
 
-@pytest.fixture
-def plotted(monkeypatch):
-    """What a figure plots: its lines by name, and its settings."""
-
-    def of(figure, *asked):
-        taken = {}
-        monkeypatch.setattr(figures, "xy_plot", lambda series, **settings: taken.update(series=series, **settings))
-        figure(*asked)
-        return {one.name: one for one in taken.pop("series")}, taken
-
-    return of
+@pytest.fixture(scope="module")
+def mirror(data):
+    return data.fastest("mirror")
 
 
 def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
@@ -48,59 +44,83 @@ def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
             assert hidden == pytest.approx(hidden_draft_s([trace], *lanes), abs=1e-9)
 
 
-def test_both_worlds_are_shown_over_the_same_seconds(data):
-    shown = list(figures.timelines(data))
-    assert len(shown) >= 2
-    assert [[world for world, _ in worlds] for _, worlds in shown] == [["Simulated", "Measured"]] * len(shown)
-    assert len({re.search(r"over ([\d.]+ ms)", svg)[1] for _, worlds in shown for _, svg in worlds}) == 1
-    mirror = "".join(svg for _, svg in shown[0][1])
-    assert {" hit</text>", " miss</text>", 'class="exposed"'} <= set(
-        re.findall(r' (?:hit|miss)</text>|class="exposed"', mirror)
+def test_both_worlds_share_one_time_axis(data, mirror):
+    end_s = common_end_s(data.results)
+    figure = timeline(mirror, "t", end_s)
+    assert figure.layout["xaxis"]["range"] == [0, end_s * 1e3]
+    schedule = mirror.candidate.schedule
+    lanes = [f"target<br>on {schedule.target_lane}", f"draft<br>on {schedule.draft_lane}"]
+    assert figure.layout["yaxis"]["ticktext"] == lanes * 2
+    bars = [trace for trace in figure.data if trace["type"] == "bar"]
+    assert (
+        max(base + length for bar in bars for base, length in zip(bar["base"], bar["x"], strict=True))
+        <= end_s * 1e3 + 1e-6
     )
+    assert {bar["marker"]["color"] for bar in bars} <= {key.colour for key in KEY.values()}
+    assert any("pattern" in bar["marker"] for bar in bars)
 
 
-def test_acceptance_shows_both_worlds(data, plotted):
-    lines, _ = plotted(figures.acceptance, data.results)
-    assert figures.acceptance([]) is None
-    assert [one.joined for one in lines.values()] == [True, False] * (len(lines) // 2)
-    (alone,) = (line for name, line in lines.items() if name.startswith("draft alone:"))
-    rates = [
-        per_position_acceptance_rate(one.simulated)
-        for one in data.results
-        if one.candidate.schedule.num_speculative_tokens == len(alone.points)
-    ]
-    assert [y / 100 for _, y in alone.points] in [pytest.approx(one) for one in rates]
+def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
+    end_s = mirror.simulated[0].decode_s
+    marks = [trace for trace in timeline(mirror, "t", end_s).data if trace.get("mode") == "markers"]
+    for hit, text in ((True, "hit"), (False, "miss")):
+        expected = [entry.end_s * 1e3 for entry in mirror.simulated[0].rounds if entry.hit is hit]
+        assert any(mark["x"] == pytest.approx(expected) for mark in marks if mark["hovertext"] == text)
 
 
-@pytest.mark.parametrize(
-    ("which", "more"), [("data", set()), ("tree_data", {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"})]
-)
-def test_landscape_has_the_best_of_every_kind_and_window(which, more, request, plotted):
-    found = request.getfixturevalue(which).plan.search
-    lines, settings = plotted(figures.landscape, found)
-    assert set(lines) == more | {f"synchronous {one}" for one in ("split", "pooled")} | {
-        f"mirror {one}" for one in ("exit", "draft", "hybrid")
-    }
-    assert settings["level"] == pytest.approx(1e3 * found.best(kind="plain").tpot_s)
+def test_acceptance_shows_both_worlds(data):
+    assert acceptance([]) is None
+    chosen = longest_windows(data.results)
+    figure = acceptance(chosen)
+    assert [trace["name"] for trace in figure.data] == ["simulated", "measured"] * len(chosen)
+    rates = per_position_acceptance_rate(chosen[0].simulated)
+    assert figure.data[0]["y"] == pytest.approx([rate * 100 for rate in rates])
+
+
+def test_landscape_has_the_best_of_every_kind_and_window(data):
+    lines = {trace["name"]: trace for trace in landscape(data.plan.search).data if "name" in trace}
+    assert set(lines) == {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
     for source in ("exit", "draft", "hybrid"):
-        best = found.best(method="mirror", root_source=source)
-        points = lines[f"mirror {source}"].points
-        assert [x for x, _ in points] == [1, 2, 3]
-        assert min(y for _, y in points) == pytest.approx(best.tpot_s * 1e3)
-    stars = [label for line in lines.values() for label in line.labels if label]
-    assert stars == [f"\u2605 {1e3 * found.winner.tpot_s:.1f} ms"]
+        best = data.plan.search.best(method="mirror", root_source=source)
+        line = lines[f"mirror {source}"]
+        assert line["x"] == [1, 2, 3]
+        assert min(line["y"]) == pytest.approx(best.tpot_s * 1e3)
+
+
+def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
+    figure = landscape(tree_data.plan.search)
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"}
+    assert trees < set(lines)
+    strokes = {(line["marker"]["symbol"], line["line"]["dash"]) for line in lines.values()}
+    assert len(strokes) == len(lines)
+    assert len({symbol for symbol, _ in strokes}) == len(lines)
+    assert lines["EAGLE-3"]["x"] == [4, 8, 16]
+    best = tree_data.plan.search.best(method="eagle3")
+    assert min(lines["EAGLE-3"]["y"]) == pytest.approx(best.tpot_s * 1e3)
+    assert len(figure.layout["annotations"]) == len(lines) + 1
+    axes = [figure.layout["xaxis"], figure.layout["yaxis"], landscape_of_wide_trees().layout["xaxis"]]
+    assert [axis.get("type") == "log" for axis in axes] == [False, True, True]
+    assert all((axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) for axis in axes)
+    assert axes[2]["ticktext"] == ["1", "2", "3", "4", "10", "32"]
+
+
+def landscape_of_wide_trees():
+    """Trees much wider than chains, which are drawn by ratio."""
+    space = SMALL.model_copy(update={"tree_sizes": (4, 32)})
+    return landscape(search(space, machine(), acceptance_record(trees=TREES)))
 
 
 def test_exit_layers_need_two_exits(data):
-    cells = figures.exit_layers(data.plan.search)
-    assert list(cells) == [15, 20]
-    heats = [heat for row in cells.values() for heat in row.values()]
-    assert {max(heats).percent, min(heats).percent} == {0.0, 100.0}
-    assert min(heats).time_s == min(
-        one.tpot_s for one in data.plan.search.candidates if one.schedule.exit_layer is not None
-    )
+    figure = exit_layers(data.plan.search)
+    assert figure.data[0]["y"] == ["layer 15", "layer 20"]
+    fast, slow = exit_layer_keys(figure)
+    times = [time for row in figure.data[0]["z"] for time in row]
+    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
+    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
+    assert slow.label == f"{max(times):.1f} ms, the slowest"
     one_exit = search(SMALL.model_copy(update={"exit_layers": (20,)}), machine(), acceptance_record())
-    assert figures.exit_layers(one_exit) == {}
+    assert exit_layers(one_exit) is None
 
 
 def luminance(colour):
@@ -109,32 +129,54 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def contrast(one, other):
+    darker, lighter = sorted([luminance(one), luminance(other)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
 @pytest.mark.parametrize("theme", [0, 1])
-def test_numbers_in_the_heatmap_are_readable_on_every_colour(theme):
+def test_numbers_in_the_heatmap_are_readable_on_every_colour(data, theme):
     style = (Path(planner.report.report.__file__).parent / "style.css").read_text().split("prefers-color-scheme: dark")
 
     def colour(variable):
-        digits = re.search(rf"--{variable}: #(\w{{6}})", style[theme]).group(1)
+        digits = re.search(rf"{variable.removeprefix('var(').removesuffix(')')}: #(\w{{6}})", style[theme]).group(1)
         return [int(digits[place : place + 2], 16) for place in (0, 2, 4)]
 
+    heatmap = exit_layers(data.plan.search).data[0]
+    text = colour(heatmap["textfont"]["color"])
+    (_, fast), (_, slow) = heatmap["colorscale"]
     for step in range(11):
-        pairs = zip(colour("heat-fast"), colour("heat-slow"), strict=True)
-        cell = [one + (other - one) * step / 10 for one, other in pairs]
-        darker, lighter = sorted([luminance(cell), luminance(colour("ink"))])
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+        cell = [one + (other - one) * step / 10 for one, other in zip(colour(fast), colour(slow), strict=True)]
+        assert contrast(cell, text) >= 4.5
 
 
-def test_ties_lie_on_the_curve_of_the_challenger(data, plotted):
+@pytest.mark.parametrize("which", ["data", "tree_data"])
+def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, request):
+    figure = landscape(request.getfixturevalue(which).plan.search)
+    signs = {stroke.symbol: stroke.sign for stroke in STROKES}
+    labels = figure.layout["annotations"]
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    assert {f"{signs[line['marker']['symbol']]} {name}" for name, line in lines.items()} < {
+        label["text"] for label in labels
+    }
+    places = sorted(label["y"] for label in labels)
+    height_px = figure.layout["height"] - figure.layout["margin"]["t"] - figure.layout["margin"]["b"]
+    assert all((above - below) * height_px >= 16 for below, above in pairwise(places))
+
+
+def test_ties_lie_on_the_curve_of_the_challenger(data):
     for sweep in data.plan.sensitivity.sweeps:
-        lines, settings = plotted(figures.break_even, sweep)
-        assert settings["log_x"] == (sweep.quantity == "draft_speed")
-        today = min(times_s[sweep.values.index(sweep.now)] for times_s in sweep.best_tpot_s.values())
-        assert lines["today"].points[0][1] == pytest.approx(1e3 * today)
-        rings = lines["another becomes the fastest"].points if sweep.ties else []
-        assert len(rings) == len(sweep.ties)
-        for (_, height), kind in zip(rings, sweep.ties, strict=True):
-            times_s = sweep.best_tpot_s[kind]
-            assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
+        axis = break_even_figure(sweep).layout["xaxis"]
+        assert (
+            (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) == (sweep.quantity != "acceptance")
+        )
+        ties = [kind for kind, at in sweep.ties.items() if at is not None]
+        if ties:
+            (rings,) = (trace for trace in break_even_figure(sweep).data if trace["mode"] == "markers+text")
+            assert len(rings["x"]) == len(ties)
+            for height, kind in zip(rings["y"], ties, strict=True):
+                times_s = sweep.best_tpot_s[kind]
+                assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
 
 
 def test_stacked_bars_are_as_long_as_the_predicted_time(data):
@@ -146,3 +188,17 @@ def test_stacked_bars_are_as_long_as_the_predicted_time(data):
     for row, result in zip(rows, data.results, strict=True):
         assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
         assert row.measured == pytest.approx(100 * result.measured_s / slowest)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 5.0], [1.0, 5.0]),
+        ([1.0, 1.0], [0.5, 1.5]),
+        ([3.0, 1.0, 1.2], [3.0, 0.6, 1.6]),
+        ([1.0, 1.0, 2.1], [0.3667, 1.3667, 2.3667]),
+        ([], []),
+    ],
+)
+def test_labels_move_apart_around_their_middle(values, expected):
+    assert spread_apart(values, 1.0) == pytest.approx(expected, abs=1e-3)
