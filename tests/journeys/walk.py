@@ -37,10 +37,10 @@ QUICK = {
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes."""
 DEMO = """
 from dataclasses import replace
-from calibrate.profiling import grid
+from calibrate.profiling import task
 
-usual = grid.quick_effort
-grid.quick_effort = lambda *sizes: replace(usual(*sizes), passes=2, run_tokens=8)
+usual = task.effort_for
+task.effort_for = lambda *sizes, quick: replace(usual(*sizes, quick=quick), passes=2, run_tokens=8)
 from mirrorsd.cli import main
 
 main()
