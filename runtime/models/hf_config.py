@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -89,9 +90,9 @@ class HfDecoder(HfModel):
             name = method if isinstance(method, str) else shown(method)
             raise ValueError(f"weights quantized by {name} are not read; name the model's folder in 16 or 32 bits")
 
+    @abstractmethod
     def config(self, architecture: str) -> ModelConfig:
-        """The shape of the decoder; raises `ModelError` if its fields contradict each other."""
-        raise NotImplementedError
+        """Return the shape of the decoder; raises `ModelError` if its fields contradict each other."""
 
     def _common(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in HfDecoder.model_fields if name != "quantization_config"}
