@@ -19,7 +19,7 @@ from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.question import assumed_question, recorded_question
+from planner.platform_plan.question import Question, assumed_question, recorded_question
 from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
 from runtime.models.model_folder import is_model_name
 from sim.acceptance.rates import Texts
@@ -105,6 +105,23 @@ def plan_pair(
         ConfigError: a file or a change is wrong, or the record is of other models, which is not granted.
         PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
     """
+    asked = question_of(
+        target, draft, platform, acceptance=acceptance, lengths=lengths, weights=weights, changes=changes
+    )
+    return plan_platform(asked)
+
+
+def question_of(
+    target: str | Path,
+    draft: str | Path,
+    platform: str | Path | Platform | Profile | PlannedMachine,
+    *,
+    acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
+    lengths: tuple[int | None, int | None] = (None, None),
+    weights: Storage | tuple[str | None, str | None] = (None, None),
+    changes: Mapping[str, str | float] | None = None,
+) -> Question:
+    """Return what `plan_pair` answers, with names and files looked up; arguments and errors are those."""
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
     if isinstance(base, Profile):
@@ -133,7 +150,7 @@ def plan_pair(
         question = recorded_question(
             machine, larger, smaller, known.source, replayed=others, trained_exits=known.trained_exits
         )
-        return plan_platform(replace(question, calibrated=lanes))
+        return replace(question, calibrated=lanes)
     usual = _USUAL if lanes is None or not lanes.has_target else _USUAL.within(lanes.profile)
     question = assumed_question(
         machine,
@@ -144,7 +161,7 @@ def plan_pair(
         num_new_tokens=lengths[1] or usual.num_tokens,
         trained_exits=known.trained_exits,
     )
-    return plan_platform(replace(question, calibrated=lanes))
+    return replace(question, calibrated=lanes)
 
 
 def runnable_drafter(draft: str | Path) -> str | None:

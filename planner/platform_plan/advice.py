@@ -11,6 +11,7 @@ from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.one_tokenizer import is_taken_for_granted
+from planner.platform_plan.memory_fit import weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
@@ -74,7 +75,25 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     return runs_on(plan.question.platform, one.pair, one.schedule, plan.question.draft.head)
 
 
+def _held_back(plan: PlatformPlan) -> Iterator[str]:
+    """Say what the target needs on a lane that would read it faster, and cannot hold it."""
+    question = plan.question
+
+    def bytes_per_s(lane: str) -> float:
+        return sum(question.platform.reading_peak(member).value for member in question.platform.members(lane))
+
+    misfits = [need for need in plan.needs if need.is_plain and not need.fits]
+    fastest = max(misfits, key=lambda need: bytes_per_s(need.pair.target), default=None)
+    if fastest is None or bytes_per_s(lane := fastest.pair.target) <= bytes_per_s(plan.recommended.pair.target):
+        return
+    weights = weights_that_fit(question, lane)
+    would = f"--weights {' or '.join(weights)} would fit" if weights else "no usual weights would fit"
+    bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
+    yield f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
+
+
 def _why(plan: PlatformPlan) -> Iterator[str]:
+    yield from _held_back(plan)
     best, needed = plan.drafting, plan.needed
     if best is not None:
         speeds = tokens_per_second(best.tpot_s), tokens_per_second(plan.plain.tpot_s)

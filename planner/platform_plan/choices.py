@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from decoding.errors import PlanError
 from planner.platform_plan.acceptance_needed import RATES
-from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
+from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from sim.evaluator import Evaluator
 
@@ -34,7 +35,7 @@ class DraftChoice(NamedTuple):
         return self.plan.drafting
 
 
-def choose_draft(plans: Sequence[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
+def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
     """Return the drafts of plans that differ in nothing else, the fastest first."""
     ranked = sorted(plans, key=lambda one: one[1].plain.tpot_s if one[1].drafting is None else one[1].drafting.tpot_s)
     fastest = ranked[0][1].recommended
@@ -71,16 +72,20 @@ class MachineChoice(NamedTuple):
     refused: str = ""
 
 
-def choose_machine(names: Iterable[str], plan: Callable[[str], list[DraftChoice]]) -> list[MachineChoice]:
+def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
     """Return the machines by the time per token of what is recommended on each; those that hold nothing come last.
+
+    Args:
+        questions: by machine and draft, as they were asked for.
 
     Raises:
         PlanError: the models fit on none of them; says why for the first one.
     """
     found, refused, first = [], [], None
-    for name in names:
+    for name, drafts in questions.items():
         try:
-            found.append(MachineChoice(name, plan(name)))
+            plans = [(draft, plan_platform(question)) for draft, question in drafts.items()]
+            found.append(MachineChoice(name, choose_draft(plans)))
         except PlanError as error:
             refused.append(MachineChoice(name, [], str(error)))
             first = first or error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from decoding.errors import PlanError
@@ -21,6 +21,7 @@ USABLE: Final = Assumption.of(
     "the rest is taken by the system, code and buffers",
     span=(0.75, 0.95),
 )
+_USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,9 +117,20 @@ def places_of(question: Question) -> Places:
     alone = [pair.target for pair in lanes if fits(needs_of(question, pair, alone=True))]
     if not alone:
         reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
-        raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}")
+        narrower = {pair.target: weights_that_fit(question, pair.target) for pair in lanes}
+        advice = next(
+            (f" --weights {weights[0]} would fit on {lane}." for lane, weights in narrower.items() if weights), ""
+        )
+        raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
+
+
+def weights_that_fit(question: Question, lane: str) -> list[str]:
+    """Return in which of the usual weights a lane's memories hold the target, the widest first."""
+    pair = LanePair(lane, lane, in_turn=True)
+    stored = {one: replace(question, target=replace(question.target, weights=one)) for one in _USUAL_WEIGHTS}
+    return [one for one, asked in stored.items() if all(need.fits for need in needs_of(asked, pair, alone=True))]
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
     from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.platform_plan import PlatformPlan
+    from planner.platform_plan.question import Question
     from sim.acceptance.assumed import AssumedAcceptance
 
 _MOST_BARS = 3
@@ -129,10 +130,10 @@ def plan(
         sweep_table,
         tornado_table,
     )
-    from mirrorsd.pair_on_platform import Accepted, Storage, plan_pair, runnable_drafter
+    from mirrorsd.pair_on_platform import Accepted, Storage, question_of, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.choices import choose_draft, choose_machine
+    from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.page import write_page
     from planner.platform_plan.played_plan import play
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -143,19 +144,19 @@ def plan(
     swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
     ask = partial(
-        plan_pair,
+        question_of,
         target,
         acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
     given = partial(_given, profile=profile, add=add or (), engine=engine)
-    machines = choose_machine(
-        options.names(platform or ""),
-        lambda name: choose_draft(
-            [(one, ask(one, platform=given(name), changes=_changes(set_ or []))) for one in options.names(draft)]
-        ),
-    )
+    changes = _changes(set_ or [])
+    questions = {  # all of them before the first answer: a slip in a name costs nothing
+        name: {one: ask(one, platform=given(name), changes=changes) for one in options.names(draft)}
+        for name in options.names(platform or "")
+    }
+    machines = choose_machine(questions)
     drafts = machines[0].drafts
     drafter, found = drafts[0].name, drafts[0].plan
     changed = _what_if(found, partial(ask, drafter, platform=given(machines[0].name)), set_) if set_ else None
@@ -180,17 +181,15 @@ def plan(
             show(machine_table(machines))
             show_paragraphs(f"The fastest of them is {machines[0].name}:")
         show_verdict(result, explain=explain)
-        show("")
-        show(place_table(found, top, results().width))
-        if len(drafts) > 1:
+        tables = (
+            place_table(found, top, results().width),
+            draft_table(drafts) if len(drafts) > 1 else None,
+            tornado_table(bars[:_MOST_BARS]) if bars else None,
+            sweep_table(swept, cells) if swept else None,
+        )
+        for table in filter(None, tables):
             show("")
-            show(draft_table(drafts))
-        if bars:
-            show("")
-            show(tornado_table(bars[:_MOST_BARS]))
-        if swept:
-            show("")
-            show(sweep_table(swept, cells))
+            show(table)
         show_paragraphs(*filter(None, (changed, played.in_words)))
         if batches is not None:
             show(batch_table(batches))
@@ -247,13 +246,14 @@ def _changes(settings: list[str]) -> dict[str, str]:
     return changes
 
 
-def _what_if(found: PlatformPlan, asked: Callable[[], PlatformPlan], settings: list[str]) -> str:
+def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:
     """What `--set` changes, said next to the plan without it."""
     from decoding.errors import MirrorsdError
     from planner.platform_plan.advice import what_if
+    from planner.platform_plan.platform_plan import plan_platform
 
     try:
-        return what_if(found, asked(), settings)
+        return what_if(found, plan_platform(asked()), settings)
     except MirrorsdError as error:
         return f"Without what was set nothing can be said: {error}"
 

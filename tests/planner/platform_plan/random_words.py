@@ -14,7 +14,8 @@ from hwprofiles.models.head_shapes import HEADS
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.sheets import shipped_names
 
-FAMILIES: Final = ("qwen", "llama", "smollm", "opt")
+FAMILIES: Final = ("qwen", "llama", "smollm", "opt", "gemma", "mistral")
+WEIGHTS: Final = ("bf16", "int8", "int4", "fp8", "nvfp4", "q8_0", "q4_k_m", "iq3_m", "mlx-4bit", "mxfp4")
 KINDS: Final = ("gpu", "gpu", "cpu", "npu")
 FIELDS: Final = {
     "memory_efficiency": (0.05, 1.0),
@@ -56,7 +57,7 @@ def random_words(seed: int, folder: Path) -> list[str]:
         words += ["--acceptance", _acceptance(random, folder)]
     for option in ("--weights", "--draft-weights"):
         if random.random() < 0.7:
-            words += [option, random.choice(("bf16", "int8", "int4"))]
+            words += [option, random.choice(WEIGHTS)]
     if random.random() < 0.3:
         words += ["--set", _change(random, platform)]
     if random.random() < 0.05:
@@ -101,10 +102,10 @@ def _length(random: Random, usual: int) -> int:
 
 
 def _models(random: Random, folder: Path) -> tuple[str, str]:
-    """A target and a draft: mostly of one family, sometimes of any two, sometimes by files."""
+    """A target and a draft, or several: mostly of one family, sometimes of any two, sometimes by files."""
     names, kind = shipped_models(), random.random()
     if kind > 0.85:
-        return random.choice(names), random.choice((*HEADS, "ngram"))
+        return random.choice(names), ",".join(random.sample((*HEADS, "ngram"), random.choice((1, 1, 1, 2))))
     if kind < 0.1:
         sizes = _config(random), _config(random)
         for name, config in zip(("target", "draft"), sizes, strict=True):
@@ -135,9 +136,8 @@ def _config(random: Random) -> dict[str, Any]:
 
 def _platform(random: Random, folder: Path) -> tuple[str, Platform | None]:
     """A shipped platform, or one of random devices that share a memory or are linked."""
-    if random.random() < 0.06:
-        name = random.choice(shipped_names("platform"))
-        return name, load_platform(name)
+    if random.random() < 0.12:
+        return _loaded(random.choice(shipped_names(random.choice(("platform", "device")))))
     devices = {f"d{number}": _device(random) for number in range(random.choices((1, 2, 3), (30, 3, 1))[0])}
     names = list(devices)
     pairs = [[one, other] for index, one in enumerate(names) for other in names[index + 1 :]]
@@ -150,10 +150,14 @@ def _platform(random: Random, folder: Path) -> tuple[str, Platform | None]:
         data["groups"] = {"group": names[:2]}
     path = folder / "platform.yaml"
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return _loaded(str(path))
+
+
+def _loaded(name: str) -> tuple[str, Platform | None]:
     try:
-        return str(path), load_platform(path)
+        return name, load_platform(name)
     except Exception:  # noqa: BLE001  the question is asked all the same
-        return str(path), None
+        return name, None
 
 
 def _device(random: Random) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from decoding.errors import ModelError, PlanError
 from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import LOOKUP, MEDUSA_HEADS, head_named, head_shape
-from mirrorsd.pair_on_platform import plan_pair
+from mirrorsd.pair_on_platform import plan_pair, question_of
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
 from sim.acceptance.assumed import Bernoulli
@@ -90,14 +90,14 @@ def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
     assert head_shape("eagle3", target).num_experts == 0
 
 
-def test_machines_are_ranked_and_one_that_holds_nothing_says_why(choices):
-    def plan(name):
-        if name == "small":
-            raise PlanError("fits nowhere")
-        return [choices[0 if name == "fast" else 1]]
-
-    first, second, last = choose_machine(["small", "slow", "fast"], plan)
-    assert (first.name, second.name) == ("fast", "slow")
-    assert (last.name, last.drafts, last.refused) == ("small", [], "fits nowhere")
+def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
+    asked = {
+        name: {"qwen3-0.6b": question_of("qwen3-32b", "qwen3-0.6b", name, lengths=(64, 32), weights=("bf16", None))}
+        for name in ("rtx4090", "lunar-lake", "h200")
+    }
+    first, second, last = choose_machine(asked)
+    assert (first.name, second.name) == ("h200", "rtx4090")
+    assert (last.name, last.drafts) == ("lunar-lake", [])
+    assert last.refused.endswith("28.8 GB are usable: too little. --weights q6_k would fit on gpu.")
     with pytest.raises(PlanError, match="fits nowhere"):
-        choose_machine(["small"], plan)
+        choose_machine({"lunar-lake": asked["lunar-lake"]})

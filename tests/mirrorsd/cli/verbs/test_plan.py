@@ -119,6 +119,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
     ("words", "message"),
     [
         (["--platform", "moon-lake"], "no platform is called 'moon-lake'"),
+        (["--platform", "lunar-lake,moon-lake"], "no platform is called 'moon-lake'"),
         (["--platform", "lunar-lake", "--set", "npu.memory"], "PART.FIELD=VALUE"),
         (["--platform", "lunar-lake", "--acceptance", "often"], "neither a rate"),
         (["--platform", "lunar-lake", "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
@@ -134,6 +135,21 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
 def test_what_is_wrong_is_said(words, message):
     result = run(*words, exit_code=2)
     assert message in " ".join(result.stderr.split())
+
+
+def test_no_question_is_answered_where_a_name_of_another_is_wrong(monkeypatch):
+    monkeypatch.setattr("planner.platform_plan.choices.plan_platform", lambda question: pytest.fail("was planned"))
+    run("--platform", "lunar-lake,rtx3090,moon-lake", exit_code=2)
+    run("--platform", "lunar-lake", "--draft", "qwen3-0.6b,qwen3-0.7b", exit_code=2)
+
+
+def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of_a_slower_one():
+    why = json.loads(run("--platform", "rtx4090", "--json").stdout)["verdict"].splitlines()[1]
+    assert why.startswith(
+        "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 21.6 GB usable; --weights int8"
+    )
+    for fitting in (("--weights", "int8"), ("--platform", "2xrtx4090")):
+        assert "cannot hold" not in run("--platform", "rtx4090", *fitting).stdout
 
 
 def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
