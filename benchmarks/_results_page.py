@@ -42,7 +42,9 @@ def headline() -> dict[str, str]:
     found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
     whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
     answers = [answer.replace("_", " ") for answer in whole["pays"]]
-    said = f"all say {answers[0]}" if len(set(answers)) == 1 else f"they say {listing(answers)}"
+    said = f"all answer {answers[0]}" if len(set(answers)) == 1 else f"they answer {listing(answers)}"
+    without = [read_result(RESULTS / "demos" / name / "demo.json")["repeating"] for name in found["demos"]]
+    unsure = sum(one["speedup_without"]["low"] <= 1 <= one["speedup_without"]["high"] for one in without)
     again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
     ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))
@@ -59,10 +61,11 @@ def headline() -> dict[str, str]:
             f"{corrected['covered']} once the machine's own change of speed is taken out."
         ),
         (
-            f"- Asked whether speculation pays on their two cores, for answers of up to 256 tokens, {said}: "
-            f"{min(leads):.2f}× to {max(leads):.2f}× the speed of plain decoding, by prompt lookup."
+            f"- Asked whether speculation pays, for answers of up to 256 tokens, {said}: {min(leads):.2f}× to "
+            f"{max(leads):.2f}× the speed of plain decoding, by prompt lookup. Without answers that repeat themselves, "
+            f"{unsure} of {len(without)} cannot tell."
         ),
-        f"- llama.cpp with 4-bit weights is {ours / theirs:.1f} times as fast as the fastest lane here.",
+        f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
     return {"headline": "".join(f"{line}\n" for line in lines)}
 
@@ -73,7 +76,12 @@ def matrix() -> dict[str, str]:
     cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
     columns = ("rows", "error", "intervals", "of ratios, same lanes")
     rows = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
-    return {"matrix": _table(rows) + "\n"}
+    ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
+    told = (
+        f"Intervals of ratios are too narrow: {ratios['covered']} of {ratios['of']} hold. Predicted speed-ups are "
+        f"{abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
+    )
+    return {"matrix": f"{_table(rows)}\n\n{told}\n"}
 
 
 def _picked(line: Mapping[str, str], columns: Sequence[str]) -> dict[str, str]:
@@ -91,7 +99,12 @@ def plan() -> dict[str, str]:
     answer = f"**{_ANSWERS[found.pays]}: {_times(speedup)} the speed of plain decoding.**"
     where = f"Target on: {pair.target}. Draft model on: {pair.draft}. Draft length: {length} tokens."
     break_even = f"Break-even acceptance: {found.needed.at:.0%}."
-    return {"plan": f"> {answer}\n> {where} {break_even}\n"}
+    guessed = sum(one.status == "guessed" for one in found.assumptions)
+    basis = (
+        f"The interval is one of 90%. Acceptance is assumed, {found.needed.now:.0%} (`--acceptance` takes yours), and "
+        f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
+    )
+    return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}
 
 
 def demo(result: Json) -> str:

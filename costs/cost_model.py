@@ -58,11 +58,11 @@ class LaneCost(Protocol):
         ...
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
-        """What `seconds` would refuse; None if it would not."""
+        """Return why `seconds` would raise, or None."""
         ...
 
     def facts(self, part: Part) -> PartFacts:
-        """What else is known of the part.
+        """Return what else is known of the part.
 
         Raises:
             ProfileError: the lane has no cost for the part.
@@ -77,7 +77,7 @@ class MeasuredCost:
         self._name = lane.name
         self._tables = dict(_tables_of(lane))
         if lane.draft_start is None and lane.draft_step_features is not None:
-            # by profiles of drafts that were never measured with branches
+            # profiles without `draft_start`: the step with features stands in for it
             self._tables[Part("draft_start")] = lane.draft_step_features
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Works out, once for both worlds, which messages the lanes of a schedule exchange and over which links.
+"""Works out, once for both simulators, which messages the lanes of a schedule exchange and over which links.
 
 The driver runs next to the target's lane. So these messages cross between it and the draft's lane::
 

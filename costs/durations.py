@@ -1,4 +1,4 @@
-"""How long the operations of a schedule take, by context: what both worlds play.
+"""How long the operations of a schedule take, by context: for both simulators (events and arrays).
 
 The tables of a profile's lanes are summed up as `costs.round_plan` says. The context of an operation is the number of
 committed tokens (prompt and new ones) minus one, which is what the target's cache holds.
@@ -34,11 +34,11 @@ Calls = tuple[tuple[Part, int], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, over consecutive contexts from `first_context`, and `num_paces` times in a row.
+    """All times that a schedule needs, as arrays [contexts * num_paces]: by context, from `first_context` on, and pace.
 
     Attributes:
         segments_s: the target's operations, in the plan's order.
-        streams_s: the share of each that drafts; zero without streams.
+        streams_s: what streams add to each; zero without streams.
         step_s: steps of a draft model by kind.
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
         later_s: the steps of a rollout after its first one.
@@ -50,8 +50,8 @@ class Durations:
         round_overhead_s: the driver's own time, between a verdict and the next operation.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
-        features_relative_error, branch_relative_error: what passes that reply states, and steps of branches, may be off
-            by on their own; 0 for schedules without.
+        features_relative_error, branch_relative_error: what passes that also return hidden states, and steps of
+            branches, may be off by on their own; 0 for schedules without.
     """
 
     plan: RoundPlan
@@ -76,7 +76,7 @@ class Durations:
     sources: tuple[str, ...]
 
     def paced(self, spread: float) -> Durations:
-        """Return the durations by context and pace, see `costs.paces`: what drafts has one, all else is alike."""
+        """Return the durations by context and pace (see `costs.paces`). Only draft times vary by pace."""
         factors, contexts = paces(spread), self.segments_s[0].shape
 
         def alike(values: Floats) -> Floats:
@@ -121,7 +121,7 @@ class DurationTables:
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
     def cost(self, lane: str) -> LaneCost:
-        """What calls cost on a lane, collectives of a group included.
+        """Return what calls cost on a lane, collectives of a group included.
 
         Raises:
             ProfileError: there is no such lane.
@@ -129,7 +129,7 @@ class DurationTables:
         return self._costs[self.profile.lane(lane).name]
 
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
-        """What `durations` would refuse the schedule for; None if it would not."""
+        """Return why `durations` would raise, or None."""
         try:
             demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands()
             return next(filter(None, (self._missing_part(*demand) for demand in demands)), None)
@@ -137,7 +137,7 @@ class DurationTables:
             return str(error)
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
-        """The durations of `schedule`, whose rounds have a given shape; what is `missing` is refused."""
+        """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
         plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         works = [(tuple(one.calls.items()), one.rows) for one in plan.segments]
@@ -154,7 +154,7 @@ class DurationTables:
         facts = [*(self._facts(target.name, part) for calls, _ in works for part, _ in calls), *drafting]
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
-                self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
+                self._branch_s(plan, kind, count)  # refused where it was not measured, whatever rounds come
         start_s = self.prices.rollout_start_s(schedule)
         catch_up_s, later_s, rollout_s = self._rollout_s(
             draft.name, plan.step, plan.first_rows, plan.later_rows, start_s
@@ -191,7 +191,7 @@ class DurationTables:
     def _rollout_times(
         self, lane: str, step: Part | None, first_rows: Sequence[int], later_rows: Sequence[int], start_s: float
     ) -> tuple[Floats, tuple[Floats, ...], Floats]:
-        """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
+        """Return `catch_up_s`, `later_s` and `rollout_s`: first steps of rollouts, later ones, and all together."""
 
         def step_s(rows: int) -> Floats:
             assert step is not None, "a step of a draft that is not there"
@@ -202,14 +202,14 @@ class DurationTables:
         return first_s, later_s, first_s + sum(later_s)
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
-        """A step of branches, or one that drafts a token for one."""
+        """Return the seconds of a step of branches."""
         return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), self._branch_more_s(plan, kind))
 
     def _branch_more_s(self, plan: RoundPlan, kind: StepKind) -> float:
         return 0.0 if kind == "one_row" else self.prices.branch_step_s(plan.draft_lane)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
-        """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
+        """Return the seconds of steps with 0, 1, ... guesses: one row of the draft for each guess and one more."""
         if not plan.num_streams:
             return np.zeros((0, len(self._contexts)))
         assert plan.step is not None, "streams of a draft that is not there"
@@ -217,13 +217,13 @@ class DurationTables:
         return np.array([self._draft_s(plan.draft_lane, calls) for calls in (((plan.step, 1),), *guessing)])
 
     def _draft_s(self, lane: str, calls: Calls, more_s: float = 0.0) -> Floats:
-        """One call of each part by whatever drafts, each with its own rows, and what the step takes beyond them."""
+        """Return the seconds of one call of each part, each with its own rows, and `more_s`."""
         first, *others = (self._work_s(lane, ((part, 1),), rows) for part, rows in calls)
         seconds = sum(others, start=first)
         return work_in_ticks(seconds + more_s) if more_s else seconds
 
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
-        """What an operation of the target and a draft step cost each other: alike, unless lanes share a memory."""
+        """Return how much an operation of the target and a draft step slow each other."""
         lanes = plan.target_lane, plan.draft_lane
         if self.profile.pool_bytes_per_s(*lanes) is None:
             return self._pair(*lanes, (), 0, (), 0.0)
@@ -233,7 +233,7 @@ class DurationTables:
     def _slowdown_of(
         self, target: str, draft: str, target_calls: Calls, rows: int, draft_calls: Calls, more_s: float
     ) -> Slowdown:
-        """What two lanes cost each other that want so much bandwidth for what they do; for nothing they want none."""
+        """Return how much two lanes slow each other, by the bandwidth that their calls want; none without calls."""
         wanted = np.zeros(1), np.zeros(1)
         if target_calls:
             target_bytes = sum(count * self._facts(target, part).bytes_per_call for part, count in target_calls)
@@ -246,7 +246,7 @@ class DurationTables:
         return slowdown
 
     def _sum_s(self, lane: str, calls: Calls, rows: int) -> Floats:
-        """So many calls of each part in a row; nothing for none."""
+        """Return the seconds of so many calls of each part; zero for none."""
         seconds = [count * self._call_s(lane, part, rows) for part, count in calls]
         return work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
 
@@ -256,7 +256,7 @@ class DurationTables:
         return seconds
 
     def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
-        """Relative error of the target's operations together, if every part errs the same way."""
+        """Return the relative error of the target's operations together, if every part errs the same way."""
         calls = [(part, count, rows) for own, rows in works for part, count in own]
         seconds = [count * float(self._call_s(lane, part, rows).mean()) for part, count, rows in calls]
         errors = [self._facts(lane, part).relative_error for part, _, _ in calls]
@@ -264,7 +264,7 @@ class DurationTables:
 
 
 def _require(values: Floats, most: float, what: str) -> None:
-    """Refuse what only a wrong number of the profile can come to, and what is no number."""
+    """Raise `ProfileError` for times that only a wrong number of the profile can explain."""
     if not (values.max() <= most and values.min() >= 0):
         raise ProfileError(
             f"by this profile it is {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"

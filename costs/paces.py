@@ -2,7 +2,7 @@
 
 Where lanes take turns that averages out. Where they work at once it does not: a step that in half of the rounds begins
 just before the verdict, and is then waited for, counts half, while at the mean pace it would count always or never. So
-the rounds of a text go through a few paces in turn, the quantiles of a normal distribution, which both worlds know.
+the rounds of a sequence go through a few paces in turn, the quantiles of a normal distribution. Both simulators do so.
 
 What a schedule's times are by context they are then by context and pace, one pace after the other: the *place* of a
 round is that of its context among all contexts, and so many further as there are contexts for all paces before its own.
@@ -23,10 +23,10 @@ Number = TypeVar("Number", int, Ints)
 
 
 def pace_of(prompt: Number, number: Number, num_paces: int) -> Number:
-    """Which pace a round of a prompt's text has, by their numbers: texts begin with different ones."""
+    """Return which pace a round of a prompt's sequence has, by their numbers: sequences begin with different ones."""
     return (prompt + number) % num_paces
 
 
 def paces(spread: float) -> tuple[float, ...]:
-    """How many times as long steps take, of every pace: their mean is 1 and their standard deviation `spread`."""
+    """Return the factor on steps of each pace: their mean is 1 and their standard deviation `spread`."""
     return tuple(1 + spread * one / pstdev(_DEVIATIONS) for one in _DEVIATIONS)

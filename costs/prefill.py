@@ -1,8 +1,8 @@
-"""How long a prompt takes to be read before decoding starts: one rule for both simulated worlds.
+"""How long a prompt takes to be read before decoding starts: one rule for both simulators.
 
 The target reads all tokens of the prompt but the last, and so does a draft model or a head. Both read at the same time,
 slowing each other as they do while decoding; one that reads the target's states reads after the target, and on one lane
-they take turns. A target that drafts itself reads nothing more, and neither does a search of the text. The real world's
+they take turns. A target that drafts itself reads nothing more, and neither does prompt lookup. The real world's
 rule is that of `runtime.lanes.sequence_lanes`. The target's states cross to the other lane in one message.
 """
 

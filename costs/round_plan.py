@@ -1,6 +1,6 @@
 """What the rounds of a schedule compute: parts, lanes and rows. Worked out here and nowhere else.
 
-How wide operations are, schedule and models decide together: that is the shape of a round.
+Schedule and models together decide how wide operations are: the round's shape.
 
 The target's operations are ::
 
@@ -8,8 +8,8 @@ The target's operations are ::
     suffix = (num_layers - exit_layer) * layer + lm_head
     stream = verify + streams
 
-over all drafted tokens and one row more; a step of whatever drafts is one call of its own part. Where a draft has
-streams, branches after their first step have guesses to verify: one call over them all, and one of the streams.
+over all drafted tokens and one row more; a step of a drafter is one call of its own part. Where a draft has streams,
+branches after their first step have guesses to verify: one call over them all, and one of the streams.
 """
 
 from __future__ import annotations
@@ -36,9 +36,15 @@ StepKind = Literal[
     "all_guesses",
     "exit_guesses",
 ]
-"""Steps of a draft by what they compute; `one_row` is one of a rollout, or finishes a branch, and all others are of
-branches: `last_drafted` is their first one, which reads the window's last token. Those with guesses are the steps of
-the same roots after the first one, where a draft has streams; else all steps are alike."""
+"""Steps of a draft model by what they compute:
+
+- `one_row`: one token, of a rollout or to finish a branch;
+- `last_drafted`: the window's last token, before branches begin;
+- `draft_roots`, `exit_roots`, `all_roots`: the next token of every branch with such roots;
+- `window_and_roots`: the first step of exit-sourced branches with exit features, which reads the window again;
+- `draft_guesses`, `exit_guesses`, `all_guesses`: as with `_roots`, after the first step of a draft with streams: with
+  the guesses of the step before.
+"""
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_guesses", "all_guesses")
 """Steps that take the branches of draft-sourced roots further."""
@@ -61,10 +67,13 @@ DRAFT_START = Part("draft_start")
 
 
 class RoundShape(NamedTuple):
-    """Rows of a round's operations.
+    """How wide a round's operations are.
 
-    `level_rows` are those of the steps that draft a tree after the first one; `branch_steps` the steps after which
-    branches count as finished, None for one for each of their tokens.
+    Attributes:
+        num_drafted: drafted tokens of the widest window.
+        num_exit_roots: exit-sourced branches; of `hybrid` an estimate, without those that the draft has.
+        level_rows: rows of each step that drafts a tree, after the first one.
+        branch_steps: steps after which branches are finished; None for one for each of their tokens.
     """
 
     num_drafted: int
@@ -74,7 +83,7 @@ class RoundShape(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A target operation: what a trace calls it, the number of calls of each part, and the rows of all of them."""
+    """A target operation: its name in a trace, the number of calls of each part, and the rows of every call."""
 
     work: Work
     calls: Mapping[Part, int]
@@ -93,7 +102,7 @@ class RoundPlan:
         step: what is called to draft; None where nobody does. Branches have parts of their own, see `part_of`.
         step_rows: rows of the steps of a draft model, by kind.
         most_rows: the same of the widest steps that a round could come to: where draft and exit name the same roots
-            steps are narrower, and how often they do is known of the texts of a record only.
+            steps are narrower, and how often they do only a record tells.
         unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
@@ -119,7 +128,7 @@ class RoundPlan:
 
     @classmethod
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
-        """The plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
+        """Return the plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
 
         Raises:
             ConfigError: the exit does not lie below the target's last layer.
@@ -145,7 +154,7 @@ class RoundPlan:
 
     @property
     def most_to_read(self) -> int:
-        """Rows of the longest first step of a rollout; 0 without a draft lane."""
+        """Most committed tokens that a first step reads, the last one included; 0 without a draft lane."""
         return max(self.unread, default=-1) + 1
 
     @property
@@ -162,25 +171,25 @@ class RoundPlan:
         return tuple(dict.fromkeys((self.step, *map(self.part_of, self.step_rows), *of_streams)))
 
     def part_of(self, kind: StepKind) -> Part:
-        """What a kind of step calls: drafted tokens are fed without features, even where the text's have some."""
+        """Return the part that a kind of step calls. Drafted tokens are fed without features."""
         assert self.step is not None, "a step of a draft that is not there"
         if kind == "one_row":
             return self.step
         return DRAFT_START if kind == "window_and_roots" else DRAFT_STEP
 
     def calls_of(self, kind: StepKind, rows: int) -> tuple[tuple[Part, int], ...]:
-        """The calls of a step of so many rows, each with its own rows: of guesses, the streams that made them too."""
+        """Return the calls of a step of so many rows, each with its own rows; with guesses also that of the streams."""
         step = (self.part_of(kind), rows)
         if kind not in _WITH_GUESSES.values():
             return (step,)
         return step, (DRAFT_STREAMS, rows - rows // (1 + self.branch_guesses))
 
     def in_step(self, kind: StepKind, *, is_first: bool) -> StepKind:
-        """A kind of step by whether it is the first one of all its branches: then there are no guesses yet."""
+        """Return the kind of a step of branches: their first step has no guesses yet."""
         return kind if is_first or not self.branch_guesses else _WITH_GUESSES[kind]
 
     def demands(self) -> Iterator[tuple[str, Part, int]]:
-        """Every part that is ever called, with its lane and rows."""
+        """Yield every part that is ever called, with its lane and rows."""
         for operation in self.segments:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)
@@ -266,10 +275,10 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
 
 
 def _unread(schedule: Schedule) -> tuple[int, ...]:
-    """Committed tokens that whatever drafts has not read yet, by the tokens accepted last; see `RoundPlan`.
+    """Return the committed tokens that the drafter has not read yet, by the tokens accepted last; see `RoundPlan`.
 
     With the target's features all of the last round's are read with theirs. Without, a draft has never read the last
-    token of a window that was accepted whole, unless it has fed that to its branches. Reading text costs no rows.
+    token of a window that was accepted whole, unless it has fed that to its branches. Prompt lookup reads without rows.
     """
     traits, most = schedule.traits, schedule.num_speculative_tokens
     if not traits.has_draft_lane:
@@ -280,7 +289,7 @@ def _unread(schedule: Schedule) -> tuple[int, ...]:
 
 
 def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
-    """Rows of a rollout's steps after its first one: a level of a tree each, or a token; text is found in one step."""
+    """Return the rows of a rollout's steps after its first one: a level of a tree or a token each."""
     if schedule.is_tree:
         return shape.level_rows
     return (1,) * (schedule.num_speculative_tokens - 1) if schedule.traits.has_draft_model else ()
@@ -298,7 +307,7 @@ def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
 def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
     """Drafted tokens of the windows that rounds may have, ascending.
 
-    A target that drafts itself has nothing to verify at first; text that is searched for may be short or not be there.
+    A target that drafts itself has nothing to verify at first; what prompt lookup finds may be short or empty.
     """
     if schedule.traits.drafts_itself:
         return 0, shape.num_drafted

@@ -1,7 +1,7 @@
-"""The verbs a method may use, and what starting one returns. Each world implements these protocols.
+"""The lane calls a method may use, and what they return. Each world implements these protocols.
 
-Calling a verb *starts* work on a lane and returns a handle; `yield handle` inside a method waits for the reply.
-A lane is first in, first out: work started after other work of the same lane begins when that ends.
+A lane call *starts* work and returns a handle; `yield handle` inside a method waits for the reply.
+A lane is first in, first out.
 
 A lost draft lane (dead, hung, too late) never raises here: its handles reply `NO_WINDOW` and the target goes on
 alone. A lost target lane raises `LaneError` out of the driver.
@@ -48,7 +48,7 @@ class Branches(Protocol):
         """The next window; replies `Window`.
 
         If a branch has the verdict's outcome it alone is kept and finished (a hit). Otherwise all branches are
-        dropped at the next step boundary and a fresh rollout starts from the committed text (a miss).
+        dropped at the next step boundary and a fresh rollout starts from the committed tokens (a miss).
         """
 
 
@@ -56,7 +56,7 @@ class DraftLane(Protocol):
     """The small model."""
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
-        """Draft a window from the committed text, a chain or a tree by the schedule; replies `Window`.
+        """Draft a window from the committed tokens, a chain or a tree by the schedule; replies `Window`.
 
         `verdict` is the last one, for a draft that reads the target's features; None at the start.
         """
@@ -81,7 +81,11 @@ class Lanes(Protocol):
         """Whether the sequence wants more tokens."""
 
     def commit(self, window: Window, verdict: Verdict) -> None:
-        """End the round: append the accepted tokens to the sequence and write the round to the trace."""
+        """End the round.
+
+        Append the accepted tokens and the target's own, cut at an end token and at the most new tokens, and write the
+        round to the trace.
+        """
 
 
 MethodFlow = Generator[Handle, Any, None]

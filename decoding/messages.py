@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 
 NO_WINDOW = Window(())
-"""What a lost draft lane replies: the target verifies its own next token and nothing else."""
+"""Empty: the pass yields one token. Plain decoding verifies it, and a lost draft lane replies it."""
 
 
 class ExitSignal(NamedTuple):

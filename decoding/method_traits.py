@@ -13,15 +13,20 @@ if TYPE_CHECKING:
     from decoding.lanes import MethodFunction
 
 Drafting = Literal["nobody", "draft", "head", "text", "target"]
-"""Who drafts: nobody; the pair's own draft model; a head that reads the target's states; no model at all but the text
-so far; or the target itself in its own pass. All but nobody and the target draft in a lane."""
+"""Who drafts: nobody; the pair's own draft model; a head that reads the target's states; no model but the sequence so
+far; or the target in its own pass. `draft`, `head` and `text` draft in a lane, which may be the target's."""
 
 WindowKind = Literal["none", "chain", "static tree", "dynamic tree"]
 """What is verified: nothing but the next token; tokens in a row; a tree of one shape; a tree that follows the draft's
 own probabilities."""
 
 Verification = Literal["greedy", "match", "ratio", "one-hot", "typical"]
-"""Rules by which drafted tokens are accepted; `typical` alone is lossy."""
+"""Rules by which a drafted token is accepted (`runtime.verification.rules`); `typical` alone is lossy.
+
+greedy: it is the target's best token. match: it is the target's own sample. ratio: rejection sampling, with the ratio
+of the two models' probabilities (Leviathan). one-hot: the same for drafts that are no samples, so that the draft's
+probability counts as 1. typical: the target gives it enough probability (Medusa).
+"""
 
 CHAIN_RULES: tuple[Verification, ...] = ("greedy", "match", "ratio")
 TREE_RULES: tuple[Verification, ...] = ("greedy", "match", "one-hot", "typical")
@@ -32,14 +37,14 @@ class MethodTraits:
     """A decoding method: its generator, and the facts that simulation, search and runtime need.
 
     Attributes:
-        name, title: what schedules and what sentences call it.
+        name, title: its id in schedules, and its name for people.
         drafts: who drafts.
         window: what is verified.
-        rules: verification rules that hold for its windows; all but `typical` leave the text's distribution as it is.
-        overlaps: whether draft and target compute at the same time, on two lanes, branches being prepared.
+        rules: verification rules for its windows; all but `typical` keep the target's distribution.
+        overlaps: whether the draft prepares branches while the target verifies, on two lanes.
         drafts_by_level: whether a static tree is drafted level by level and not all at once.
         drafts_block: whether all tokens of a chain are drafted in one pass, a row each.
-        is_simulated_only: whether no drafter of the real world drafts so yet.
+        is_simulated_only: whether no drafter implements it yet.
     """
 
     name: str
@@ -80,10 +85,10 @@ class MethodTraits:
 
     @property
     def reads_states(self) -> bool:
-        """Whether whatever drafts always reads the target's hidden states."""
+        """Whether the drafter always reads the target's hidden states."""
         return self.drafts == "head"
 
     @property
     def finds_text(self) -> bool:
-        """Whether windows are found in the text so far, so that some are short and some are empty."""
+        """Whether windows are looked up in the sequence so far, so that some are short and some are empty."""
         return self.drafts == "text"

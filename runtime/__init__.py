@@ -4,7 +4,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
 
     the caller's process    engine.py                    starts lanes, loads models, runs the method
                             lanes/sequence_lanes.py      drives it: waits for every handle that it yields
-                            lanes/target_lane.py         turns the verb into an operation, the answer into spans
+                            lanes/target_lane.py         turns the call into an operation, the answer into spans
                             lanes/lane.py                sends it, and starts, loses and ends the process
     on the way              wire/operations.py, codec.py what crosses: fields and replies by their types
                             wire/channel.py              how: JSON and arrays over a socket

@@ -12,11 +12,11 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
 from runtime.backends.lane_device import Dtype
-from runtime.lanes.draft_lane import DraftVerbs, require_fitting
+from runtime.lanes.draft_lane import DraftCalls, require_fitting
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, drive
-from runtime.lanes.target_lane import Deadline, TargetVerbs
+from runtime.lanes.target_lane import Deadline, TargetCalls
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.memory.collection import no_collection
 from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
@@ -213,17 +213,17 @@ class Engine:
             self.load_streams(schedule.target_lane, schedule.drafter)
         writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)
         draft, traits = self._draft_of(schedule, writer, deadline)
-        target = TargetVerbs(target_lane, schedule, writer, deadline)
+        target = TargetCalls(target_lane, schedule, writer, deadline)
         return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener), traits
 
     def _draft_of(
         self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline
-    ) -> tuple[DraftVerbs | None, DrafterTraits | None]:
-        """The draft's verbs, and the traits of what drafts; nothing is known of one that was lost while it loaded."""
+    ) -> tuple[DraftCalls | None, DrafterTraits | None]:
+        """Return the draft's lane calls, and the drafter's traits; no traits where it was lost while it loaded."""
         if schedule.draft_lane is None:
             return None, None
         lane = self.lane(schedule.draft_lane)
-        draft = DraftVerbs(lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=target_deadline)
+        draft = DraftCalls(lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=target_deadline)
         try:
             _, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
         except (LaneDiedError, LaneTimeoutError) as error:

@@ -1,6 +1,6 @@
 """The fast simulator: whole prompts as array operations, for searching over many schedules.
 
-It answers exactly as the event world of `sim.world` does. What a window holds decides which rounds a text goes
+It answers exactly as the event world of `sim.world` does. What a window holds decides which rounds a sequence goes
 through; a schedule decides how long each takes. Both are found for all rounds of all prompts at once.
 
 That covers one sequence at a time on any profile: lanes of one device or several, that slow each other or share a

@@ -23,11 +23,10 @@ def simulate(
     trace: bool = True,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> list[Trace]:
-    """Play `schedule` on `profile`; one trace per prompt, each from time zero.
+    """Play `schedule` on `profile`; return one trace per prompt, each from time zero.
 
-    Arguments and errors are those of `sim.evaluator.evaluate`; `trace` is whether the traces hold a span for every
-    operation and draft step. Rounds are there anyway. Where the prefill of a prompt was not
-    measured, that of all traces is None.
+    `trace=False` leaves out spans, never rounds. If one prompt's prefill was not measured, `prefill_s` is None in all
+    traces. Other arguments and errors are those of `sim.evaluator.evaluate`.
     """
     replay = replay_of(acceptance)
     contexts, outcomes = replay.contexts(max_new_tokens), replay.outcomes(schedule, max_new_tokens)

@@ -1,7 +1,4 @@
-"""Draft a window, then verify it: all methods in which one lane waits for the other, for chains and for trees.
-
-They differ in what drafts, which is the business of their drafters, and in nothing else.
-"""
+"""Draft a window, then verify it: one loop for all methods that do not overlap. Their traits and drafters differ."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ PROMPT_LOOKUP = MethodTraits(
     rules=("greedy", "match"),
 )
 BLOCK = MethodTraits(
-    name="block",  # DFlash, P-EAGLE, heads for multi-token prediction: they differ in what they were trained on
+    name="block",  # DFlash, P-EAGLE, heads for multi-token prediction: one pass drafts the whole chain
     title="block drafting (simulated only)",
     flow=draft_then_verify,
     drafts="head",

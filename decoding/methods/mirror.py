@@ -1,6 +1,6 @@
 """Mirror speculative decoding: the draft prepares every likely outcome while the target verifies (2510.13161).
 
-With root source `draft` there is no exit and the method is the one of SSD / Saguaro (2603.03251).
+With `root_source: draft` branches start at the draft's own runners-up, without an exit (SSD / Saguaro, 2603.03251).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def mirror(lanes: Lanes, schedule: Schedule) -> MethodFlow:
-    """Verify and draft at the same time; a hit hides the next window's whole drafting."""
+    """Verify and draft at the same time. On a hit the next window was drafted during verification."""
     window: Window = yield lanes.draft.rollout()
     while lanes.unfinished:
         if schedule.exit_layer is None:

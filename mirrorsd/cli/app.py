@@ -45,7 +45,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
     name = (error.name or "").partition(".")[0]
     if name not in RUN:
         raise error
-    return f"{name} is not installed, and this verb needs it: pip install 'mirrorsd[run]'"
+    return f"{name} is not installed, and this command needs it: pip install 'mirrorsd[run]'"
 
 
 class Verbs(TyperGroup):

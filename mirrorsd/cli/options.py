@@ -34,7 +34,8 @@ class Dtype(StrEnum):
 
 def optional(what: str, **settings: Any) -> Any:
     """An option whose default is told by its help, `what`; `settings` are Typer's."""
-    return typer.Option(help=what, show_default=False, **settings)
+    short = {"metavar": "N"} if "min" in settings else {}  # the type of a number would crowd names and help
+    return typer.Option(help=what, show_default=False, **short, **settings)
 
 
 def shape_names(incomplete: str) -> list[str]:
@@ -186,14 +187,14 @@ ShapeOption = Annotated[
 ]
 DraftShapeOption = Annotated[
     str,
-    typer.Option(help="Draft model, as the target.", autocompletion=shape_names),
+    typer.Option(help="Draft model, named like --target.", autocompletion=shape_names),
 ]
 DraftsOption = Annotated[
     str,
     typer.Option(
-        metavar="DRAFT[,DRAFT...]",
-        help="Draft model, as the target; [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
-        "[bold]prompt-lookup[/]; or several of these, separated by commas, and the fastest is recommended.",
+        metavar="NAMES",
+        help="Draft model, named like --target; or [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
+        "[bold]prompt-lookup[/]. Of several, separated by commas, the fastest is recommended.",
         autocompletion=draft_names,
     ),
 ]
@@ -207,8 +208,8 @@ WeightsOption = Annotated[
 EngineOption = Annotated[
     str | None,
     optional(
-        "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm; else vllm on cards of data "
-        "centres, llama.cpp on others. What rows cost and how fast weights are read is as measured with it.",
+        "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: speeds are those measured "
+        "with it. Default: vllm on data-centre GPUs, else llama.cpp.",
         autocompletion=engine_names,
     ),
 ]
@@ -229,9 +230,9 @@ def names(text: str) -> list[str]:
 PlatformOrNoneOption = Annotated[
     str | None,
     typer.Option(
-        metavar="PLATFORM[,PLATFORM...]",
-        help="Platform: a shipped name, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML; several, "
-        "separated by commas, are compared; or give a --profile.",
+        metavar="NAMES",
+        help="Platform: a shipped name, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML. Several, "
+        "separated by commas, are compared. Or give a --profile.",
         autocompletion=platform_names,
     ),
 ]

@@ -23,7 +23,7 @@ from planner.wording import between, factor, in_ms, milliseconds, percent, sched
 _WIDE_ENOUGH: Final = 125
 """Characters in which all columns of a ranking find room."""
 _FOR_WIDE: Final = ("interval", "J", "runs on")
-_LEGEND: Final = "~ cannot be told from the first   * nothing else is better in time, energy and money per token"
+_LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time, energy and money per token"
 
 
 def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
@@ -42,7 +42,10 @@ def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
     table = plain_table(
         "Best of every method and place, predicted per token", ("", "schedule", "target", "draft"), known
     )
-    table.caption, table.caption_justify = f"{_LEGEND}, of {len(plan.ranking):,} schedules", "left"
+    pairs = [one.pair for one in leaders if one.schedule.draft_lane and one.pair.is_two_streams]
+    streams = dict.fromkeys(f"{pair.draft}: a second stream of {pair.target}" for pair in pairs)
+    told = f"{_LEGEND}, of {len(plan.ranking):,} schedules"
+    table.caption, table.caption_justify = "   ".join((told, *map(escape, streams))), "left"
     for one, row in zip(leaders, rows, strict=True):
         placed = one.pair.target, one.pair.draft if one.schedule.draft_lane else "\u2013"
         mark = "*" if id(one) in front else ""
@@ -65,21 +68,25 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
     return {
         "ms": in_ms(one.tpot_s),
         "interval": between(one.tpot_s_low, one.tpot_s_high),
-        "over plain": factor(one.speedup),
-        "over best": factor(beside.value) + "~" * (beside.outcome == "cannot tell" and one is not plan.best),
+        "vs plain": factor(one.speedup),
+        "vs best": factor(beside.value) + "~" * (beside.outcome == "cannot tell" and one is not plan.best),
         "first token": "" if first_s is None else milliseconds(first_s) if first_s < 1 else seconds(first_s),
         "GB": f"{one.memory_bytes / 1e9:.3g}",
         "J": "" if joules is None else f"{joules:.2g}",
         "$/M": "" if dollars is None else f"{dollars:.2f}",
-        "runs on": engines[0].engine if engines else "none yet",
+        "runs on": engines[0].engine if engines else "none known",
     }
 
 
 def tornado_table(bars: Sequence[TornadoBar]) -> Table:
     """Return the numbers that the answer turns on."""
     turned = any(bar.turn for bar in bars)
-    title = "What would turn it" if turned else "Largest effects; no number within its ends puts another place first"
-    table = plain_table(title, ("number", "now", "from", "to", "speed-up there", "turns"))
+    title = (
+        "What would change the answer"
+        if turned
+        else "What matters most; within these ranges the same place stays first"
+    )
+    table = plain_table(title, ("number", "now", "from", "to", "speed-up from, to", "changes at"))
     for bar in bars:
         number = bar.number
         now, low, high = (amount(number.field, value) for value in (number.value, number.low, number.high))
@@ -111,7 +118,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
 
 def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     """Return several drafts, the fastest first, and what acceptance would put each of the others first."""
-    heads = ("draft", "best schedule", "place"), ("ms", "over plain", "accepted", "breaks even", "leads from")
+    heads = ("draft", "best schedule", "place"), ("ms", "vs plain", "accepted", "breaks even", "leads from")
     table = plain_table("Drafts, each by what is assumed of its acceptance", *heads)
     for one in drafts:
         plan, best = one.plan, one.best

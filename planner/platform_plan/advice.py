@@ -107,10 +107,10 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
     if needed.at is not None:
         known = needed.low is not None and needed.high is not None
         ends = f" ({percent(needed.low or 0.0)} to {percent(needed.high or 0.0)})" if known else ""
-        yield f"it breaks even at an acceptance of {percent(needed.at)}{ends}, here it is {percent(needed.now)}"
+        yield f"speculation breaks even at {percent(needed.at)} acceptance{ends}; here: {percent(needed.now)}"
     elif needed.always or needed.never:
         how = "faster" if needed.always else "slower"
-        yield f"it is {how} at every acceptance from 5 % to 95 %, here it is {percent(needed.now)}"
+        yield f"speculation is {how} at every acceptance from 5 % to 95 %; here: {percent(needed.now)}"
 
 
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
         "Speed of other places over the best one's": []
         if best is None
         else [_beside(plan, one, best) for one in _other_places(plan, best)],
-        "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none yet"],
+        "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none known"],
         "Memory": list(reversed(alike.values())),
         "Left out": plan.left_out,
         f"It rests on {len(plan.assumptions)} numbers": [

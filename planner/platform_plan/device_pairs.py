@@ -35,8 +35,8 @@ class LanePair(NamedTuple):
 
     @property
     def placement(self) -> str:
-        """How they share time: `in turn` or `split`."""
-        return "in turn" if self.in_turn else "split"
+        """How they share time: `pooled` (in turn) or `split`."""
+        return "pooled" if self.in_turn else "split"
 
     def __str__(self) -> str:
         return f"both on {self.target}" if self.is_pooled else f"target on {self.target}, draft on {self.draft}"

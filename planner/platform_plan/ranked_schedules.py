@@ -57,7 +57,7 @@ class PlannedSchedule:
 
     @property
     def placement(self) -> str:
-        """How the models share time: `alone`, `in turn` or `split`."""
+        """How the models share time: `alone`, `pooled` or `split`."""
         return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
 
     @property

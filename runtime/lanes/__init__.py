@@ -1,1 +1,1 @@
-"""The driver's side: lanes as processes, and their verbs for one sequence."""
+"""The driver's side: lanes as processes, and their calls for one sequence."""

@@ -1,4 +1,4 @@
-"""The draft's verbs in the real world.
+"""The draft's lane calls in the real world.
 
 A draft lane that is dead, hangs, is too late or fails is lost: it is ended, the trace records that, and from then on it
 offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
@@ -35,7 +35,7 @@ DRAFT_LOAD_DEADLINE_S: Final = 600.0
 R = TypeVar("R")
 
 
-class DraftVerbs:
+class DraftCalls:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
 
     def __init__(

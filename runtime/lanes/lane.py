@@ -1,4 +1,4 @@
-"""The parent's handle on a lane's process. Losing a lane never raises where something is sent: `Reply.result` does."""
+"""The parent's handle on a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ R = TypeVar("R")
 class LaneSpec:
     """Where a lane runs.
 
-    `name` is what schedules call it; it names the device too (`runtime.backends.lane_device`), and one that ends in
-    `-2ranks` splits the target over two processes. `cores` pins it, empty leaves that to the system; `num_threads` are
-    each rank's own; `dtype` is the form of its weights, None the engine's.
+    Attributes:
+        name: what schedules call it. It names the device too (`runtime.backends.lane_device`), and one that ends in
+            `-2ranks` splits the target over two processes.
+        cores: the cores that it is pinned to; empty for none.
+        num_threads: threads of each rank.
+        dtype: type of its weights; None for the engine's.
     """
 
     name: str
@@ -109,7 +112,7 @@ class Lane:
         self._channel = Channel(ours)
 
     def request(self, operation: Operation[R]) -> Reply[R]:
-        """Ask for an operation; the answer comes from `Reply.result`."""
+        """Ask for an operation; return its reply, whose `result` waits for the answer."""
         self._next_id += 1
         self._send(operation.message(self._next_id))
         return Reply(lane=self, id=self._next_id, operation=type(operation))
@@ -119,10 +122,12 @@ class Lane:
         self._send(operation.message(None))
 
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
-        """Wait for one answer; those that come before it are kept.
+        """Wait for the answer to a request and return it; answers that come before it are kept.
 
-        Raises `LaneDiedError` if the lane is gone, `LaneTimeoutError` after `timeout_s`, `MirrorsdError` if the
-        operation failed.
+        Raises:
+            LaneDiedError: the lane is gone.
+            LaneTimeoutError: `timeout_s` has passed.
+            MirrorsdError: the operation failed.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while request_id not in self._arrived:
@@ -217,7 +222,7 @@ class Reply(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """Work under way in a lane, which verbs return to a method (`decoding.lanes.Handle`)."""
+    """Work under way in a lane, which lane calls return to a method (`decoding.lanes.Handle`)."""
 
     result: Callable[[], Any]
     """Waits for the reply and returns it."""

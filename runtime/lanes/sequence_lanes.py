@@ -9,8 +9,8 @@ from decoding.lanes import MethodFlow
 from decoding.messages import Verdict, Window
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
-from runtime.lanes.draft_lane import DraftVerbs
-from runtime.lanes.target_lane import TargetVerbs
+from runtime.lanes.draft_lane import DraftCalls
+from runtime.lanes.target_lane import TargetCalls
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.operations import DrafterTraits, SequenceStart
 
@@ -45,8 +45,8 @@ class RuntimeLanes:
     def __init__(
         self,
         *,
-        target: TargetVerbs,
-        draft: DraftVerbs | None,
+        target: TargetCalls,
+        draft: DraftCalls | None,
         sequence: DecodedSequence,
         writer: TraceWriter,
         listener: Listener,
@@ -55,7 +55,7 @@ class RuntimeLanes:
         self._listener = listener
 
     @property
-    def draft(self) -> DraftVerbs:
+    def draft(self) -> DraftCalls:
         """The draft's lane."""
         assert self._draft is not None, "a method without a draft asks for it"
         return self._draft

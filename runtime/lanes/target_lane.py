@@ -1,4 +1,4 @@
-"""The target's verbs in the real world. One that lets its `Deadline` pass hangs; its lane is ended with an error."""
+"""The target's lane calls in the real world. One past its `Deadline` counts as hung: its lane is killed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from runtime.wire.operations import (
 R = TypeVar("R")
 
 _ROWS: Final = 64
-"""Rows that the least time of a deadline is meant for."""
+"""Rows that take `least_s` once more."""
 _PATIENCE: Final = 20
-"""Times the longest operation so far: a machine under load, or one that swaps, is slow without hanging."""
+"""A machine under load, or one that swaps, is slow without hanging."""
 
 
 class Deadline:
     """The time that the target's lane may take for an operation, in one sequence.
 
-    At least `least_s`, once more for every 64 rows of the operation, and at least 20 times the longest one so far.
+    It is `least_s * (1 + rows / 64)`, and at least 20 times the longest operation so far.
     """
 
     def __init__(self, least_s: float) -> None:
@@ -43,7 +43,7 @@ class Deadline:
         self._longest_s = 0.0
 
     def of(self, num_rows: int) -> float:
-        """Seconds for an operation over so many rows."""
+        """Return the seconds for an operation over so many rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
@@ -57,7 +57,7 @@ class Deadline:
         return answer
 
 
-class TargetVerbs:
+class TargetCalls:
     """Implements `decoding.lanes.TargetLane`."""
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
@@ -65,7 +65,7 @@ class TargetVerbs:
         self._num_rows = 1
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
-        """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
+        """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
         if self._lane.spec.device.prepares:
             layers = () if reader is None else reader.feature_layers
             self._lane.request(PrepareTarget(start=start, feature_layers=layers)).result()

@@ -1,7 +1,7 @@
 """All that a lane can be asked: a class for each operation, with its fields, and the type of its reply.
 
-The driver sends an operation (`runtime.lanes.lane.Lane.request`), the lane's roles name the method that handles it
-(`Operation.handled_by`). So what does not fit is an error of types.
+The driver sends an operation (`runtime.lanes.lane.Lane.request`); the lane's roles name the method that handles it
+(`Operation.handled_by`). Mismatches are type errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Answer(NamedTuple, Generic[R]):
 
 
 class Handler(NamedTuple):
-    """A function that a lane calls when it is asked for the operation of a name."""
+    """`name`: the operation; `run`: what answers it."""
 
     name: str
     run: Callable[[Message], codec.Written]
@@ -72,7 +72,7 @@ class Operation(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ping(Operation[None]):
-    """Do nothing; `load` is something to carry on the way there."""
+    """Do nothing; `load` is a payload to send along."""
 
     load: tuple[Block, ...] = ()
 
@@ -115,7 +115,13 @@ class LoadDraft(Operation[DrafterTraits]):
 
 
 class RowInvariance(NamedTuple):
-    """Whether a row has the same bits in any company, by calls filled up to `least_rows`, and instructions held to."""
+    """Result of the row-invariance test.
+
+    Attributes:
+        is_invariant: whether a row has the same bits whatever rows are computed with it.
+        least_rows: rows to which smaller calls are padded for it; 1 for no padding.
+        instructions: the limit on the CPU's instructions for it, in words; empty for none.
+    """
 
     is_invariant: bool
     least_rows: int
@@ -123,15 +129,15 @@ class RowInvariance(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows are alike without further ado."""
+        """Whether rows are invariant without padding and without a limit."""
         return self.is_invariant and self.least_rows == 1 and not self.instructions
 
     def __str__(self) -> str:
-        """Say it for people, such as `exact, by calls of 2 rows and more, instructions up to AVX512_CORE_BF16`."""
-        filled = f"calls of {self.least_rows} rows and more" if self.least_rows > 1 else ""
-        by = ", ".join(filter(None, (filled, self.instructions)))
+        """Say it for people, such as `exact, with calls padded to 2 rows, instructions up to AVX512_CORE_BF16`."""
+        padded = f"calls padded to {self.least_rows} rows" if self.least_rows > 1 else ""
+        means = ", ".join(filter(None, (padded, self.instructions)))
         exact = "exact" if self.is_invariant else "not exact: texts may differ from plain decoding's in near ties"
-        return f"{exact}, by {by}" if by else exact
+        return f"{exact}, with {means}" if means else exact
 
 
 class CheckRows(Operation[RowInvariance]):
@@ -173,7 +179,7 @@ class SequenceStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrepareTarget(Operation[None]):
-    """Compile what the sequence will need, where the target's device compiles; from its schedule and features."""
+    """Compile what the sequence needs, where the target's device compiles."""
 
     start: SequenceStart
     feature_layers: tuple[int, ...]
@@ -220,7 +226,7 @@ class Suffix(Operation[Verdict]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrepareDraft(Operation[None]):
-    """Compile what the sequence will need, where the draft's device compiles."""
+    """Compile what the sequence needs, where the draft's device compiles."""
 
     start: SequenceStart
 

@@ -1,7 +1,7 @@
 """A mirror round up to the point where the draft notices the verdict, at every context at once.
 
 Until then nothing depends on what the models say: the target computes its segments, the draft its branch steps,
-and each slows the other while both compute. So the round is solved once per context, and what the texts decide
+and each slows the other while both compute. So the round is solved once per context, and what the sequences decide
 (which branch is taken, how much is left of it) is looked up afterwards.
 
 The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:

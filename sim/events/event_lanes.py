@@ -1,6 +1,6 @@
-"""Lanes of the event world: what a method's verbs come to on the devices and links of a machine.
+"""Lanes of the event world: a method's lane calls on the devices and links of a machine.
 
-Equal steps are one run, which ends at the next boundary if a message arrives.
+Consecutive equal steps are simulated as one `Run`, which is cut at a step boundary when a message arrives.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class SimulatedTargetLane:
         self._machine = machine
 
     def operation(self, segment: int, *, is_verdict: bool) -> Event:
-        """Queue a segment of the round; a verdict is one after which the round is decided."""
+        """Queue a segment of the round and return its reply; `is_verdict` is whether it decides the round."""
         reply = Reply(self._batch.env)
         self._machine.target.submit(self._runs(segment, reply, is_verdict=is_verdict))
         return reply
 
     def _runs(self, segment: int, reply: Reply, *, is_verdict: bool) -> Runs:
-        """The driver acts on a verdict when it has done its own part."""
+        """Yield the run of a segment, then reply; a verdict is acted on after the driver's own time."""
         batch, costs = self._batch, self._batch.costs
         step = batch.segment(segment)
         run = Run(step.seconds, segment)
@@ -83,29 +83,29 @@ class SimulatedDraftLane:
         self._branches: SimulatedBranches | None = None
 
     def rollout(self, *, is_first: bool) -> Event:
-        """Draft the next windows; all but the first ones wait for the verdicts to cross."""
+        """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
         reply = Reply(self.batch.env)
         told_in_s = 0.0 if is_first else self.tell()
         self.machine.draft.submit(self.window(self.batch.rollout(is_first=is_first), reply), after_s=told_in_s)
         return reply
 
     def branch(self) -> SimulatedBranches:
-        """Prepare for the outcomes of the round."""
+        """Prepare for the outcomes of the round; return the branches."""
         self._branches = SimulatedBranches(self)
         return self._branches
 
     def finish(self) -> None:
-        """All sequences have ended: the step under way is the last."""
+        """End after the step under way: all sequences have ended."""
         if self._branches is not None:
             self._branches.stop()
 
     def tell(self) -> float:
-        """Send the verdicts to the lane: after how long they have crossed."""
+        """Send the verdicts to the lane; return the seconds until they have crossed."""
         batch, now_s = self.batch, self.batch.env.now
         return batch.send(self.machine.to_draft, batch.verdict_message(), now_s) - now_s
 
     def window(self, steps: Steps | None, reply: Reply) -> Runs:
-        """The steps that the next windows still need, after which they are replied."""
+        """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
             run = Run(steps.seconds, steps.kind)
@@ -120,8 +120,9 @@ class SimulatedBranches:
     """See `decoding.lanes.Branches`.
 
     All unfinished branches advance together: draft-sourced ones at once, exit-sourced ones when the exit's message has
-    arrived; with exit features the first step reads the whole window again. See `sim.arrays.mirror_round` for the same
-    in arrays. Messages are noticed at the first boundary at or after their arrival, and at once if the lane is idle.
+    arrived; with exit features the first step reads the whole window again. Messages are noticed at the first step
+    boundary at or after their arrival, and at once if the lane is idle. `sim.arrays.mirror_round` does the same in
+    arrays.
     """
 
     __slots__ = (
@@ -145,21 +146,21 @@ class SimulatedBranches:
         lane.machine.draft.submit(self._runs())
 
     def join(self) -> None:
-        """The exits' signals are sent."""
+        """Send the exits' signals; branches join when they arrive."""
         lane, batch = self._lane, self._lane.batch
         now_s = batch.env.now
         arrives_s = batch.send(lane.machine.to_draft, batch.exit_message(), now_s)
         Wake(batch.env, arrives_s - now_s + batch.costs.draft_half_s, self._join)
 
     def take(self) -> Event:
-        """The next windows."""
+        """Return the reply with the next windows."""
         env = self._lane.batch.env
         reply = self._reply = Reply(env)
         Wake(env, self._lane.tell() + self._lane.batch.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
-        """The step under way is the last; then come the next windows, if they were asked for."""
+        """End after the step under way; then come the next windows, if they were asked for."""
         self._is_stopped = True
         self._notice()
 
@@ -168,7 +169,7 @@ class SimulatedBranches:
         self._notice()
 
     def _notice(self) -> None:
-        """A message has arrived."""
+        """Act on a message that has arrived: wake an idle lane, or cut the run under way."""
         lane, run = self._lane, self._run
         if run is None:
             lane.machine.draft.resume()
@@ -176,7 +177,7 @@ class SimulatedBranches:
             self._num_steps = lane.machine.memory.cut(run, self._step_s)
 
     def _runs(self) -> Runs:
-        """Steps until they are stopped, then what the next windows still need."""
+        """Yield steps until they are stopped, then what the next windows still need."""
         lane, batch = self._lane, self._lane.batch
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
@@ -203,7 +204,7 @@ class SimulatedBranches:
             yield from lane.window(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
-        """What the next steps compute, and how many such steps there are; none if nothing can be done."""
+        """Return the kind of the next steps and their number; 0 if nothing can be done."""
         if self._reads_first:
             return "last_drafted", 1
         kind: StepKind

@@ -22,9 +22,8 @@ WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
 class SequenceInBatch:
     """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
 
-    `at` is where it is among the positions of all texts, `place` the index of its context in the range of contexts;
-    `num_accepted` and `source` are what its last round
-    came to: tokens accepted, and whose branch has the outcome.
+    `at` is its place among the positions of all sequences, `place` the index of its context in the range of contexts;
+    `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome.
     """
 
     __slots__ = (
@@ -99,7 +98,7 @@ class SequenceInBatch:
         return self.num_drafted > 0 or not self._batch.schedule.traits.overlaps
 
     def decide(self) -> Verdict:
-        """What the target decides on its window; what it says after the text's end is known to nobody."""
+        """Return what the target decides on its window; after the sequence's end its token is unknown."""
         outcomes = self._batch.outcomes
         num_accepted = outcomes.num_accepted[self.at] if self.has_window else 0
         return Verdict(num_accepted, outcomes.text[self.at + num_accepted] if num_accepted < self._left else NO_TOKEN)

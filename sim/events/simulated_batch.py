@@ -1,7 +1,7 @@
 """Several sequences of the event world: each has its own generator, and they go through their rounds together.
 
-The rule of a batch is lock-step. A verb begins when every sequence that goes on has asked for it, and is one call whose
-rows are those of all, each at its own context; one message carries what crosses for all, and all have their replies at
+The rule of a batch is lock-step. A lane call begins when every sequence that goes on has made it, and is one operation
+with the rows of all, each at its own context; one message carries what crosses for all, and all have their replies at
 once. A sequence that has ended asks for nothing any more.
 
 After a round of mirror speculation the draft finishes the windows of the sequences that have a branch for their
@@ -61,7 +61,7 @@ class SimulatedBatch:
         self.spans = WrittenSpans(self.sequences[0].trace, schedule, costs) if has_spans else None
         self._num_going = len(self.sequences)
         self._asked: dict[Callable[[], Begun | None], list[tuple[SequenceInBatch, Event]]] = {}
-        self._asking: list[SequenceInBatch] = []  # for the verb that begins
+        self._asking: list[SequenceInBatch] = []  # by the call that begins
         self._rows: list[int] = []  # of the round under way, as are the others
         self._places: list[int] = []
         self._alone_s: dict[int, float] = {}
@@ -79,11 +79,11 @@ class SimulatedBatch:
             self.spans.finish()
         return [sequence.trace for sequence in self.sequences]
 
-    def ask(self, sequence: SequenceInBatch, verb: Callable[[], Begun | None]) -> Event:
-        """A sequence asks for a verb; its own reply."""
+    def ask(self, sequence: SequenceInBatch, call: Callable[[], Begun | None]) -> Event:
+        """Make a lane call for a sequence; return its own reply."""
         reply = self.env.event()
-        self._asked.setdefault(verb, []).append((sequence, reply))
-        self._begin_if_all_ask(verb)
+        self._asked.setdefault(call, []).append((sequence, reply))
+        self._begin_if_all_ask(call)
         return reply
 
     def end_one(self) -> None:
@@ -92,15 +92,15 @@ class SimulatedBatch:
         if not self._num_going:
             self._draft.finish()
             return
-        for verb in tuple(self._asked):
-            self._begin_if_all_ask(verb)
+        for call in tuple(self._asked):
+            self._begin_if_all_ask(call)
 
-    def _begin_if_all_ask(self, verb: Callable[[], Begun | None]) -> None:
-        if len(self._asked[verb]) < self._num_going:
+    def _begin_if_all_ask(self, call: Callable[[], Begun | None]) -> None:
+        if len(self._asked[call]) < self._num_going:
             return
-        asked = self._asked.pop(verb)
+        asked = self._asked.pop(call)
         self._asking = [sequence for sequence, _ in asked]
-        if begun := verb():
+        if begun := call():
             end, values = begun
             assert end.callbacks is not None, "it has ended already"
             replies = [reply for _, reply in asked]

@@ -1,4 +1,4 @@
-"""A device: one operation at a time, first in, first out, each of which has to be dispatched."""
+"""A device: one operation at a time, first in, first out; each has to be dispatched."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _END = Run(0.0)
 
 
 class Device:
-    """A device that computes out of a memory.
+    """A device that shares a memory.
 
-    Half of the dispatch lies between the sending of an operation and its start, half between its end and the reply,
-    which is the sender's to wait for; the device itself is free meanwhile. A stream, a share of a device, is another
-    device of the same memory; a group that computes everything together (`costs.group_cost`) is one device.
+    Half of the dispatch lies between the sending of an operation and its start, half between its end and the reply;
+    the sender waits for both, and the device is free meanwhile. A second stream of a device is another `Device` of the
+    same memory; a group that computes everything together (`costs.group_cost`) is one.
     """
 
     __slots__ = ("_computes", "_env", "_half_s", "_memory", "_place", "_queue", "_under_way")
 
     def __init__(self, memory: SharedMemory, *, half_s: float = 0.0) -> None:
-        """Take half a dispatch, in whole ticks."""
+        """`half_s`: half the dispatch time, in whole ticks."""
         self._memory, self._env, self._half_s = memory, memory.env, half_s
         self._computes = False
         self._under_way: Runs | None = None

@@ -30,13 +30,13 @@ def curve(
     weights: options.WeightsOption = "bf16",
     engine: options.EngineOption = None,
     rows: Annotated[
-        str, typer.Option(metavar="COUNTS", help="Tokens that are verified at once.")
+        str, typer.Option(metavar="COUNTS", help="Rows of a pass: tokens computed at once.")
     ] = "1,2,3,4,5,6,8,12,16",
     context: Annotated[int, typer.Option(min=0, help="Cached tokens before them.")] = 512,
     out: Annotated[Path | None, output("Write a picture (SVG) here.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Say what a pass over several rows takes on a device, next to a pass over one; nothing is run or downloaded."""
+    """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import write_atomically
     from hwprofiles.engines import run_by
     from hwprofiles.machines.device_names import device_named

@@ -1,4 +1,4 @@
-"""`mirrorsd import`: what engines and their benchmarks write, as files that other verbs take."""
+"""`mirrorsd import`: what engines and their benchmarks write, as files that other commands take."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def import_(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Read what rows cost and how often drafts are accepted from what an engine writes, for other verbs."""
+    """Read costs and acceptance from what an engine writes, for other commands."""
     from planner.imported.import_file import Told, import_files
 
     sizes = {"rows": batch_size, "new_tokens": new_tokens}

@@ -32,16 +32,14 @@ def plan(
     platform: options.PlatformOrNoneOption = None,
     profile: Annotated[
         Path | None,
-        options.optional(
-            "In place of a platform the profile of a calibrated machine: its lanes cost what was measured."
-        ),
+        options.optional("Profile of a calibrated machine, in place of a platform: its lanes cost what was measured."),
     ] = None,
     add: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="DEVICE[@LINK]",
-            help="What if the machine had this too: a shipped sheet of a device, or its path, such as [bold]rtx4090[/] "
-            "or [bold]h100-sxm@nvlink-4[/]; may be repeated.",
+            metavar="DEVICE",
+            help="What if the machine had this device too: a shipped one, or the path of its YAML, with its link if "
+            "wanted ([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]); may be repeated.",
             autocompletion=options.device_names,
             show_default=False,
         ),
@@ -49,15 +47,17 @@ def plan(
     acceptance: Annotated[
         str | None,
         options.optional(
-            "How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
-            "or a record (.npz). Without it public measurements of another pair are assumed."
+            "Chance that a drafted token is accepted, given that all before it were: [bold]0.8[/], or one per "
+            "position, [bold]0.8,0.7,0.6[/]; a YAML of rates; or a record (.npz). Default: public measurements."
         ),
     ] = None,
     context: Annotated[
-        int | None, options.optional("Tokens of a prompt; 512, or what is nearest of what was calibrated.", min=1)
+        int | None,
+        options.optional("Prompt length in tokens. Default: 512; with --profile the nearest calibrated one.", min=1),
     ] = None,
     new_tokens: Annotated[
-        int | None, options.optional("New tokens of an answer; 128, or as far as was calibrated.", min=1)
+        int | None,
+        options.optional("Answer length in tokens. Default: 128; with --profile at most what was calibrated.", min=1),
     ] = None,
     weights: Annotated[
         str | None,
@@ -69,26 +69,26 @@ def plan(
     ] = None,
     draft_weights: Annotated[
         str | None,
-        options.optional("Weights of the draft; without it as the target's.", autocompletion=options.weight_names),
+        options.optional("Weights of the draft. Default: same as --weights.", autocompletion=options.weight_names),
     ] = None,
-    cache_bits: Annotated[int, typer.Option(min=2, max=32, help="Bits of cached keys and values.")] = 16,
+    cache_bits: Annotated[int, typer.Option(metavar="N", min=2, max=32, help="Bits of cached keys and values.")] = 16,
     engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            metavar="PART.FIELD=VALUE",
-            help="What if: another number, such as [bold]npu.memory_efficiency=0.5[/] or "
-            "[bold]memory.bytes_per_s=+10%[/]; may be repeated.",
+            metavar="CHANGE",
+            help="What if a number were another, as PART.FIELD=VALUE: [bold]memory.bytes_per_s=+10%[/], "
+            "[bold]npu.power_w=20[/]. `mirrorsd profiles show` lists parts and fields; may be repeated.",
             show_default=False,
         ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PART.FIELD=LOW:HIGH",
-            help="The answer over a range, such as [bold]npu.memory_bytes_per_s=20:120[/] (GB/s), "
-            "[bold]LOW:HIGH:STEPS[/] or a list; may be given twice.",
+            metavar="RANGE",
+            help="The answer over a range, as PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list: "
+            "[bold]memory.bytes_per_s=80:160[/] (bandwidths in GB/s); may be given twice.",
             show_default=False,
         ),
     ] = None,
@@ -96,12 +96,12 @@ def plan(
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="Also say which window is best for so many sequences at once, such as [bold]1,2,4,8[/] (up to 64 "
-            "each), and where speculation stops paying.",
+            help="Also say which draft length is best for so many sequences at once, such as [bold]1,2,4,8[/] (64 at "
+            "most), and where speculation stops paying.",
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 8,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of the ranking to show.")] = 8,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     schedule_out: Annotated[
         Path | None, output("Write what is recommended here, as `simulate` and `run` take it.")
@@ -110,11 +110,11 @@ def plan(
     acceptance_out: Annotated[Path | None, output("Write the assumed acceptance here, as `simulate` takes it.")] = None,
     trained_exits: Annotated[
         bool,
-        typer.Option("--trained-exits", help="Recommend early exits too: take them as trained for this target."),
+        typer.Option("--trained-exits", help="Assume trained early exits and recommend them too."),
     ] = False,
     replayed_acceptance: Annotated[
         bool,
-        typer.Option("--replayed-acceptance", help="Replay a record of other models than these; the result says so."),
+        typer.Option("--replayed-acceptance", help="Accept a record made with other models; the result says so."),
     ] = False,
     explain: options.ExplainOption = False,
     json: JsonOption = None,

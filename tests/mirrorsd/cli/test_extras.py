@@ -77,7 +77,7 @@ def test_devices_says_what_is_missing(call):
 def test_a_verb_that_needs_the_extra_says_so_in_one_line(call, words):
     done = call(*words)
     assert done.returncode == 2
-    assert done.stderr.rstrip().endswith("is not installed, and this verb needs it: pip install 'mirrorsd[run]'")
+    assert done.stderr.rstrip().endswith("is not installed, and this command needs it: pip install 'mirrorsd[run]'")
     assert "Traceback" not in done.stderr
 
 

@@ -20,7 +20,7 @@ def retrodict(
     file: Annotated[Path, typer.Argument(metavar="CASES", help="Measurements: a YAML file (docs/platforms.md).")],
     json: JsonOption = None,
 ) -> None:
-    """Predict public measurements of speculation from what ships, and say how far off that is; nothing is run."""
+    """Predict public measurements of speculation from the shipped data sheets, and say how far off that is."""
     from planner.retrodict.cases import load_cases
     from planner.retrodict.retrodiction import QUESTIONS
     from planner.retrodict.retrodiction import retrodict as predicted

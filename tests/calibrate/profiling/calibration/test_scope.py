@@ -51,7 +51,7 @@ def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path)
     ("rows", "note"),
     [
         (RowInvariance(True, 1, ""), None),
-        (RowInvariance(True, 2, "instructions up to X"), "exact, by calls of 2 rows and more, instructions up to X"),
+        (RowInvariance(True, 2, "instructions up to X"), "exact, with calls padded to 2 rows, instructions up to X"),
         (RowInvariance(False, 1, ""), "not exact: texts may differ from plain decoding's in near ties"),
     ],
 )
