@@ -34,8 +34,9 @@ class Dtype(StrEnum):
 
 def optional(what: str, **settings: Any) -> Any:
     """An option whose default is told by its help, `what`; `settings` are Typer's."""
-    short = {"metavar": "N"} if "min" in settings else {}  # the type of a number would crowd names and help
-    return typer.Option(help=what, show_default=False, **short, **settings)
+    if "min" in settings:
+        settings.setdefault("metavar", "N")  # the name of its type would crowd out names and help
+    return typer.Option(help=what, show_default=False, **settings)
 
 
 def shape_names(incomplete: str) -> list[str]:
