@@ -50,6 +50,16 @@ class PairContention(NamedTuple):
         pool = profile.pool_bytes_per_s(target_lane, draft_lane) or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
+    def slowdown_of_two(self, target_bytes_per_s: float, draft_bytes_per_s: float) -> tuple[float, float]:
+        """`slowdown` of a single pair of operations, which is faster that way."""
+        if self.pool_bytes_per_s == inf:
+            return self.target_slowdown, self.draft_slowdown
+        target_wants, draft_wants = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
+        level = max(self.pool_bytes_per_s / 2, self.pool_bytes_per_s - min(target_wants, draft_wants))
+        return self.target_slowdown * max(1.0, target_wants / level), self.draft_slowdown * max(
+            1.0, draft_wants / level
+        )
+
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Slowdown of both for the bandwidths each takes alone: as measured, then max-min fair in the pool."""
         if self.pool_bytes_per_s == inf:

@@ -112,9 +112,10 @@ class DurationTables:
         self.prefill = PrefillTimes(profile, self._costs)
         self._contexts = np.arange(contexts.start, contexts.stop, dtype=np.float64)
         self._first_context = contexts.start
-        self._missing_part = cache(self._why_missing)
+        self.missing_part = cache(self._why_missing)
         self._call_s = cache(self._seconds)
-        self._work_s = cache(self._sum_s)
+        self.work_s = cache(self._sum_s)
+        self.times_s: Callable[[str, Calls, int], list[float]] = cache(lambda *work: self.work_s(*work).tolist())
         self._rollout_s = cache(self._rollout_times)
         self._spread = cache(self._error_of)
         self._facts: Callable[[str, Part], PartFacts] = cache(lambda lane, part: self._costs[lane].facts(part))
@@ -132,7 +133,7 @@ class DurationTables:
         """Return why `durations` would raise, or None."""
         try:
             demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands()
-            return next(filter(None, (self._missing_part(*demand) for demand in demands)), None)
+            return next(filter(None, (self.missing_part(*demand) for demand in demands)), None)
         except (ConfigError, ProfileError) as error:
             return str(error)
 
@@ -142,9 +143,9 @@ class DurationTables:
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         works = [(tuple(one.calls.items()), one.rows) for one in plan.segments]
         streams = ((plan.streams, 1),) if plan.streams else ()
-        streams_s = [self._work_s(target.name, streams, rows) for _, rows in works]
+        streams_s = [self.work_s(target.name, streams, rows) for _, rows in works]
         segments_s = [
-            self._work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, streams_s, strict=True)
+            self.work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, streams_s, strict=True)
         ]
         more_s = [self.prices.pass_more_s(schedule, operation.work) for operation in plan.segments]
         segments_s = [
@@ -195,7 +196,7 @@ class DurationTables:
 
         def step_s(rows: int) -> Floats:
             assert step is not None, "a step of a draft that is not there"
-            return self._work_s(lane, ((step, 1),), rows)
+            return self.work_s(lane, ((step, 1),), rows)
 
         first_s = np.array([work_in_ticks(step_s(count) + start_s) for count in first_rows])
         later_s = tuple(map(step_s, later_rows))
@@ -218,7 +219,7 @@ class DurationTables:
 
     def _draft_s(self, lane: str, calls: Calls, more_s: float = 0.0) -> Floats:
         """Return the seconds of one call of each part, each with its own rows, and `more_s`."""
-        first, *others = (self._work_s(lane, ((part, 1),), rows) for part, rows in calls)
+        first, *others = (self.work_s(lane, ((part, 1),), rows) for part, rows in calls)
         seconds = sum(others, start=first)
         return work_in_ticks(seconds + more_s) if more_s else seconds
 
@@ -238,7 +239,7 @@ class DurationTables:
         if target_calls:
             target_bytes = sum(count * self._facts(target, part).bytes_per_call for part, count in target_calls)
             draft_bytes = sum(self._facts(draft, part).bytes_per_call for part, _ in draft_calls)
-            target_s, draft_s = self._work_s(target, target_calls, rows), self._draft_s(draft, draft_calls, more_s)
+            target_s, draft_s = self.work_s(target, target_calls, rows), self._draft_s(draft, draft_calls, more_s)
             wanted = target_bytes / target_s, draft_bytes / draft_s
         slowdown = PairContention.of(self.profile, target, draft).slowdown(*wanted)
         for times in slowdown:

@@ -18,7 +18,7 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Acceptance, replay_of
-from sim.events.round_costs import CallCosts, RoundCosts
+from sim.events.round_costs import RoundCosts
 from sim.events.simulated_batch import SimulatedBatch
 
 MAX_BATCH = 64
@@ -62,7 +62,7 @@ class BatchPredictor:
         """Take what `sim.evaluator.evaluate` takes."""
         self._acceptance, self._max_new_tokens = replay_of(acceptance), max_new_tokens
         contexts = self._acceptance.contexts(max_new_tokens)
-        self._calls = CallCosts(DurationTables(profile, contexts, costs), contexts)
+        self._tables = DurationTables(profile, contexts, costs)
 
     def gain(self, schedule: Schedule, batch_size: int) -> float:
         """Estimate how many times the tokens per second of one sequence a batch has, without playing it.
@@ -77,7 +77,7 @@ class BatchPredictor:
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         """What the schedule does with so many sequences at once; errors are those of `predict_batch`."""
-        costs, tables = self._costs(schedule, batch_size), self._calls.tables
+        costs, tables = self._costs(schedule, batch_size), self._tables
         outcomes = self._acceptance.outcomes(schedule, self._max_new_tokens)
         plan, count = costs.plan, len(outcomes.lengths)
         batches = [
@@ -108,8 +108,8 @@ class BatchPredictor:
     def _costs(self, schedule: Schedule, batch_size: int) -> RoundCosts:
         if not 1 <= batch_size <= MAX_BATCH:
             raise ConfigError(f"batch_size is {batch_size}: it is 1..{MAX_BATCH}")
-        plan = RoundPlan.of(schedule, self._acceptance.shape(schedule), self._calls.tables.profile.num_layers)
-        return RoundCosts(schedule, plan, self._calls)
+        plan = RoundPlan.of(schedule, self._acceptance.shape(schedule), self._tables.profile.num_layers)
+        return RoundCosts(schedule, plan, self._tables)
 
 
 def predict_batch(

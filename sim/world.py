@@ -10,7 +10,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Acceptance, replay_of
-from sim.events.round_costs import CallCosts, RoundCosts
+from sim.events.round_costs import RoundCosts
 from sim.events.simulated_batch import SimulatedBatch
 
 
@@ -32,7 +32,7 @@ def simulate(
     contexts, outcomes = replay.contexts(max_new_tokens), replay.outcomes(schedule, max_new_tokens)
     tables = DurationTables(profile, contexts, costs)
     plan = tables.durations(schedule, replay.shape(schedule)).plan
-    round_costs = RoundCosts(schedule, plan, CallCosts(tables, contexts))
+    round_costs = RoundCosts(schedule, plan, tables)
     traces = [
         SimulatedBatch(schedule, round_costs, outcomes, [prompt], has_spans=trace).play()[0]
         for prompt in range(len(outcomes.starts))

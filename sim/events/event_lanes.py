@@ -39,7 +39,9 @@ class SimulatedMachine:
 
     def __init__(self, batch: SimulatedBatch) -> None:
         costs, messages = batch.costs, batch.costs.messages
-        memory = self.memory = SharedMemory(batch.env, batch.slowdown, has_marks=batch.spans is not None)
+        memory = self.memory = SharedMemory(
+            batch.env, costs.contention.slowdown_of_two, has_marks=batch.spans is not None
+        )
         self.target = Device(memory, half_s=costs.target_half_s)
         self.draft = self.target if batch.schedule.is_pooled else Device(memory, half_s=costs.draft_half_s)
         self.to_draft, self.to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
@@ -64,7 +66,7 @@ class SimulatedTargetLane:
         """Yield the run of a segment, then reply; a verdict is acted on after the driver's own time."""
         batch, costs = self._batch, self._batch.costs
         step = batch.segment(segment)
-        run = Run(step.seconds, segment)
+        run = Run(step.seconds, step.bytes_per_s)
         yield run
         if batch.spans is not None:
             batch.spans.write_segment(segment, step, run)
@@ -108,7 +110,7 @@ class SimulatedDraftLane:
         """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
-            run = Run(steps.seconds, steps.kind)
+            run = Run(steps.seconds, steps.steps[-1].bytes_per_s)
             yield run
             if batch.spans is not None:
                 batch.spans.write_steps(steps, run)
@@ -173,7 +175,7 @@ class SimulatedBranches:
         lane, run = self._lane, self._run
         if run is None:
             lane.machine.draft.resume()
-        elif run.what != "last_drafted":
+        elif not self._reads_first:
             self._num_steps = lane.machine.memory.cut(run, self._step_s)
 
     def _runs(self) -> Runs:
@@ -186,13 +188,13 @@ class SimulatedBranches:
                 continue
             step = self._step_of(kind)
             self._step_s = step.seconds
-            run = self._run = Run(self._num_steps * step.seconds, kind)
+            run = self._run = Run(self._num_steps * step.seconds, step.bytes_per_s)
             yield run
             self._run, num_steps = None, self._num_steps
             if not num_steps:
                 continue
             if batch.spans is not None:
-                batch.spans.write_steps(Steps(kind, Work.BRANCH_STEP, (step,) * num_steps), run)
+                batch.spans.write_steps(Steps(Work.BRANCH_STEP, (step,) * num_steps), run)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps

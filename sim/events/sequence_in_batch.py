@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simpy import Event
-
-from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
+from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import MAX_TREE
 from decoding.trace import Trace
 from sim.acceptance.branch_hits import MISS
@@ -43,38 +41,38 @@ class SequenceInBatch:
         self.num_accepted, self.source = 0, MISS
         self.trace = Trace(world="simulated")
 
-    def verify(self, window: Window) -> Event:  # noqa: ARG002
+    def verify(self, window: Window) -> object:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        return self._batch.ask(self, self._batch.verify)
+        return self._batch.ask(self._batch.verify)
 
-    def stream(self, window: Window) -> Event:
+    def stream(self, window: Window) -> object:
         """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
         return self.verify(window)
 
-    def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
+    def prefix(self, window: Window, exit_layer: int) -> object:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        return self._batch.ask(self, self._batch.prefix)
+        return self._batch.ask(self._batch.prefix)
 
-    def suffix(self) -> Event:
+    def suffix(self) -> object:
         """See `decoding.lanes.TargetLane`."""
-        return self._batch.ask(self, self._batch.suffix)
+        return self._batch.ask(self._batch.suffix)
 
-    def rollout(self, verdict: Verdict | None = None) -> Event:
+    def rollout(self, verdict: Verdict | None = None) -> object:
         """See `decoding.lanes.DraftLane`."""
-        return self._batch.ask(self, self._batch.first_rollout if verdict is None else self._batch.rollout_again)
+        return self._batch.ask(self._batch.first_rollout if verdict is None else self._batch.rollout_again)
 
     def branch(self, window: Window) -> SequenceInBatch:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
-        self._batch.ask(self, self._batch.branch)
+        self._batch.ask(self._batch.branch)
         return self
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        self._batch.ask(self, self._batch.join)
+        self._batch.ask(self._batch.join)
 
-    def take(self, verdict: Verdict) -> Event:  # noqa: ARG002
+    def take(self, verdict: Verdict) -> object:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        return self._batch.ask(self, self._batch.take)
+        return self._batch.ask(self._batch.take)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
         """See `decoding.lanes.Lanes`; what follows has a window, unless `take` says otherwise."""
@@ -90,7 +88,6 @@ class SequenceInBatch:
             self.num_drafted = outcomes.num_drafted[self.at]
         else:
             self.unfinished, trace.decode_s = False, now_s
-            self._batch.end_one()
 
     @property
     def has_window(self) -> bool:
@@ -103,10 +100,12 @@ class SequenceInBatch:
         num_accepted = outcomes.num_accepted[self.at] if self.has_window else 0
         return Verdict(num_accepted, outcomes.text[self.at + num_accepted] if num_accepted < self._left else NO_TOKEN)
 
-    def take_window(self, *, is_there: bool) -> Window:
+    def window(self) -> Window:
+        """The one that it goes on with."""
+        return WINDOWS[self.num_drafted]
+
+    def go_on(self, *, has_window: bool) -> None:
         """Go on with the next window, or without one."""
         self.trace.mark_hit(hit=self.source != MISS)
-        if is_there:
-            return WINDOWS[self.num_drafted]
-        self.num_drafted = 0
-        return NO_WINDOW
+        if not has_window:
+            self.num_drafted = 0

@@ -11,9 +11,8 @@ for what follows it. Where nobody has a branch the draft drafts afresh for all, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
-from itertools import zip_longest
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import groupby, zip_longest
 from typing import Any
 
 from simpy import Environment, Event
@@ -21,6 +20,7 @@ from simpy import Environment, Event
 from costs.paces import pace_of
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from costs.ticks import TICK_S, one_in_ticks
+from decoding.lanes import MethodFlow
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
@@ -28,12 +28,14 @@ from sim.acceptance.branch_hits import MISS
 from sim.acceptance.replay import Outcomes
 from sim.events.event_lanes import SimulatedBranches, SimulatedDraftLane, SimulatedMachine, SimulatedTargetLane
 from sim.events.round_costs import RoundCosts, Step
-from sim.events.sequence_in_batch import WINDOWS, SequenceInBatch
+from sim.events.sequence_in_batch import SequenceInBatch
 from sim.events.written_spans import Steps, WrittenSpans
 from sim.machine.link import Path, arrival_s
 
-Begun = tuple[Event, Sequence[Any]]
+Begun = tuple[Event, Callable[[SequenceInBatch], object]]
 """The end of what all have asked for, and what every sequence is replied then."""
+LaneCall = Callable[[], Begun | None]
+"""What begins when all have asked for it; None has no reply."""
 _NO_SIGNAL = ExitSignal(())
 """What the exit names is known already; a method only passes the message on."""
 Message = tuple[float, int]
@@ -59,52 +61,44 @@ class SimulatedBatch:
         self.num_passes = self.num_rows = 0
         self.sequences = [SequenceInBatch(self, prompt) for prompt in prompts]
         self.spans = WrittenSpans(self.sequences[0].trace, schedule, costs) if has_spans else None
-        self._num_going = len(self.sequences)
-        self._asked: dict[Callable[[], Begun | None], list[tuple[SequenceInBatch, Event]]] = {}
-        self._asking: list[SequenceInBatch] = []  # by the call that begins
-        self._rows: list[int] = []  # of the round under way, as are the others
+        self._going = self.sequences  # those that have not ended
+        self._asked: dict[LaneCall, None] = {}  # in this order
+        self._rows: list[int] = []  # of the round under way, as are the places
         self._places: list[int] = []
-        self._alone_s: dict[int, float] = {}
-        self._mean_step: Callable[[StepKind], Step]
         machine = SimulatedMachine(self)
         self._target, self._draft = SimulatedTargetLane(self, machine), SimulatedDraftLane(self, machine)
         self._branches: SimulatedBranches
 
     def play(self) -> list[Trace]:
         """Decode all sequences; their traces."""
-        for sequence in self.sequences:
-            self.env.process(self.schedule.traits.flow(sequence, self.schedule))  # type: ignore[arg-type]
+        self.env.process(self._drive())
         self.env.run()
         if self.spans is not None:
             self.spans.finish()
         return [sequence.trace for sequence in self.sequences]
 
-    def ask(self, sequence: SequenceInBatch, call: Callable[[], Begun | None]) -> Event:
-        """Make a lane call for a sequence; return its own reply."""
-        reply = self.env.event()
-        self._asked.setdefault(call, []).append((sequence, reply))
-        self._begin_if_all_ask(call)
-        return reply
+    def ask(self, call: LaneCall) -> LaneCall:
+        """Make a lane call for a sequence; return the handle by which it waits."""
+        self._asked[call] = None
+        return call
 
-    def end_one(self) -> None:
-        """A sequence has ended: nobody waits for it any more."""
-        self._num_going -= 1
-        if not self._num_going:
-            self._draft.finish()
-            return
-        for call in tuple(self._asked):
-            self._begin_if_all_ask(call)
-
-    def _begin_if_all_ask(self, call: Callable[[], Begun | None]) -> None:
-        if len(self._asked[call]) < self._num_going:
-            return
-        asked = self._asked.pop(call)
-        self._asking = [sequence for sequence, _ in asked]
-        if begun := call():
-            end, values = begun
-            assert end.callbacks is not None, "it has ended already"
-            replies = [reply for _, reply in asked]
-            end.callbacks.append(partial(_reply_all, replies, values))
+    def _drive(self) -> Generator[Event]:
+        """Let every sequence ask, begin what they have asked for, and wait for what they wait for."""
+        flows = {one: self.schedule.traits.flow(one, self.schedule) for one in self.sequences}
+        begun: dict[LaneCall, Begun] = {}
+        replies: dict[SequenceInBatch, object] = dict.fromkeys(flows)
+        while True:
+            waiting = {one: call for one, reply in replies.items() if (call := _send(flows[one], reply))}
+            if not waiting:
+                break
+            self._going = list(waiting)
+            begun |= {call: started for call in self._asked if (started := call())}
+            self._asked.clear()
+            [call] = set(waiting.values())  # all wait for the same
+            end, reply_to = begun.pop(call)
+            yield end
+            replies = {one: reply_to(one) for one in waiting}
+        self._draft.finish()
 
     def verify(self) -> Begun:
         """Verify the windows of all."""
@@ -114,22 +108,22 @@ class SimulatedBatch:
     def prefix(self) -> Begun:
         """Begin to verify, up to the exit."""
         self._begin_round()
-        return self._target.operation(0, is_verdict=False), [_NO_SIGNAL] * len(self._asking)
+        return self._target.operation(0, is_verdict=False), lambda _: _NO_SIGNAL
 
     def suffix(self) -> Begun:
         """Go on behind it."""
         return self._decide(1)
 
     def _decide(self, segment: int) -> Begun:
-        return self._target.operation(segment, is_verdict=True), [one.decide() for one in self._asking]
+        return self._target.operation(segment, is_verdict=True), SequenceInBatch.decide
 
     def first_rollout(self) -> Begun:
         """Draft the first windows."""
-        return self._draft.rollout(is_first=True), [WINDOWS[one.num_drafted] for one in self._asking]
+        return self._draft.rollout(is_first=True), SequenceInBatch.window
 
     def rollout_again(self) -> Begun:
         """Draft the next windows."""
-        return self._draft.rollout(is_first=False), [WINDOWS[one.num_drafted] for one in self._asking]
+        return self._draft.rollout(is_first=False), SequenceInBatch.window
 
     def branch(self) -> None:
         """Prepare for the outcomes of all."""
@@ -141,9 +135,10 @@ class SimulatedBatch:
 
     def take(self) -> Begun:
         """Finish the windows of those that have a branch; where nobody has one, all get a fresh window."""
-        is_any = any(one.source != MISS for one in self._asking)
-        windows = [one.take_window(is_there=one.source != MISS or not is_any) for one in self._asking]
-        return self._branches.take(), windows
+        is_any = any(one.source != MISS for one in self._going)
+        for one in self._going:
+            one.go_on(has_window=one.source != MISS or not is_any)
+        return self._branches.take(), SequenceInBatch.window
 
     @property
     def reads_first(self) -> bool:
@@ -152,31 +147,27 @@ class SimulatedBatch:
 
     def _begin_round(self) -> None:
         """The windows are handed to the target now."""
-        self._rows = [one.num_drafted + 1 for one in self._asking]
-        self._places = [one.place for one in self._asking]
-        self._alone_s = {}
+        self._rows = [one.num_drafted + 1 for one in self._going]
+        self._places = [one.place for one in self._going]
         self.num_passes += 1
         self.num_rows += sum(self._rows)
-        for one in self._asking:
+        for one in self._going:
             one.trace.begin_round(self.env.now)
 
     def segment(self, segment: int) -> Step:
         """An operation of the target in the round under way."""
-        step = self.costs.segment(segment, self._rows, self._places)
-        self._alone_s[segment] = step.seconds
-        return step._replace(seconds=step.seconds + self.costs.pass_more_s(segment))
+        return self.costs.segment(segment, self._rows, self._places)
 
     def branch_steps(self) -> Callable[[StepKind], Step]:
         """A step of each kind of branches that start now, also when the round has ended."""
         outcomes, places, pace = self.outcomes, self._places, self._pace()
-        has_window = [one.has_window for one in self._asking]
-        drafted = [one.num_drafted for one in self._asking]
+        has_window = [one.has_window for one in self._going]
+        drafted = [one.num_drafted for one in self._going]
         first_rows = self._first_rows()
 
-        @cache
         def step(kind: StepKind) -> Step:
             if kind == "last_drafted":
-                return self.costs.branch(kind, first_rows, places)
+                return _at_pace(self.costs.branch(kind, first_rows, places), pace)
             counts = [0, 0]
             for source, kinds in (outcomes.num_draft_roots, DRAFT_STEPS), (outcomes.num_exit_roots, EXIT_STEPS):
                 if kind in kinds:
@@ -184,19 +175,14 @@ class SimulatedBatch:
             rows = [counts[is_there] for is_there in has_window]
             if kind == "window_and_roots":
                 rows = [count + more for count, more in zip(rows, drafted, strict=True)]
-            return self.costs.branch(kind, rows, places)
+            return _at_pace(self.costs.branch(kind, rows, places), pace)
 
-        self._mean_step = step
-        return lambda kind: _at_pace(step(kind), pace)
-
-    def slowdown(self, segment: int | str, kind: int | str) -> tuple[float, float]:
-        """How many times as long an operation of the target and a step of the draft take at once."""
-        return self.costs.slowdown(segment, kind, self._alone_s[segment], self._mean_step(kind).seconds)  # type: ignore
+        return step
 
     def verdict_message(self) -> Message:
         """All verdicts on their way to the draft."""
         verdict_bytes = self.costs.messages.verdict_bytes
-        counts = [one.num_accepted for one in self._asking]
+        counts = [one.num_accepted for one in self._going]
         return sum(verdict_bytes[count] for count in counts), sum(counts) + len(counts)
 
     def exit_message(self) -> Message:
@@ -207,7 +193,7 @@ class SimulatedBatch:
     def window_message(self) -> Message:
         """The next windows on their way to the target."""
         window_bytes = self.costs.messages.window_bytes
-        counts = [one.num_drafted for one in self._asking]
+        counts = [one.num_drafted for one in self._going]
         return sum(window_bytes[count] for count in counts), sum(counts)
 
     def send(self, path: Path, message: Message, sent_s: float) -> float:
@@ -220,7 +206,7 @@ class SimulatedBatch:
     def rollout(self, *, is_first: bool) -> Steps | None:
         """The steps of windows, for a draft that has not read what the last verdicts brought."""
         unread = self.costs.plan.unread
-        steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._asking]
+        steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._going]
         return self._together(Work.ROLLOUT_STEP, steps, self.costs.rollout_start_s)
 
     def next_windows(self, num_done: Mapping[int, int], *, is_read: bool) -> Steps | None:
@@ -229,14 +215,14 @@ class SimulatedBatch:
         So many steps are done in the branches of each source; `is_read` is whether the draft has read the last windows.
         """
         costs, has_features = self.costs, self.schedule.exit_features
-        if all(one.source == MISS for one in self._asking):
-            steps = [self._window_steps(one, one.num_accepted * has_features) for one in self._asking]
+        if all(one.source == MISS for one in self._going):
+            steps = [self._window_steps(one, one.num_accepted * has_features) for one in self._going]
             return self._together(Work.ROLLOUT_STEP, steps, costs.rollout_start_s)
         if not is_read:
-            steps = [[] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._asking]
+            steps = [[] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._going]
             return self._together(Work.FINISH_STEP, steps, costs.rollout_start_s)
         steps = [
-            [] if one.source == MISS else self._window_steps(one, 0)[num_done[one.source] :] for one in self._asking
+            [] if one.source == MISS else self._window_steps(one, 0)[num_done[one.source] :] for one in self._going
         ]
         return self._together(Work.FINISH_STEP, steps)
 
@@ -247,8 +233,8 @@ class SimulatedBatch:
         only, and the others read what the round before committed.
         """
         if not self.schedule.exit_features:
-            return [1] * len(self._asking)
-        return [0 if one.has_window else one.num_accepted + 1 for one in self._asking]
+            return [1] * len(self._going)
+        return [0 if one.has_window else one.num_accepted + 1 for one in self._going]
 
     def _window_steps(self, sequence: SequenceInBatch, num_unread: int) -> list[_StepRows]:
         """The steps of a sequence's next window, after so many tokens to read before the last committed one."""
@@ -260,14 +246,17 @@ class SimulatedBatch:
 
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]], first_more_s: float = 0.0) -> Steps | None:
         """Every sequence's own steps, the next ones of all at once; the first takes so much more. None without any."""
-        places, pace, found = [one.place for one in self._asking], self._pace(), list[Step]()
-        for together in zip_longest(*steps, fillvalue=(0, 0)):
+        found: list[Step] = []
+        places = [one.place for one in self._going]
+        for together, alike in groupby(zip_longest(*steps, fillvalue=(0, 0))):
             rows, stream_rows = zip(*together, strict=True)
-            step = self.costs.step(rows, stream_rows, places)
-            if not found and first_more_s:
-                step = step._replace(seconds=one_in_ticks(step.seconds + first_more_s))
-            found.append(_at_pace(step, pace))
-        return Steps("one_row", work, tuple(found)) if found else None
+            found += [self.costs.step(rows, stream_rows, places)] * len(list(alike))
+        if not found:
+            return None
+        if first_more_s:
+            found[0] = found[0]._replace(seconds=one_in_ticks(found[0].seconds + first_more_s))
+        pace = self._pace()
+        return Steps(work, tuple([_at_pace(step, pace) for step in found]))
 
     def _pace(self) -> float:
         """Of the round under way of a sequence alone; several have the mean one."""
@@ -282,7 +271,9 @@ def _at_pace(step: Step, pace: float) -> Step:
     return step if pace == 1.0 else step._replace(seconds=max(one_in_ticks(step.seconds * pace), TICK_S))
 
 
-def _reply_all(replies: Sequence[Event], values: Sequence[Any], _: Event) -> None:
-    """What all have asked for has ended: every sequence has its own reply."""
-    for reply, value in zip(replies, values, strict=True):
-        reply.succeed(value)
+def _send(flow: MethodFlow, reply: object) -> Any:
+    """The lane call that a method waits for next, having its reply; None when it has ended."""
+    try:
+        return flow.send(reply)
+    except StopIteration:
+        return None

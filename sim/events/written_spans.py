@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from costs.round_plan import StepKind
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from sim.events.round_costs import RoundCosts, Step
@@ -14,9 +13,8 @@ from sim.machine.shared_memory import Run
 
 
 class Steps(NamedTuple):
-    """Draft steps in a row, the first of which may have tokens to catch up with; `kind` sets what slows them."""
+    """Draft steps in a row, the first of which may have tokens to catch up with."""
 
-    kind: StepKind
     work: Work
     steps: tuple[Step, ...]
 

@@ -37,20 +37,20 @@ class Run:
     """Work under way on one device, of `work_s` while the other device is idle.
 
     Attributes:
-        what: of which is known what it costs work of the other device.
+        bytes_per_s: the bandwidth that it wants.
         done_s, slowdown: what was done when the memory last settled, and time over time alone since then.
         place: of its device.
         marks: (time, work done) whenever the memory settled; of memories with marks only.
     """
 
-    __slots__ = ("done_s", "marks", "place", "slowdown", "what", "work_s")
+    __slots__ = ("bytes_per_s", "done_s", "marks", "place", "slowdown", "work_s")
     marks: list[tuple[float, float]]
     place: int
     slowdown: float
 
-    def __init__(self, work_s: float, what: int | str = "") -> None:
+    def __init__(self, work_s: float, bytes_per_s: float = 0.0) -> None:
         self.work_s = work_s
-        self.what = what
+        self.bytes_per_s = bytes_per_s
         self.done_s = 0.0
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
@@ -63,8 +63,8 @@ Runs = Iterator[Run | None]
 """An operation: one run after the other, each asked for when the one before has ended; None to wait for `resume`."""
 
 
-Slowdowns = Callable[[int | str, int | str], tuple[float, float]]
-"""How many times as long two kinds of work take at once, of the first device and of the second."""
+Slowdowns = Callable[[float, float], tuple[float, float]]
+"""How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
 
 
 class Sharer(Protocol):
@@ -164,7 +164,7 @@ class SharedMemory:
         if len(active) > 1:
             first_s = inf
             one, other = active
-            one.slowdown, other.slowdown = self._slowdowns(one.what, other.what)
+            one.slowdown, other.slowdown = self._slowdowns(one.bytes_per_s, other.bytes_per_s)
             for run in active:
                 left_s = (run.work_s - run.done_s) * run.slowdown
                 if left_s < first_s:
