@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from decoding.errors import ConfigError, ModelError
+from decoding.errors import ConfigError, ModelError, PlanError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
@@ -18,6 +18,7 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
+from planner.platform_plan.held_against.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
 from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
@@ -162,6 +163,35 @@ def question_of(
         trained_exits=known.trained_exits,
     )
     return replace(question, calibrated=lanes)
+
+
+def beside_measured(
+    plan: PlatformPlan, path: str | Path, target: str | Path, draft: str | Path
+) -> list[BesideMeasured]:
+    """The runs of a file beside what a plan predicts of them, as far as it can; models are those it was asked for by.
+
+    Raises:
+        ConfigError: the file holds no runs, or those of another model, or none that the plan can predict; says why.
+    """
+    question, found, reasons = plan.question, [], []
+    for run in load_runs(Path(path)):
+        weights = None if run.dtype == "float32" else weights_named(run.dtype)
+        if (
+            not _is_called(run.target.removeprefix("shape:"), target, question.target)
+            or weights != question.target.weights
+        ):
+            raise ConfigError(f"{path}: of {run.target} in {run.dtype}, and the plan is of {question.target}")
+        drafter = run.schedule.drafter if run.schedule.traits.has_draft_model else None
+        try:
+            if drafter is not None and not _is_called(drafter, draft, question.draft):
+                raise PlanError(f"it drafted by {drafter}, and the plan by {question.draft}")
+            found.append(beside(plan, run))
+        except PlanError as error:
+            reasons.append(str(error))
+    if not found:
+        why = f"the plan predicts nothing of what was run: {reasons[0]}" if reasons else "holds no run"
+        raise ConfigError(f"{path}: {why}")
+    return found
 
 
 def runnable_drafter(draft: str | Path) -> str | None:

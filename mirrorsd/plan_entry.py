@@ -10,6 +10,7 @@ from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.platform_plan.advice import advice, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
+from planner.platform_plan.held_against.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -89,6 +90,19 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
         "fields": [one.field for one in numbers],
         "cells": [entry(one) for one in cells],
         "turns": [{"between": [list(one.values), list(other.values)]} for one, other in turns(cells)],
+    }
+
+
+def measured_entry(one: BesideMeasured) -> dict[str, Any]:
+    """Return a run beside its prediction."""
+    names = "tpot_s mean_acceptance_length"
+    return {
+        "name": one.name,
+        "place": one.place,
+        "schedule": schedule_entry(one.run.schedule),
+        "predicted": picked(one.prediction, f"{names} tpot_s_low tpot_s_high"),
+        "measured": picked(one.run, names),
+        **picked(one, "is_inside error"),
     }
 
 

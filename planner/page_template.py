@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from jinja2 import FileSystemLoader, StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+_PICTURES: Final = Path(__file__).with_name("pictures")
+
 
 def page_template(path: Path, filters: Mapping[str, Callable[..., str]]) -> Template:
-    """The template of a file, which may include others of its folder; `filters` by the names that it calls them."""
+    """The template of a file, which may include others of its folder and of `pictures`; `filters` by their names."""
     environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(path.parent), autoescape=True, undefined=StrictUndefined
+        loader=FileSystemLoader([path.parent, _PICTURES]), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= filters
     return environment.get_template(path.name)

@@ -13,6 +13,7 @@ from mirrorsd.cli.tables import plain_table
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
+from planner.platform_plan.held_against.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
@@ -132,6 +133,28 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
             in_ms(best.tpot_s),
             factor(best.speedup),
             *("\u2013" if rate is None else percent(rate) for rate in rates),
+        )
+    return table
+
+
+def measured_table(found: Sequence[BesideMeasured]) -> Table:
+    """Return runs beside what was predicted of them, per token and per round."""
+    heads = (
+        ("schedule", "place"),
+        ("ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"),
+    )
+    table = plain_table("Predicted beside measured, per token and per round", *heads)
+    for one in found:
+        predicted, run = one.prediction, one.run
+        table.add_row(
+            *map(escape, (one.name, one.place)),
+            in_ms(predicted.tpot_s),
+            between(predicted.tpot_s_low, predicted.tpot_s_high),
+            in_ms(run.tpot_s),
+            "inside" if one.is_inside else "outside",
+            *map(in_ms, one.round_s),
+            f"{predicted.mean_acceptance_length:.2f}",
+            f"{run.mean_acceptance_length:.2f}",
         )
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,22 +13,24 @@ from planner.page_template import page_template
 from planner.wording import si
 
 _ROW: Final = 58
+_LINE: Final = 16
 _BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 300, 640
 _MOST_DEVICES: Final = 6
 
 
 def machine_picture(
-    platform: Platform, holds: Mapping[str, str], crossing_bytes: Mapping[frozenset[str], float]
+    platform: Platform, holds: Mapping[str, Sequence[str]], crossing_bytes: Mapping[frozenset[str], float]
 ) -> Markup:
     """Return devices below each other, a bracket for each memory, and links as arcs.
 
     Args:
         platform: the machine; of many devices those that hold a model and their nearest neighbours are shown.
-        holds: what a device holds, in words.
+        holds: what a device holds, a line each.
         crossing_bytes: bytes of a round over the link between two devices.
     """
     names = _shown(platform, holds)
-    middle = {name: _ROW * index + _ROW / 2 for index, name in enumerate(names)}
+    row = _ROW + _LINE * (max(map(len, holds.values()), default=1) - 1)
+    middle = {name: row * index + row / 2 for index, name in enumerate(names)}
     links = [link for link in platform.links if set(link.between) <= set(names)]
     links.sort(key=lambda link: abs(middle[link.between[0]] - middle[link.between[1]]))
     arcs: list[dict[str, object]] = []
@@ -56,16 +58,17 @@ def machine_picture(
         named.add(name)
     svg = page_template(Path(__file__).with_name("machine_picture.svg"), {}).render(
         width=_WIDTH,
-        height=_ROW * len(names),
-        row=_ROW,
+        height=row * len(names),
+        row=row,
+        line=_LINE,
         box_left=_BOX_LEFT,
         box_width=_BOX_WIDTH,
         devices=[
             {
-                "top": _ROW * index + 6,
+                "top": row * index + 6,
                 "name": name,
                 "sheet": platform.device(name).name,
-                "holds": holds.get(name, ""),
+                "holds": holds.get(name, ()),
             }
             for index, name in enumerate(names)
         ],
@@ -77,7 +80,7 @@ def machine_picture(
     return Markup(svg)  # noqa: S704  the template escapes what it shows
 
 
-def _shown(platform: Platform, holds: Mapping[str, str]) -> list[str]:
+def _shown(platform: Platform, holds: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the devices to draw, those of one memory next to each other, what holds a model first."""
     names = sorted(platform.devices, key=lambda name: name not in holds)[:_MOST_DEVICES]
     memory_of = _memory_of(platform)

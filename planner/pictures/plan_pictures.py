@@ -1,16 +1,21 @@
-"""What the page of a plan shows as pictures, worked out of the plan."""
+"""What the pages of plans and searches show as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 from markupsafe import Markup
 
+from costs.cost_model import LaneCost
 from costs.crossings import Messages
 from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.platform import Platform
+from hwprofiles.profile import Profile
 from planner.pictures.machine_picture import machine_picture
 from planner.pictures.rounds_picture import NUM_ROUNDS, rounds_picture
 from planner.pictures.xy_plot import Series, xy_plot
@@ -26,39 +31,37 @@ _MOST_LINES: Final = 4
 _MOST_POINTS: Final = 8
 
 
-def machine_of(plan: PlatformPlan) -> Markup:
-    """Return the platform with what the recommended placement puts where, and what crosses in a round of it."""
-    platform, best = plan.question.platform, plan.recommended
-    holds: dict[str, str] = {}
-    for lane, model in ((best.pair.target, plan.question.target), (best.pair.draft, plan.question.draft)):
-        if model is plan.question.draft and not best.schedule.num_speculative_tokens:
-            continue
+def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models: tuple[str, str]) -> Markup:
+    """Return the platform with what a schedule puts where, target and draft, and what crosses in a round of it."""
+    holds: dict[str, list[str]] = {}
+    drafts = bool(schedule.num_speculative_tokens)
+    lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+    for lane, model in zip(lanes, models[: 1 + drafts], strict=False):
         members = platform.members(lane)
         share = f", a share of {len(members)}" if len(members) > 1 else ""
         for member in members:
-            holds[member] = " and ".join(filter(None, (holds.get(member), f"{model}{share}")))
+            holds.setdefault(member, []).append(f"{model}{share}")
     crossing: dict[frozenset[str], float] = {}
-    if best.schedule.draft_lane not in (None, best.schedule.target_lane):
-        messages = Messages.of(best.schedule, plan.profile)
+    if lanes[0] != lanes[1]:
+        messages = Messages.of(schedule, profile)
         num_bytes = messages.verdict_bytes[-1] + messages.exit_bytes + messages.window_bytes[-1]
-        start, end = (platform.members(lane)[0] for lane in (best.pair.target, best.pair.draft))
+        start, end = (platform.members(lane)[0] for lane in lanes)
         for one, other in pairwise(platform.path(start, end, num_bytes)):
             crossing[frozenset((one, other))] = num_bytes
     return machine_picture(platform, holds, crossing)
 
 
-def costs_over_rows(plan: PlatformPlan, leaders: Sequence[PlannedSchedule]) -> Markup:
-    """Return what a pass of the target costs by its rows on the lanes of the leading placements."""
-    prices, context = Prices(plan.profile, plan.costs), float(plan.question.record.contexts.start)
-    calls = {LAYER: plan.profile.num_layers, LM_HEAD: 1}
-    lanes = list(dict.fromkeys(one.schedule.target_lane for one in leaders))[:_MOST_LINES]
-    seconds = {lane: [prices.calls_s(lane, calls, rows, context) for rows in _ROWS] for lane in lanes}
-    series = [
-        Series(
-            f"{lane}: one takes {milliseconds(of[0])}", [(rows, at / of[0]) for rows, at in zip(_ROWS, of, strict=True)]
-        )
-        for lane, of in seconds.items()
-    ]
+def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Markup:
+    """Return what a pass of the target costs by its rows on the first of some lanes, as far as they were measured."""
+    profile = prices.profile
+    calls = {LAYER: profile.num_layers, LM_HEAD: 1}
+    series = []
+    for lane in list(dict.fromkeys(lanes))[:_MOST_LINES]:
+        part = profile.lane(lane).layer
+        rows = [count for count in _ROWS if part is None or count <= max(part.rows)]
+        seconds = [prices.calls_s(lane, calls, count, context) for count in rows]
+        points = [(count, at / seconds[0]) for count, at in zip(rows, seconds, strict=True)]
+        series.append(Series(f"{lane}: one takes {milliseconds(seconds[0])}", points))
     return xy_plot(
         series,
         x_title="tokens verified at once",
@@ -107,14 +110,10 @@ def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iter
             yield title, plot
 
 
-def first_rounds(plan: PlatformPlan) -> Markup:
-    """Return the first rounds of what is recommended, played event by event."""
-    schedule = plan.recommended.schedule
-    traces = simulate(
-        schedule,
-        plan.profile,
-        plan.question.record,
-        max_new_tokens=2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1),
-        costs=plan.costs,
-    )
+def first_rounds(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None
+) -> Markup:
+    """Return the first rounds of a schedule, played event by event."""
+    most = 2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1)
+    traces = simulate(schedule, profile, record, max_new_tokens=most, costs=costs)
     return rounds_picture(traces[0], schedule)

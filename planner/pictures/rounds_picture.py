@@ -13,7 +13,8 @@ from planner.page_template import page_template
 from planner.report.timeline import KEY, lanes_of, pieces
 from planner.wording import milliseconds
 
-_WIDTH, _LEFT, _RIGHT = 640, 96, 628
+_WIDTH, _RIGHT = 640, 628
+_LETTER: Final = 8
 _LANE: Final = 34
 _ABOVE: Final = 22
 NUM_ROUNDS: Final = 2
@@ -24,9 +25,10 @@ def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
     rounds = trace.rounds[:NUM_ROUNDS]
     end_s = rounds[-1].end_s
     lanes = lanes_of(schedule)
+    left = max(96, _LETTER * (2 + max(map(len, lanes))))
 
     def x(time_s: float) -> float:
-        return round(_LEFT + time_s / end_s * (_RIGHT - _LEFT), 1)
+        return round(left + time_s / end_s * (_RIGHT - left), 1)
 
     bars = [
         {
@@ -42,7 +44,7 @@ def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
     used = [work for work in KEY if any(span.work is work and span.start_s < end_s for span in trace.spans)]
     svg = page_template(Path(__file__).with_name("rounds_picture.svg"), {}).render(
         width=_WIDTH,
-        left=_LEFT,
+        left=left,
         right=_RIGHT,
         above=_ABOVE,
         lane_height=_LANE,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from costs.prices import Prices
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
@@ -25,6 +26,7 @@ from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.held_against.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar
@@ -58,15 +60,25 @@ class Arm(NamedTuple):
     speedup: float = 0.0
 
 
-def write_page(
-    plan: PlatformPlan, path: Path, batches: BatchPlan | None = None, bars: Sequence[TornadoBar] = ()
-) -> None:
+class PageParts(NamedTuple):
+    """What a page shows where it was asked: batches, what would turn the answer, and runs beside their predictions."""
+
+    batches: BatchPlan | None = None
+    bars: Sequence[TornadoBar] = ()
+    measured: Sequence[BesideMeasured] = ()
+
+
+_NOTHING: Final = PageParts()
+
+
+def write_page(plan: PlatformPlan, path: Path, asked: PageParts) -> None:
     """Write the page atomically."""
-    write_atomically(path, render_page(plan, batches, bars))
+    write_atomically(path, render_page(plan, asked))
 
 
-def render_page(plan: PlatformPlan, batches: BatchPlan | None = None, bars: Sequence[TornadoBar] = ()) -> str:
-    """Return the page as text; of batches and of what would turn the answer too, where that was asked."""
+def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
+    """Return the page as text."""
+    bars, question, chosen = asked.bars, plan.question, plan.recommended.schedule
     filters = {one.__name__: one for one in (between, factor, milliseconds)}
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
@@ -74,14 +86,21 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None, bars: Sequ
         plan=plan,
         verdict=advice(plan),
         rows=list(zip(names, leaders, strict=True)),
-        machine=machine_of(plan),
-        costs_over_rows=costs_over_rows(plan, leaders),
+        machine=machine_of(question.platform, plan.profile, chosen, (str(question.target), str(question.draft))),
+        costs_over_rows=costs_over_rows(
+            Prices(plan.profile, plan.costs),
+            (one.schedule.target_lane for one in leaders),
+            float(question.record.contexts.start),
+        ),
         speedups=speedups_over_acceptance(plan, leaders, names) if plan.drafting else None,
         trade_offs=list(trade_offs(leaders, names)),
-        first_rounds=first_rounds(plan),
+        first_rounds=first_rounds(chosen, plan.profile, question.record, plan.costs),
         arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
-        batches=batches,
+        batches=asked.batches,
+        measured=asked.measured,
+        measured_in_words=told_of(asked.measured) if asked.measured else "",
+        longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in asked.measured), default=1.0),
         bars=bars[:_MOST_BARS],
         fastest=max((max(bar.speedup_low, bar.speedup_high, 1.0) for bar in bars), default=1.0),
     )

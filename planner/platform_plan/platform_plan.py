@@ -19,7 +19,7 @@ from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
 from planner.search.comparison import ratio_of
 from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
-from sim.derived.derived_profile import Demand, derived_profile
+from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 
 _MOST_LEADERS: Final = 4
 """Methods and placements that are asked what acceptance they need."""
@@ -31,8 +31,7 @@ class PlatformPlan:
 
     Attributes:
         question: what was asked.
-        profile: what was worked out of the machine.
-        costs: what parts cost on its lanes.
+        machine: what was worked out of the platform.
         ranking: all schedules, the fastest first.
         needed: what acceptance would have to be; None if nothing drafts.
         needs: what every memory of every placement has to hold.
@@ -42,8 +41,7 @@ class PlatformPlan:
     """
 
     question: Question
-    profile: Profile
-    costs: Mapping[str, LaneCost]
+    machine: DerivedProfile
     ranking: tuple[PlannedSchedule, ...]
     needed: AcceptanceNeeded | None
     needs: tuple[MemoryNeed, ...]
@@ -63,6 +61,16 @@ class PlatformPlan:
             for one in best_of_each(self.ranking)
         ]
         return html_table(repr(self).strip("<>"), ("method", "draft length", "place", "ms per token"), rows)
+
+    @property
+    def profile(self) -> Profile:
+        """The machine as simulators take it."""
+        return self.machine.profile
+
+    @property
+    def costs(self) -> Mapping[str, LaneCost]:
+        """What parts cost on its lanes."""
+        return self.machine.costs
 
     @property
     def comparison(self) -> Ratio | None:
@@ -149,8 +157,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
         question=question,
-        profile=derived.profile,
-        costs=derived.costs,
+        machine=derived,
         ranking=ranking,
         needed=None,
         needs=places.needs,

@@ -168,7 +168,7 @@ def _priced(
     return PlannedSchedule(
         schedule=schedule,
         pair=pair,
-        prediction=_with_growth(prediction, machine, schedule),
+        prediction=with_growth(prediction, machine, schedule),
         speedup=plain_s / prediction.tpot_s,
         bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
         memory_bytes=memory_bytes,
@@ -179,7 +179,7 @@ def _priced(
     )
 
 
-def _with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
+def with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
     """Return it with what its verifications may be off by for what nobody measured of a few rows."""
     lane = schedule.target_lane
     if lane not in machine.speeds:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import results, say, say_next, show, show_paragraphs, show_verdict
+from mirrorsd.cli.console import escaped, results, say, say_next, show, show_paragraphs, show_verdict
 from mirrorsd.cli.outputs import JsonOption, output, write_json
 
 if TYPE_CHECKING:
@@ -103,6 +103,10 @@ def plan(
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of the ranking to show.")] = 8,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
+    measured: Annotated[
+        Path | None,
+        options.optional("What `run`, `demo` or `validate` wrote with --json: shown beside what is predicted of it."),
+    ] = None,
     schedule_out: Annotated[
         Path | None, output("Write what is recommended here, as `simulate` and `run` take it.")
     ] = None,
@@ -126,16 +130,18 @@ def plan(
         batch_table,
         draft_table,
         machine_table,
+        measured_table,
         place_table,
         sweep_table,
         tornado_table,
     )
-    from mirrorsd.pair_on_platform import Accepted, Storage, question_of, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, plan_entry, sweep_entry
+    from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
+    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
-    from planner.platform_plan.page import write_page
-    from planner.platform_plan.played_plan import play
+    from planner.platform_plan.held_against.measured_run import told_of
+    from planner.platform_plan.held_against.played_plan import play
+    from planner.platform_plan.page import PageParts, write_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
     from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
     from planner.platform_plan.what_turns.tornado import tornado
@@ -152,6 +158,7 @@ def plan(
     )
     given = partial(_given, profile=profile, add=add or (), engine=engine)
     changes = _changes(set_ or [])
+    _require_one(measured, platform, draft)
     questions = {  # all of them before the first answer: a slip in a name costs nothing
         name: {one: ask(one, platform=given(name), changes=changes) for one in options.names(draft)}
         for name in options.names(platform or "")
@@ -160,11 +167,12 @@ def plan(
     drafts = machines[0].drafts
     drafter, found = drafts[0].name, drafts[0].plan
     changed = _what_if(found, partial(ask, drafter, platform=given(machines[0].name)), set_) if set_ else None
+    runs = [] if measured is None else beside_measured(found, measured, target, drafter)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_page(found, out, batches, bars)
+        write_page(found, out, PageParts(batches, bars, runs))
         say(f"Wrote {out}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
     played = play(found)
@@ -173,6 +181,7 @@ def plan(
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
         "platforms": [machine_entry(one) for one in machines],
+        **({"measured": [measured_entry(one) for one in runs]} if runs else {}),
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches)}),
     }
@@ -181,7 +190,10 @@ def plan(
             show(machine_table(machines))
             show_paragraphs(f"The fastest of them is {machines[0].name}:")
         show_verdict(result, explain=explain)
+        if runs:
+            show(f"[yellow]{escaped(told_of(runs))}[/]")
         tables = (
+            measured_table(runs) if runs else None,
             place_table(found, top, results().width),
             draft_table(drafts) if len(drafts) > 1 else None,
             tornado_table(bars[:_MOST_BARS]) if bars else None,
@@ -231,6 +243,14 @@ def _described(platform: str | None, profile: Path | None) -> str | Profile:
     if platform is None or profile is not None:
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
     return platform
+
+
+def _require_one(measured: Path | None, *named: str | None) -> None:
+    """Refuse several machines or drafts beside a run, which was of one."""
+    from decoding.errors import ConfigError
+
+    if measured is not None and any("," in (name or "") for name in named):
+        raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
 
 
 def _changes(settings: list[str]) -> dict[str, str]:

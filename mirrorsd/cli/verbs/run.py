@@ -102,7 +102,8 @@ def run(
         answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
         rows = answers.to(source.asked(engine), out, settings, saved)
     summary = _summary(rows)
-    write_json({"schedule": entry, **summary, "prompts": rows}, json)
+    models = {name: settings[name] for name in ("target", "exits", "dtype")}
+    write_json({"schedule": entry, **models, **summary, "prompts": rows}, json)
     say(_in_words(summary))
 
 

@@ -30,6 +30,7 @@ def search(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     out: Annotated[Path | None, output("Write the fastest schedule here, as YAML.")] = None,
+    html: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     space: Annotated[
         Path | None,
         options.optional("YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on."),
@@ -46,6 +47,7 @@ def search(
     from mirrorsd.cli.tables import ranking
     from mirrorsd.next_command import run_command
     from mirrorsd.simulation import make_plan, require_same_models
+    from planner.search.search_page import write_search_page
     from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
@@ -57,6 +59,9 @@ def search(
     if out is not None:
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")
+    if html is not None:
+        write_search_page(found, html)
+        say(f"Wrote {escaped(html)}")
     result = _result(found)
     if write_json(result, json):
         show(ranking(found.search.candidates, top))

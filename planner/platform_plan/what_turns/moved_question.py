@@ -14,6 +14,7 @@ from math import inf
 from typing import Final, Literal, NamedTuple
 
 from costs.cost_model import LaneCost
+from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import devices_named, with_overrides
 from hwprofiles.platform import Platform
@@ -172,6 +173,8 @@ class MovedQuestion:
             if found[way][0] <= near_s or way == self.leader:
                 found[way] = times.best(schedules)
         found = {way: one for way, one in found.items() if one[0] < inf}
+        if not any(way.kind == "plain" for way in found):
+            raise PlanError("with such numbers plain decoding can be timed nowhere")
         return Standing(
             times_s={way: time_s for way, (time_s, _) in found.items()},
             schedules={way: schedule for way, (_, schedule) in found.items()},

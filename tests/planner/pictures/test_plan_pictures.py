@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_a_page_is_small_and_fetches_nothing(page):
 
 
 def test_what_holds_a_model_is_told_from_what_is_idle(plan):
-    picture = machine_of(plan)
+    picture = picture_of(plan, plan.recommended)
     assert picture.count('class="busy"') == len({*plan.recommended.pair[:2]})
     assert picture.count("idle") == len(plan.question.platform.devices) - len({*plan.recommended.pair[:2]})
     assert str(plan.question.target) in picture
@@ -35,13 +34,14 @@ def test_what_holds_a_model_is_told_from_what_is_idle(plan):
 
 def test_a_split_shows_what_crosses_its_link(plan):
     split = next(one for one in plan.ranking if one.pair.draft == "cpu" and one.pair.target == "gpu")
-    picture = machine_of(plan_with(plan, split))
+    picture = picture_of(plan, split)
     assert re.search(r"\d+ B a round", picture)
     assert picture.count('class="used"') == 1
 
 
-def plan_with(plan, best):
-    return replace(plan, ranking=(best, *(one for one in plan.ranking if one is not best)))
+def picture_of(plan, one):
+    models = str(plan.question.target), str(plan.question.draft)
+    return machine_of(plan.question.platform, plan.profile, one.schedule, models)
 
 
 def test_the_curve_of_acceptance_passes_through_the_break_even(plan):
@@ -57,6 +57,6 @@ def test_the_curve_of_acceptance_passes_through_the_break_even(plan):
 
 
 def test_the_first_rounds_end_where_the_last_of_them_does(plan):
-    picture = first_rounds(plan)
+    picture = first_rounds(plan.recommended.schedule, plan.profile, plan.question.record, plan.costs)
     assert picture.count("+") >= 2
     assert plan.recommended.schedule.target_lane in picture

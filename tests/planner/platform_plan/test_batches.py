@@ -10,7 +10,7 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from planner.platform_plan.batches import BatchPlan, plan_batches
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.page import render_page
+from planner.platform_plan.page import PageParts, render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question
 from sim.acceptance.assumed import Bernoulli
@@ -103,7 +103,7 @@ def test_batches_are_of_1_to_64(plan, size):
 
 
 def test_the_page_has_a_row_for_every_size(plan, batches):
-    page = render_page(plan, batches)
+    page = render_page(plan, PageParts(batches))
     assert "Several sequences at once" in page
     assert all(choice.name in page for choice in batches.choices.values())
     assert batches.in_words in page

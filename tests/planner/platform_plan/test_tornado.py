@@ -1,7 +1,9 @@
 from dataclasses import replace
+from math import inf
 
 import pytest
 
+from decoding.errors import PlanError
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
 from planner.platform_plan.what_turns.tornado import tornado
@@ -24,6 +26,12 @@ def test_the_question_asked_again_unchanged_has_todays_answer(asked):
     assert (there.leader, there.times_s[there.leader]) == (asked.leader, plan.best.tpot_s)
     assert there.speedup == plan.comparison.value
     assert there.schedules[there.leader] == plan.best.schedule
+
+
+def test_numbers_with_which_nothing_can_be_timed_have_no_answer(asked, monkeypatch):
+    monkeypatch.setattr("planner.platform_plan.what_turns.moved_question._Times.of", lambda self, schedule: inf)
+    with pytest.raises(PlanError, match="timed nowhere"):
+        asked.standing({"acceptance.rate": 0.123})
 
 
 def test_a_number_set_to_what_it_is_changes_nothing(asked):

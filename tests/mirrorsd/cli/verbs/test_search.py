@@ -2,6 +2,7 @@ import json
 import re
 
 import pytest
+from markupsafe import escape
 
 from decoding.schedule import load_schedule
 from tests.planner.synthetic import acceptance_record
@@ -19,6 +20,22 @@ def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path,
     assert load_schedule(out).model_dump(mode="json", exclude_defaults=True) == found["winner"]["schedule"]
     assert found["winner"]["name"].split(",")[0] in shown
     assert found["verdict"].splitlines()[0] in shown.replace("\n", " ")
+
+
+@pytest.mark.parametrize("methods", ["[autoregressive, speculative, mirror]", "[autoregressive]"])
+def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(
+    mirrorsd, profile_path, record_path, tmp_path, methods
+):
+    space, page = tmp_path / "space.yaml", tmp_path / "page.html"
+    space.write_text(f"methods: {methods}\nwindows: [2]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
+    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space, "--html", page, "--json")
+    found = json.loads(mirrorsd(*words).stdout)
+    text = page.read_text()
+    assert all(str(escape(line)) in text for line in found["verdict"].splitlines())
+    assert text.count("<svg") == text.count("</svg>") == 2 + 2 * (methods != "[autoregressive]")
+    assert len(text) < 100_000
+    assert "http" not in text
+    assert f"of {len(found['candidates'])} schedules" in text
 
 
 def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_path, tmp_path):

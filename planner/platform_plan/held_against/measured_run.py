@@ -1,0 +1,132 @@
+"""What runs took, beside what a plan predicts of their schedules: whether intervals held, and what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from decoding.errors import ConfigError, PlanError
+from decoding.files import parse_json, read_text
+from decoding.schedule import Schedule
+from decoding.validation import told
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import with_growth
+from planner.wording import between, milliseconds, percent, schedule_name
+from sim.evaluator import Evaluator
+from sim.prediction import Prediction
+
+
+class MeasuredRun(BaseModel):
+    """A schedule that was run, on lanes as `mirrorsd run` calls them.
+
+    Attributes:
+        schedule: itself.
+        target, dtype: the model, and how it was stored, as `mirrorsd run` calls them.
+        tpot_s: time per token.
+        mean_acceptance_length: committed tokens per round.
+        label: what was not real about it.
+    """
+
+    schedule: Schedule
+    target: str
+    dtype: str
+    tpot_s: Annotated[float, Field(gt=0, lt=1e7, allow_inf_nan=False)]
+    mean_acceptance_length: Annotated[float, Field(ge=1, lt=1e3, allow_inf_nan=False)]
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideMeasured:
+    """A run beside its prediction; `name` and `place` are of its schedule, as the plan's table has them."""
+
+    name: str
+    place: str
+    run: MeasuredRun
+    prediction: Prediction
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the time per token lies in the interval that was predicted."""
+        return self.prediction.tpot_s_low <= self.run.tpot_s <= self.prediction.tpot_s_high
+
+    @property
+    def error(self) -> float:
+        """Measured over predicted, less one."""
+        return self.run.tpot_s / self.prediction.tpot_s - 1
+
+    @property
+    def round_s(self) -> tuple[float, float]:
+        """What a round took, predicted and measured."""
+        return (
+            self.prediction.tpot_s * self.prediction.mean_acceptance_length,
+            self.run.tpot_s * self.run.mean_acceptance_length,
+        )
+
+    @property
+    def in_words(self) -> str:
+        """Both times, and whether rounds or acceptance part them."""
+        one, times = self.prediction, [milliseconds(time_s) for time_s in self.round_s]
+        return (
+            f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(self.error))} '
+            f"{'more' if self.error > 0 else 'less'} than the {milliseconds(one.tpot_s)} predicted "
+            f"({between(one.tpot_s_low, one.tpot_s_high)}); a round took {times[1]} ({times[0]} predicted) and brought "
+            f"{self.run.mean_acceptance_length:.2f} tokens ({one.mean_acceptance_length:.2f} predicted)"
+        )
+
+
+def load_runs(path: Path) -> list[MeasuredRun]:
+    """Read what `run`, `demo` or `validate` wrote with `--json`.
+
+    Raises:
+        ConfigError: the file cannot be read, or is none of these.
+    """
+    try:
+        return [MeasuredRun.model_validate(one) for one in _entries(parse_json(read_text(path)))]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        msg = "not what `mirrorsd run`, `demo` or `validate` writes with --json"
+        raise ConfigError(f"{path}: {msg} ({told(error).splitlines()[0]})") from error
+
+
+def _entries(data: Any) -> list[Any]:
+    """Return one object for every schedule that was run."""
+    if not isinstance(data, dict) or "schedules" not in data:
+        return [data]
+    return [{**data["platform"], **one["measured"], "schedule": one["schedule"]} for one in data["schedules"]]
+
+
+def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
+    """Set a run beside what the plan predicts of its schedule, with the plan's acceptance.
+
+    Raises:
+        PlanError: it ran on other lanes, or the plan cannot predict such a schedule.
+    """
+    platform, ran = plan.question.platform, run.schedule
+    lanes = {platform.lane_name(lane.name): lane.name for lane in plan.profile.lanes}
+    if strangers := [lane for lane in (ran.target_lane, ran.draft_lane) if lane not in (None, *lanes)]:
+        raise PlanError(f"it ran on {strangers[0]}, and the plan is for {', '.join(lanes)}")
+    target, draft = lanes[ran.target_lane], None if ran.draft_lane is None else lanes[ran.draft_lane]
+    drafter = None if ran.drafter is None else plan.profile.drafter
+    schedule = ran.model_copy(update={"target_lane": target, "draft_lane": draft, "drafter": drafter})
+    evaluator = Evaluator(plan.profile, plan.question.record, costs=plan.costs)
+    if (reason := evaluator.missing(schedule)) is not None:
+        raise PlanError(reason)
+    pair = LanePair(target, draft or target, in_turn=draft is None or not platform.are_apart(target, draft))
+    return BesideMeasured(
+        name=schedule_name(schedule, pair.placement if draft else "alone") + f", with {run.label}" * bool(run.label),
+        place=str(pair) if draft else f"target on {target}",
+        run=run,
+        prediction=with_growth(evaluator.predict(schedule), plan.machine, schedule),
+    )
+
+
+def told_of(found: Sequence[BesideMeasured]) -> str:
+    """Say how many intervals held, and of the run that is farthest off what is wrong."""
+    worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
+    if len(found) > 1:
+        return f"Of {len(found)} measured times {held} lie in the interval predicted; farthest off: {worst.in_words}."
+    return f"Measured {'inside' if held else 'outside'} the interval predicted: {worst.in_words}."

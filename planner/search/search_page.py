@@ -1,0 +1,87 @@
+"""The page of a search: one HTML file that opens offline, with pictures as a plan's page has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from markupsafe import Markup
+
+from costs.prices import Prices
+from decoding.errors import ProfileError
+from decoding.yaml_file import write_atomically
+from planner.kinds import KINDS
+from planner.page_template import page_template
+from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
+from planner.pictures.xy_plot import Series, xy_plot
+from planner.plan import Plan
+from planner.search.search import Candidate
+from planner.what_if.mixed_record import whose_tokens
+from planner.wording import between, milliseconds, percent, schedule_names
+from sim.derived.calibrated_lanes import calibrated_platform
+
+_MOST_ROWS: Final = 30
+
+
+def write_search_page(plan: Plan, path: Path) -> None:
+    """Write the page atomically."""
+    write_atomically(path, render_search_page(plan))
+
+
+def render_search_page(plan: Plan) -> str:
+    """Return the page as text: the answer, the machine, the first rounds, what it hangs on, and the ranking."""
+    profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
+    leaders = _leaders(plan)
+    filters = {one.__name__: one for one in (between, milliseconds, percent)}
+    return page_template(Path(__file__).with_name("search_page.html"), filters).render(
+        plan=plan,
+        verdict=plan.verdict,
+        models=f"{record.target} with {record.drafter or profile.drafter or 'no draft model'}",
+        machine=_machine(plan),
+        first_rounds=first_rounds(winner, profile, record),
+        drafts=winner.num_speculative_tokens > 0,
+        costs_over_rows=costs_over_rows(
+            Prices(profile), (one.schedule.target_lane for one in leaders), float(record.contexts.start)
+        ),
+        over_acceptance=list(_over_acceptance(plan)),
+        rows=list(zip(schedule_names([(one.schedule, one.placement) for one in leaders]), leaders, strict=True)),
+        slowest_s=max(one.tpot_s for one in leaders),
+        left_out=sorted(plan.search.left_out.items(), key=lambda reason: -reason[1]),
+    )
+
+
+def _leaders(plan: Plan) -> list[Candidate]:
+    """Return the fastest of every method, source of roots, placement and lane of the target."""
+    found: dict[object, Candidate] = {}
+    for one in plan.search.candidates:
+        schedule = one.schedule
+        found.setdefault((schedule.method, schedule.root_source, one.placement, schedule.target_lane), one)
+    return list(found.values())[:_MOST_ROWS]
+
+
+def _machine(plan: Plan) -> Markup | None:
+    """Return the lanes, what the winner puts where, and what crosses; None where the profile is of no devices."""
+    winner = plan.search.winner.schedule
+    with suppress(ProfileError):
+        models = str(plan.record.target), str(winner.drafter)
+        return machine_of(calibrated_platform(plan.profile), plan.profile, winner, models)
+    return None
+
+
+def _over_acceptance(plan: Plan) -> Iterator[Markup]:
+    """Yield what the best of every kind takes over the acceptance; nothing where nothing drafts."""
+    for sweep in plan.sensitivity.sweeps:
+        if sweep.quantity == "acceptance":
+            yield xy_plot(
+                [
+                    Series(
+                        KINDS[kind], [(100 * at, 1e3 * time_s) for at, time_s in zip(sweep.values, times, strict=True)]
+                    )
+                    for kind, times in sweep.best_tpot_s.items()
+                ],
+                x_title=f"{whose_tokens(plan.record)} accepted, %",
+                y_title="ms per token",
+                alt="Time per token of every kind of decoding by acceptance",
+            )

@@ -1,0 +1,89 @@
+"""A file that a run wrote is read, and its time stands beside what the plan predicts of that schedule."""
+
+import json
+
+import pytest
+from markupsafe import escape
+
+from decoding.errors import ConfigError
+from mirrorsd.compare.numbers import schedule_entry
+from mirrorsd.pair_on_platform import beside_measured, plan_pair
+from planner.platform_plan.held_against.measured_run import told_of
+from planner.platform_plan.page import PageParts, render_page
+from planner.platform_plan.written_plan import runnable_schedule
+
+PAIR = "smollm2-135m-instruct", "smollm2-135m-draft4"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_pair(*PAIR, "cpu-2core", lengths=(64, 32), weights=("bf16", None))
+
+
+@pytest.fixture
+def beside(plan, tmp_path):
+    """A run of what is recommended, with some facts of it changed, beside the plan."""
+
+    def of(*, times=1.0, tokens=2.0, **facts):
+        entry = {
+            "schedule": schedule_entry(runnable_schedule(plan, PAIR[1])),
+            "target": PAIR[0],
+            "dtype": "bfloat16",
+            "tpot_s": times * plan.recommended.tpot_s,
+            "mean_acceptance_length": tokens,
+        }
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(entry | facts), encoding="utf-8")
+        return beside_measured(plan, path, *PAIR)
+
+    return of
+
+
+def test_a_run_stands_beside_the_very_prediction_of_the_ranking(plan, beside):
+    (found,) = beside(times=1.01)
+    row = plan.recommended
+    assert (found.prediction.tpot_s, found.prediction.errors) == (row.tpot_s, row.prediction.errors)
+    assert (found.place, found.is_inside) == (row.place, True)
+    assert found.error == pytest.approx(0.01)
+
+
+def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_that_it_brought(plan, beside):
+    (found,) = beside(times=2.0, tokens=plan.recommended.prediction.mean_acceptance_length)
+    assert not found.is_inside
+    assert found.round_s[1] == pytest.approx(2 * found.round_s[0])
+    said = told_of([found])
+    assert said.startswith("Measured outside the interval predicted: ")
+    assert "100 % more than" in said
+    page = render_page(plan, PageParts(measured=[found]))
+    assert f'<p class="bad">{escape(said)}' in page
+    assert "Predicted beside measured" not in render_page(plan)
+
+
+def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(plan):
+    (*_,) = found = beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)
+    assert {one.run.schedule.method for one in found} == {"autoregressive", "mirror"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"target": "qwen3-8b"}, "of qwen3-8b in bfloat16, and the plan is of SmolLM2-135M in bf16"),
+        ({"dtype": "float32"}, "in float32, and the plan is of"),
+        ({"schedule": {"method": "autoregressive", "target_lane": "openvino:GPU"}}, "it ran on openvino:GPU, and the"),
+        ({"tpot_s": 0}, r"writes with --json \(tpot_s: .*"),
+        ({"schedules": 3}, "writes with --json"),
+        ({"schedules": [], "platform": {}}, "holds no run"),
+    ],
+)
+def test_a_file_of_anything_else_is_refused_in_a_line(beside, facts, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        beside(**facts)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_draft_of_another_plan_is_refused(plan, beside):
+    schedule = schedule_entry(runnable_schedule(plan, "qwen3-0.6b"))
+    with pytest.raises(
+        ConfigError, match="predicts nothing of what was run: it drafted by qwen3-0.6b, and the plan by"
+    ):
+        beside(schedule=schedule)
