@@ -74,7 +74,7 @@ def matrix() -> dict[str, str]:
     """Return README.md's table of how good predictions of other prompts are, by marker."""
     found = read_result(RESULTS / "held-out.json")["summary"]
     cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
-    columns = ("rows", "error", "intervals", "of ratios, same lanes")
+    columns = ("schedule runs", "error", "intervals", "of ratios, same lanes")
     rows = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
     ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
     told = (
@@ -101,7 +101,7 @@ def plan() -> dict[str, str]:
     break_even = f"Break-even acceptance: {found.needed.at:.0%}."
     guessed = sum(one.status == "guessed" for one in found.assumptions)
     basis = (
-        f"The interval is one of 90%. Acceptance is assumed, {found.needed.now:.0%} (`--acceptance` takes yours), and "
+        f"Interval: 90%. Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
         f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
     )
     return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}
@@ -191,7 +191,7 @@ def _held_out_line(name: str, figures: Json) -> dict[str, str]:
     rounds, mean = figures["rounds_equal"], figures["speedup_error"]
     return {
         "cell": name,
-        "rows": str(figures["num_rows"]),
+        "schedule runs": str(figures["num_rows"]),
         "error": _spread(figures["error"]),
         "intervals": _share(figures["interval_coverage"]),
         "of ratios, same lanes": _share(figures["ratio_coverage"]),

@@ -50,8 +50,7 @@ def calibrate(
     lanes: Annotated[
         str | None,
         options.optional(
-            "Lanes to measure in place of all of one device's, separated by commas, such as "
-            "openvino:CPU@0,openvino:CPU@1."
+            "Lanes to time, with commas between, such as openvino:CPU@0 and openvino:CPU@1. Default: one device's."
         ),
     ] = None,
     json: JsonOption = None,

@@ -78,7 +78,7 @@ def plan(
         typer.Option(
             "--set",
             metavar="CHANGE",
-            help="What if a number were another, as PART.FIELD=VALUE: [bold]memory.bytes_per_s=+10%[/], "
+            help="Change a number, PART.FIELD=VALUE: [bold]memory.bytes_per_s=+10%[/], "
             "[bold]npu.power_w=20[/]. `mirrorsd profiles show` lists parts and fields; may be repeated.",
             show_default=False,
         ),
@@ -87,7 +87,7 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="RANGE",
-            help="The answer over a range, as PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list: "
+            help="The answer over a range, PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list: "
             "[bold]memory.bytes_per_s=80:160[/] (bandwidths in GB/s); may be given twice.",
             show_default=False,
         ),

@@ -36,7 +36,7 @@ def validate(
     explain: options.ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
-    """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""
+    """Run schedules over the recorded prompts, and compare times and rounds with the simulation."""
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import write_outcome
