@@ -19,7 +19,7 @@ from runtime.drafters.hydra.drafter import save_hydra
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.medusa.drafter import save_medusa
 from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND
 from runtime.drafters.streams.drafter import save_streams
 from runtime.models.decoder import Decoder

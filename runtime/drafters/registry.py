@@ -138,7 +138,7 @@ KINDS: Final[dict[str, Kind]] = {
         _with_target("language_model.folder:load_language_model"),
         load_stored=_with_target("language_model.folder:load_stored_draft"),
     ),
-    "mirrorsd_medusa": Kind(_with_target("medusa.folder:load_medusa"), "medusa"),
+    "mirrorsd_medusa": Kind(_with_target("medusa.drafter:load_medusa"), "medusa"),
     "mirrorsd_hydra": Kind(_with_target("hydra.drafter:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_with_target("eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_with_target("eagle.folder:load_eagle3"), "eagle3"),
@@ -156,7 +156,7 @@ KINDS: Final[dict[str, Kind]] = {
         size=whole_model_size,
     ),
     "published_eagle3": Kind(_with_target("eagle.folder:load_published_eagle3"), "eagle3"),
-    "published_medusa": Kind(_with_target("medusa.folder:load_published_medusa"), "medusa"),
+    "published_medusa": Kind(_with_target("medusa.drafter:load_published_medusa"), "medusa"),
 }
 """Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 

@@ -21,7 +21,7 @@ from runtime.backends.lane_device import Device, Dtype
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
-from runtime.worker.pinning import thread_environment
+from runtime.worker.process import thread_environment
 
 _MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from runtime.arrays import as_array, rms_norm
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes, decoder_tensors
+from runtime.storage.shape_folder import random_arrays
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder

@@ -7,7 +7,7 @@ import tokenizers
 
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.medusa.drafter import save_medusa
 from runtime.drafters.streams.drafter import save_streams
 from tests.runtime.tiny_folders import save_all
 from tests.tiny_eagle import KEPT, tiny_eagle1

@@ -11,8 +11,7 @@ from typing import Final
 from calibrate.prompts import load_prompts
 from tests.mutated_files.kind import Kind, numbers
 from training.data.conversations import read_conversations
-from training.recipe import load_recipe, shipped_recipes
-from training.text.text_recipe import load_text_recipe
+from training.recipe import load_recipe, load_text_recipe, shipped_recipes
 
 
 def _make_recipes(folder: Path) -> list[str]:

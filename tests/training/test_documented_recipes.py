@@ -7,8 +7,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from training.recipe import RecipeFile, TrainingRecipe
-from training.text.text_recipe import TextRecipe
+from training.recipe import RecipeFile, TextRecipe, TrainingRecipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 HEADER = "| field | recipes of kind | default | meaning |\n| --- | --- | --- | --- |\n"

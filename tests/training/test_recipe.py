@@ -3,18 +3,26 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError
-from training.recipe import load_recipe
+from training.recipe import PassageRecipe, SelfTextRecipe, load_recipe, load_text_recipe
 
 TEXTS = ("selfgen", "passages")
-SHIPPED = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*.yaml"))
+FOLDER = Path(__file__).parents[2] / "training" / "recipes"
+SHIPPED = sorted(FOLDER.glob("*.yaml"))
 
-GOOD = """\
+DRAFT = """\
 kind: draft
 source_layers: [1, 2]
 exit_features: [2]
 feature_layer: 1
 optimisation:
   num_tokens: 1000
+"""
+PASSAGES = """\
+kind: passages
+num_conversations: 5
+passage_tokens: [10, 20]
+templates:
+  - "Summarize: {passage}"
 """
 
 
@@ -32,19 +40,33 @@ def test_every_kind_and_a_draft_without_features_are_shipped():
     assert names >= {"draft4-streams", "draft4-streaming"}
 
 
+def test_the_shipped_recipes_for_text_are_valid_and_name_nothing_twice():
+    opened = load_text_recipe(FOLDER / "smollm2-135m-selfgen.yaml")
+    assert isinstance(opened, SelfTextRecipe)
+    assert len(set(opened.openers)) == len(opened.openers) > 90
+    long = load_text_recipe(FOLDER / "smollm2-135m-passages.yaml")
+    assert isinstance(long, PassageRecipe)
+    assert len(set(long.templates)) == len(long.templates) > 15
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("good", "old", "new", "message"),
     [
-        ("kind: draft", "kind: horse", r"recipe.yaml:1:\d+: .*'draft', 'exit'"),
-        ("source_layers: [1, 2]", "source_layers: []", r"recipe.yaml:2:\d+: .*source_layers"),
-        ("source_layers: [1, 2]", "source_layers: [0, 2]", r"recipe.yaml:2:\d+: .*greater than or equal to 1, found 0"),
-        ("feature_layer: 1", "feature_layer: 2", r"feature_layer 2 is outside 0\.\.1"),
-        ("num_tokens: 1000", "num_tokens: -5", r"recipe.yaml:6:\d+: .*greater than 0, found -5"),
-        ("num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
+        (DRAFT, "kind: draft", "kind: horse", r"recipe.yaml:1:\d+: .*'draft', 'exit'"),
+        (DRAFT, "source_layers: [1, 2]", "source_layers: []", r"recipe.yaml:2:\d+: .*source_layers"),
+        (DRAFT, "[1, 2]", "[0, 2]", r"recipe.yaml:2:\d+: .*greater than or equal to 1, found 0"),
+        (DRAFT, "feature_layer: 1", "feature_layer: 2", r"feature_layer 2 is outside 0\.\.1"),
+        (DRAFT, "num_tokens: 1000", "num_tokens: -5", r"recipe.yaml:6:\d+: .*greater than 0, found -5"),
+        (DRAFT, "num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
+        (PASSAGES, "kind: passages", "kind: draft", r"recipe.yaml:1:\d+: .*'selfgen', 'passages'"),
+        (PASSAGES, "[10, 20]", "[20, 10]", r"passage_tokens: 20 is more than 10"),
+        (PASSAGES, "[10, 20]", "[0, 10]", r"recipe.yaml:3:\d+: .*greater than 0, found 0"),
+        (PASSAGES, "Summarize: {passage}", "Summarize:", r"template 'Summarize:' has no {passage}"),
+        (PASSAGES, "num_conversations", "num", r"recipe.yaml:2:\d+: .*Extra inputs"),
     ],
 )
-def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, old, new, message):
+def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, good, old, new, message):
     path = tmp_path / "recipe.yaml"
-    path.write_text(GOOD.replace(old, new))
+    path.write_text(good.replace(old, new))
     with pytest.raises(ConfigError, match=message):
-        load_recipe(path)
+        (load_recipe if good == DRAFT else load_text_recipe)(path)

@@ -21,8 +21,7 @@ from decoding.progress import ReportCount
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter, load_hydra, save_hydra
 from runtime.drafters.hydra.model import HydraConfig, HydraModel
-from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.medusa.folder import load_medusa, save_medusa
+from runtime.drafters.medusa.drafter import MedusaDrafter, load_medusa, save_medusa
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
 from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder

@@ -115,7 +115,7 @@ def generate(
     json: JsonOption = None,
 ) -> None:
     """Let the target make its own training text; run it again to go on where it was stopped."""
-    from training.text.text_recipe import load_text_recipe
+    from training.recipe import load_text_recipe
 
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")

@@ -33,8 +33,7 @@ from runtime.backends.openvino.weights.packing import arithmetic, packed
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
 from runtime.storage.stored_decoder import StoredDecoder
-from runtime.wire.blocks import to_array
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_array
 
 _MOST_PROBED_CALLS: Final = 8
 """For one number of rows: a probe takes as long as some tens of calls of one layer."""

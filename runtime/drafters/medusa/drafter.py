@@ -1,20 +1,39 @@
-"""The drafter with Medusa heads: one step over one state drafts the whole tree."""
+"""The drafter with Medusa heads, one step over one state, which drafts the whole tree; and its folders.
+
+Published heads (github.com/FasterDecoding/Medusa) are read from safetensors alone: head k has residual blocks
+`{k}.{layer}.linear.weight` and `.bias`, and an output matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints
+leave out: their heads read out through the target's. All names may begin with `medusa_head.`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 from torch import Tensor
 
+from decoding.errors import ModelError, ModelFormatError
 from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
-from decoding.tree_shape import Path, cut
+from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import cut
+from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
 from runtime.drafters.head_drafter import HeadDrafter
-from runtime.drafters.medusa.model import MedusaModel, PublishedMedusa
-from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
+from runtime.drafters.medusa.model import MedusaConfig, MedusaModel, PublishedHead, PublishedMedusa
+from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow, ranks_by_level, window_of
 from runtime.drafters.window_drafter import Steps
+from runtime.models.decoder import Decoder
 from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import OutputRows
+from runtime.storage.head_folder import TreeFolderConfig, load_tree_heads, save_tree_heads
+from runtime.storage.safetensors_files import finite, read_published
+from runtime.storage.weight_folder import CONFIG_FILE, Count, read_config
 from runtime.wire.measurement import Measurement
 
 
@@ -23,7 +42,7 @@ class MedusaDrafter(HeadDrafter):
 
     methods = ("medusa",)
 
-    def __init__(self, heads: MedusaModel | PublishedMedusa, paths: Sequence[Path], *, num_layers: int) -> None:
+    def __init__(self, heads: MedusaModel | PublishedMedusa, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(paths, num_layers=num_layers)
         self.heads = heads
@@ -67,3 +86,110 @@ class MedusaDrafter(HeadDrafter):
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
         ids = self.heads.output.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]
+
+
+class MedusaFolderConfig(TreeFolderConfig):
+    """`config.json` of Medusa heads."""
+
+    speculators_model_type: Literal["mirrorsd_medusa"] = "mirrorsd_medusa"
+    num_heads: Count
+    num_blocks: Count
+
+
+save_medusa = partial(save_tree_heads, MedusaFolderConfig)
+"""Write trained heads (`save_tree_heads`)."""
+
+
+def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
+    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
+
+    def build(config: MedusaFolderConfig) -> MedusaModel:
+        return MedusaModel(target.config.hidden_size, config.sizes(MedusaConfig))
+
+    return load_tree_heads(folder, MedusaFolderConfig, target, build, MedusaDrafter, dtype=dtype)
+
+
+WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
+_PICKLED_FILE = "medusa_lm_head.pt"
+_PREFIX = "medusa_head."
+
+_TOP1_BY_HEAD = (0.56, 0.32, 0.20, 0.15, 0.12)
+"""Accuracy of each head's best token (Medusa, arXiv 2401.10774, on a target of 7B)."""
+_NUM_NODES = 63
+"""As many as the paper's tree."""
+
+
+class PublishedConfig(BaseModel):
+    """The fields of `config.json` about the heads; others are ignored."""
+
+    medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
+    medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
+
+
+def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
+    """Return the drafter of a published checkpoint, in `dtype` on the target's device, with `default_tree`.
+
+    Raises `ModelError` for a target of another width or vocabulary, `ModelFormatError` for a missing or damaged file.
+    """
+    config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
+    path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
+    tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
+    suffix = f".{config.medusa_num_layers}.weight"
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
+    heads = range(config.medusa_num_heads)
+    taken = tuple(_take_head(tensors, head, config, target, path, shared_VD, dtype) for head in heads)
+    if tensors:
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
+    medusa = PublishedMedusa(
+        heads=taken,
+        output=OutputRows(torch.arange(target.config.vocab_size, device=target.embedding.weight.device), None),
+        target_norm=target.final_norm.detach().to(dtype),
+    )
+    return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
+
+
+def default_tree(num_heads: int) -> tuple[TreePath, ...]:
+    """Return a tree for heads of unknown accuracy, from the paper's accuracy of each head's best token.
+
+    Assumed: lower ranks fall with the square of their place, and heads are right independently.
+    """
+
+    def share(path: TreePath) -> float:
+        return prod(_TOP1_BY_HEAD[level] / (rank + 1) ** 2 for level, rank in enumerate(path))
+
+    return grow(share, _NUM_NODES, min(num_heads, len(_TOP1_BY_HEAD)))
+
+
+def _take_head(
+    tensors: dict[str, NDArray[Any]],
+    head: int,
+    config: PublishedConfig,
+    target: Decoder,
+    path: Path,
+    shared_VD: Tensor | None,
+    dtype: torch.dtype,
+) -> PublishedHead:
+    size, vocab_size = target.config.hidden_size, target.config.vocab_size
+
+    def take(name: str, *shape: int) -> Tensor:
+        if name not in tensors:
+            msg = f"{path}: the tensor {name!r} is missing; {CONFIG_FILE} announces {_announced(config)}"
+            raise ModelFormatError(msg)
+        array = tensors.pop(name)
+        if array.shape != shape or not is_floating(array):
+            found = f"{name} is {array.dtype} of shape {list(array.shape)}"
+            msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
+            raise ModelError(msg)
+        own = finite(aligned(array, numpy_type(dtype)), name, source=str(path))
+        return as_tensor(own).to(target.embedding.weight.device)
+
+    blocks = tuple(
+        (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
+        for layer in range(config.medusa_num_layers)
+    )
+    output_VD = take(f"{head}.{config.medusa_num_layers}.weight", vocab_size, size) if shared_VD is None else shared_VD
+    return PublishedHead(blocks=blocks, output_VD=output_VD)
+
+
+def _announced(config: PublishedConfig) -> str:
+    return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"

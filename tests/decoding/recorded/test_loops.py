@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.recorded.loops import repeats_itself
+from decoding.recorded.prompt_record import repeats_itself
 
 IDS = st.integers(0, 49_151)
 

@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.drafter import save_hydra
-from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.medusa.drafter import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams.drafter import save_streams
 from runtime.engine import Engine

@@ -83,7 +83,7 @@ def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monke
 
 def test_thread_counts_are_set_before_torch_is_there():
     code = (
-        "import os, sys; from runtime.worker.pinning import pin; pin([], 3); "
+        "import os, sys; from runtime.worker.process import pin; pin([], 3); "
         "print(os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules)"
     )
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}

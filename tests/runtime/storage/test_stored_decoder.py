@@ -6,8 +6,7 @@ import torch
 
 from decoding.errors import ModelError
 from runtime.arrays import BFLOAT16, FLOAT32, as_array
-from runtime.models.decoder import Decoder
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.stored_decoder import load_stored_decoder, stored_form
 from tests.runtime.tiny_folders import save_target

@@ -7,7 +7,7 @@ import torch
 
 from decoding.tree_shape import parents_of
 from runtime.drafters.hydra.drafter import load_hydra
-from runtime.drafters.medusa.folder import load_medusa
+from runtime.drafters.medusa.drafter import load_medusa
 from tests.training.conftest import assert_learns
 from tests.training.tasks.tiny_head_tasks import (
     HYDRA_RECIPE,

@@ -10,9 +10,9 @@ from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
 from tests.training.conftest import NumberTokenizer
 from training.data.conversations import read_conversations
+from training.recipe import SelfTextRecipe
 from training.text import generate_text as generate
 from training.text.generate_text import generate_conversations
-from training.text.text_recipe import SelfTextRecipe
 
 RECIPE = SelfTextRecipe(
     num_conversations=20, openers=("7", "8 9", "11 40 3"), max_user_tokens=5, max_answer_tokens=8, batch_size=6, seed=4
@@ -136,8 +136,8 @@ def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
 
 
 def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path):
+    from runtime.models.decoder import load_decoder
     from runtime.models.tokenizer import Tokenizer
-    from runtime.models.weights import load_decoder
 
     tokenizer = Tokenizer.from_folder(embedded_model_folder)
     recipe = SelfTextRecipe(

@@ -8,8 +8,8 @@ from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
 from tests.training.conftest import NumberTokenizer
 from training.data.conversations import Conversation, read_conversations
+from training.recipe import PassageRecipe, SelfTextRecipe
 from training.text.generate_text import PassageTurns, generate_conversations
-from training.text.text_recipe import PassageRecipe, SelfTextRecipe
 
 ANSWERS = [(10, 11, 12), (20, 21, 22), (30, 31, 32), (40, 41, 42)]
 SOURCES = [Conversation((1, 5, answer[0] - 1, EOS, 4, 1, 3), (*answer, EOS)) for answer in ANSWERS]

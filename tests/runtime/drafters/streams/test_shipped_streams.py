@@ -6,8 +6,8 @@ import torch
 from decoding.messages import NO_WINDOW
 from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import load_streams
+from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 
