@@ -15,7 +15,7 @@ from _common import quartiles, read_result
 
 from calibrate.profiling.samples import Samples, load_samples
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.runs_file import load_runs, load_traces
+from mirrorsd.compare.runs import load_runs, load_traces
 
 LEAST_ANCHORS: Final = 4
 """Of a run, between the one before it and the one after: fewer make no two halves."""

@@ -38,8 +38,7 @@ from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.compare.runs import Measured, Run
-from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
+from mirrorsd.compare.runs import Measured, Run, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.simulation import in_words, make_plan
@@ -166,7 +165,7 @@ def run_and_write(session: Session, engine: ReplayingEngine, plan: Plan, schedul
         if rows[0]:
             measured = Measured(runs=tuple(map(tuple, rows)))
             _keep(measured, session.options.folder)
-            judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
+            judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan.profile, plan.record)
             content = result(session, engine, plan, judged, num_before)
             write_result(session.options.out, content)
             session.say(f"{measured.num_prompts} prompts: {content['accuracy']}")

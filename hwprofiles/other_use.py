@@ -156,3 +156,18 @@ def _stat(proc: Path, pid: int) -> list[str]:
     except OSError:
         return []
     return text.rpartition(")")[2].split()
+
+
+LESS_CERTAIN: Final = "less certain than on a quiet machine"
+_SHOWN: Final = 0.05
+"""Cores that are worth a number with one decimal."""
+
+
+def busy(use: Use | None, effect: str = f"what is measured is {LESS_CERTAIN}", *, is_over: bool = False) -> str | None:
+    """Return the warning, during the work or when it is over; None on a quiet machine, or where nobody knows."""
+    if use is None or not use.is_noticeable:
+        return None
+    host = f" and the host of this virtual machine {use.host:.1f}" if use.host >= _SHOWN else ""
+    verb, when = ("used", " meanwhile") if is_over else ("are using", "")
+    cores = f"{use.num_cores} core{'s' * (use.num_cores != 1)}"
+    return f"Other programs {verb} {use.programs:.1f} of the {cores}{host}{when}: {effect}."

@@ -5,11 +5,13 @@ On a terminal lines are wrapped between words. In a file or a pipe they stay who
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
+
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
@@ -101,8 +104,6 @@ def escaped(text: object) -> str:
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
     """On Ctrl-C and the like report what is on disk by then, a sentence each that the caller appends as it goes."""
-    from mirrorsd.cli.interrupts import answering_signals
-
     with answering_signals() as which_came:
         try:
             yield
@@ -134,3 +135,51 @@ def _console(*, stderr: bool) -> Console:
     if console.is_terminal:
         return console
     return Harmless(stderr=stderr, emoji=False, highlight=False, soft_wrap=True, width=_WIDE)
+
+
+STOPPING: Final = "Stopping."
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""From the keyboard, from another program, and from a terminal that was closed."""
+
+
+@contextmanager
+def answering_signals() -> Iterator[Callable[[], int | None]]:
+    """While the body runs, a signal says so, ends the processes of all lanes, and raises `KeyboardInterrupt`.
+
+    Lanes finish their work before they end by themselves, and whoever waits for one would wait for that. What an
+    ended lane raises on the way out may hide the `KeyboardInterrupt`, so the function that is given tells which
+    signal there was, if any. A second one only does what it usually does. Ignored ones stay ignored.
+    """
+    came: list[int] = []
+    usual = {number: signal.getsignal(number) for number in _SIGNALS}
+    answered = [number for number in _SIGNALS if usual[number] in (signal.default_int_handler, signal.SIG_DFL)]
+    if threading.current_thread() is not threading.main_thread():
+        answered = []
+
+    def restore() -> None:
+        for number in answered:
+            signal.signal(number, usual[number])
+
+    def answer(number: int, _frame: object) -> None:
+        came.append(number)
+        restore()
+        with suppress(OSError):  # no console: the interrupted code may be about to write itself, or it is gone
+            os.write(2, f"\n{STOPPING}\n".encode())
+        end_lanes()
+        raise KeyboardInterrupt
+
+    for number in answered:
+        signal.signal(number, answer)
+    try:
+        yield lambda: next(iter(came), None)
+    finally:
+        restore()
+
+
+def end_lanes() -> None:
+    """End all processes that this one has started, where the system tells which; elsewhere they end by themselves."""
+    from hwprofiles.other_use import own_processes
+
+    for pid in own_processes()[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

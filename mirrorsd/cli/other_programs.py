@@ -30,7 +30,7 @@ class OthersWatch:
 
     def look(self) -> None:
         """Warn if others used the machine since the last look; no look within `_LOOK_EVERY_S` of one."""
-        from mirrorsd.demo.busy import busy
+        from hwprofiles.other_use import busy
 
         if not self._has_warned and self._clock() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = self._clock()
@@ -55,8 +55,7 @@ class OthersWatch:
 @contextmanager
 def watching_others(*, effect: str | None = None) -> Iterator[OthersWatch]:
     """Watch while the body runs, and say what others used over all when it is done; `effect` as of `OthersWatch`."""
-    from hwprofiles.other_use import OtherUse
-    from mirrorsd.demo.busy import busy
+    from hwprofiles.other_use import OtherUse, busy
 
     others = OtherUse()
     watch = OthersWatch(others, effect=effect)

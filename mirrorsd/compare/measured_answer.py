@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
@@ -13,8 +13,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.compare.pace import pace
-from mirrorsd.compare.runs import Measured, Run
+from mirrorsd.compare.runs import Measured, Run, pace
 from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs, known_pairs
 from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Ratio
@@ -27,20 +26,6 @@ from sim.world import simulate
 
 _LENGTHS: Final = (32, 64, 128, 256, 512, 1024, 2048)
 """Tokens of answers for which a verdict is given, beside those of the record's texts."""
-
-
-class Basis(Protocol):
-    """What predictions are made from: a plan, say."""
-
-    @property
-    def profile(self) -> Profile:
-        """The machine."""
-        ...
-
-    @property
-    def record(self) -> AcceptanceRecord:
-        """What would be accepted."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,21 +80,26 @@ class KnownRounds:
 
 
 def judge_runs(
-    candidates: Sequence[Candidate], measured: Measured, basis: Basis, more: AcceptanceRecord | None = None
+    candidates: Sequence[Candidate],
+    measured: Measured,
+    profile: Profile,
+    record: AcceptanceRecord,
+    more: AcceptanceRecord | None = None,
 ) -> JudgedRuns:
     """Compare runs with what is predicted of the same texts, and judge them.
 
     Args:
-        candidates: with what is predicted of every prompt of the basis' record.
+        candidates: with what is predicted of every prompt of the record.
         measured: runs of the first of these prompts.
-        basis: what predictions are made from.
+        profile: the machine.
+        record: what would be accepted.
         more: a record of further prompts, which may know of a few schedules alone.
     """
-    records = [basis.record, *([] if more is None else [more])]
-    known = KnownRounds(basis.profile, records)
-    results = put_together(candidates, measured, basis.profile, basis.record)
+    records = [record, *([] if more is None else [more])]
+    known = KnownRounds(profile, records)
+    results = put_together(candidates, measured, profile, record)
     names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
-    comparisons = compare_all(results, names, measured, basis.profile, basis.record)
+    comparisons = compare_all(results, names, measured, profile, record)
     as_run, at_anchors = (
         [
             measured_schedule(name, recorded, result.candidate, times_s, result.measured, known)
@@ -128,7 +118,7 @@ def judge_runs(
         results=tuple(map(_with_anchors, results, comparisons, ratios)),
         comparisons=tuple(comparisons),
         ratios=ratios,
-        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, basis.profile, records)),
+        verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
         num_recorded=max(len(one.recorded) for one in as_run),
     )
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
@@ -21,16 +21,14 @@ from decoding.schedule import Schedule, save_schedule
 from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.measured_answer import Basis, JudgedRuns, judge_runs
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
-from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, schedule_entries
-from mirrorsd.compare.rounds import rounds_in_words
-from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.runs_file import load_runs, load_traces, save_runs, save_traces
+from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, rounds_in_words, schedule_entries
+from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.json_text import json_text, path_from
 from mirrorsd.next_command import run_command
-from mirrorsd.numeric_form import as_recorded
 from mirrorsd.repeating_texts import measured_on_repeating, repeating_sentence
+from mirrorsd.simulation import as_recorded
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.notes import results_heading
@@ -188,7 +186,7 @@ def read_report_data(path: Path) -> ReportData:
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    judged = _judge(saved, plan, profile, more, measured)
+    judged = _judge(saved, profile, record, more, measured)
     return ReportData(
         title=saved.title,
         created=saved.created,
@@ -210,12 +208,7 @@ def read_judged(path: Path) -> JudgedRuns:
     """
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
-    return _judge(saved, _Basis(as_recorded(profile, record), record), profile, more, measured)
-
-
-class _Basis(NamedTuple):
-    profile: Profile
-    record: AcceptanceRecord
+    return _judge(saved, profile, record, more, measured)
 
 
 def _read(path: Path) -> _Saved:
@@ -245,11 +238,12 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
 
 
 def _judge(
-    saved: _Saved, basis: Basis, profile: Profile, more: AcceptanceRecord | None, measured: Measured
+    saved: _Saved, profile: Profile, record: AcceptanceRecord, more: AcceptanceRecord | None, measured: Measured
 ) -> JudgedRuns:
     schedules = [entry.schedule for entry in saved.schedules]
-    candidates = {one.schedule: one for one in rank(schedules, profile, basis.record).candidates}
-    return judge_runs([candidates[schedule] for schedule in schedules], measured, basis, more)
+    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
+    as_made = as_recorded(profile, record)
+    return judge_runs([candidates[schedule] for schedule in schedules], measured, as_made, record, more)
 
 
 def _digest(path: Path) -> str:

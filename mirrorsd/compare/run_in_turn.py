@@ -11,8 +11,7 @@ from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.compare.pace import anchor_context
-from mirrorsd.compare.runs import Measured, Run
+from mirrorsd.compare.runs import Measured, Run, anchor_context
 from runtime.lanes.sequence_lanes import Listener
 
 if TYPE_CHECKING:

@@ -1,13 +1,29 @@
-"""What real runs leave: texts, traces, and how fast the machine was meanwhile."""
+"""What real runs leave: texts, traces, and how fast the machine was meanwhile; on disk as compressed JSON.
+
+The machine's pace during a run is how long its anchors took over how long they took when it was calibrated: 1.3 is a
+machine that takes 1.3 times as long for everything as it did then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrate.fitting.ratios import mean_pace
 from calibrate.profiling.anchors import RunAnchors
+from decoding.errors import TraceError
+from decoding.files import read_compressed
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
+from decoding.validation import Many, told
+from hwprofiles.profile import LaneProfile, Profile
+from planner.chrome_trace import write_json
+from sim.prediction import Prediction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,3 +66,162 @@ class Measured:
         if self.cuts:
             prompts = tuple(prompt.cut(cut) for prompt, cut in zip(prompts, self.cuts, strict=False))
         return replace(record, prompts=prompts)
+
+
+_MAX_BYTES: Final = 1 << 29
+_LONGEST_S: Final = 1e7
+"""No sequence takes months."""
+_WITHOUT_STATE: Final = {"_round_start_s"}
+"""What a trace holds only while it is written."""
+
+
+class _Traces(BaseModel):
+    """A file of traces, a list per schedule."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    format: Literal["mirrorsd-traces-1"]
+    traces: Many[Many[Trace]]
+
+
+class _Entry(BaseModel):
+    """A `Run` without the trace that counts; `decode_s` is that trace's, for whoever reads the file alone."""
+
+    tokens: Many[int]
+    at_s: float
+    decode_s: float
+    anchors: RunAnchors
+    given_up: Trace | None
+
+
+class _Runs(BaseModel):
+    """A file of runs, a list per schedule."""
+
+    format: Literal["mirrorsd-runs-2"]
+    runs: Many[Many[_Entry]]
+    cuts: Many[Annotated[int, Field(ge=1)]] = ()
+
+
+def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
+    """Write lists of traces, one list per schedule, atomically.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    content = _Traces(format="mirrorsd-traces-1", traces=tuple(map(tuple, traces)))
+    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": _WITHOUT_STATE}}}), path)
+
+
+def load_traces(path: Path) -> list[list[Trace]]:
+    """Read what `save_traces` wrote.
+
+    Raises:
+        TraceError: the file is missing, damaged, or holds something else.
+    """
+    try:
+        content = _Traces.model_validate_json(read_compressed(path, _MAX_BYTES))
+        _check([trace for row in content.traces for trace in row])
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: not a readable file of traces ({told(error)})") from error
+    return [list(row) for row in content.traces]
+
+
+def save_runs(measured: Measured, path: Path) -> None:
+    """Write runs atomically, without the traces that count.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    runs = tuple(tuple(_entry(run) for run in row) for row in measured.runs)
+    content = _Runs(format="mirrorsd-runs-2", runs=runs, cuts=measured.cuts)
+    write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": _WITHOUT_STATE}}}}), path)
+
+
+def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
+    """Read what `save_runs` wrote, and put it together with its traces.
+
+    Raises:
+        TraceError: the file is missing, damaged, of other traces, or holds something else.
+    """
+    try:
+        content = _Runs.model_validate_json(read_compressed(path, _MAX_BYTES))
+        rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: not a readable file of runs ({told(error)})") from error
+    return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows), cuts=content.cuts)
+
+
+def _entry(run: Run) -> _Entry:
+    own = {name: getattr(run, name) for name in ("tokens", "at_s", "anchors", "given_up")}
+    return _Entry(decode_s=run.trace.decode_s, **own)
+
+
+def _run(entry: _Entry, trace: Trace) -> Run:
+    return Run(trace=trace, tokens=entry.tokens, at_s=entry.at_s, anchors=entry.anchors, given_up=entry.given_up)
+
+
+def _check(traces: Sequence[Trace]) -> None:
+    """Refuse what no run can have written, with a `ValueError`."""
+    for trace in traces:
+        times = [0.0, *(time for entry in trace.rounds for time in (entry.start_s, entry.end_s)), trace.decode_s]
+        is_long = not 0 < trace.decode_s <= _LONGEST_S
+        if not trace.rounds or times != sorted(times) or is_long or (trace.prefill_s or 0.0) < 0:
+            raise ValueError("rounds of a trace do not follow each other in time")
+        if any(span.end_s < span.start_s or span.rows < 0 for span in trace.spans):
+            raise ValueError("a span of a trace ends before it starts")
+        if any(not 0 <= entry.num_accepted <= entry.num_committed or not entry.num_committed for entry in trace.rounds):
+            raise ValueError("a round of a trace accepted more than it committed, or committed nothing")
+
+
+LEAST_CONTEXT = 64
+"""Cached tokens of anchors on lanes that were calibrated before there were any."""
+
+
+def anchor_context(profile: Profile) -> int:
+    """Cached tokens of an anchor, as calibration had it."""
+    return next((lane.anchor.context for lane in profile.lanes if lane.anchor is not None), LEAST_CONTEXT)
+
+
+def expected_anchors(profile: Profile) -> dict[str, float]:
+    """Return seconds of an anchor by the profile, on every lane that has a target.
+
+    Raises:
+        OutOfRangeError: a lane has no anchor, and was not measured with such a context.
+    """
+    return {lane.name: _anchor_s(lane, profile) for lane in profile.lanes if lane.layer is not None}
+
+
+def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
+    """The pace during a run, 1 without anchors: that of its lanes, or both at once, by the time it waits for each."""
+    target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+    alone, expected = run.anchors.alone, expected_anchors(profile)
+    overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
+    parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
+    parts.append((_draft_pace(run, draft, expected[draft], profile), prediction.exposed_draft_s))
+    then = profile.anchor_slowdown(target, draft)
+    if run.anchors.shared and then is not None:
+        at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
+        parts[0] = parts[0][0], prediction.target_busy_s - overlap_s
+        parts.append((at_once, overlap_s))
+    known = [(one, weight) for one, weight in parts if one is not None]
+    total = sum(weight for _, weight in known)
+    return sum(one * weight for one, weight in known) / total if total else 1.0
+
+
+def _draft_pace(run: Run, lane: str, anchor_s: float, profile: Profile) -> float | None:
+    """That of the draft model's own anchors where there are any; of the target's on its lane elsewhere."""
+    own = profile.lane(lane).step_anchor
+    if own is not None and run.anchors.steps:
+        return _pace(run.anchors.steps, own.seconds)
+    return _pace(run.anchors.alone.get(lane, ()), anchor_s)
+
+
+def _pace(taken: Sequence[float], expected_s: float) -> float | None:
+    return mean_pace(taken) / expected_s if taken else None
+
+
+def _anchor_s(lane: LaneProfile, profile: Profile) -> float:
+    context = anchor_context(profile)
+    if lane.anchor is not None and lane.anchor.context == context:
+        return lane.anchor.seconds
+    return lane.verify_s(profile.num_layers, 1, context)

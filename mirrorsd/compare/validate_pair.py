@@ -1,38 +1,88 @@
-"""Given schedules in both worlds, on the machine of a profile and the prompts of a record."""
+"""Given schedules in both worlds, on the machine of a profile and the prompts of a record.
+
+Texts of lengths for which the profile was not calibrated are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from calibrate.profiling.anchors import lanes_of
-from decoding.errors import ConfigError, RecordError
+from decoding.errors import ConfigError, OutOfRangeError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
-from hwprofiles.other_use import OtherUse
+from hwprofiles.other_use import OtherUse, busy
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.calibrated_reach import reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.demo.busy import busy
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import NO_DRAFTER, Dtype, find_pair
-from mirrorsd.numeric_form import as_recorded
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.simulation import require_same_models
+from mirrorsd.simulation import as_recorded, require_same_models
 from mirrorsd.text_engine import new_engine
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
+from sim.acceptance.replay import Replay
 
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt, Prompt
+    from decoding.record import AcceptanceRecord
+    from hwprofiles.profile import Profile
+
+
+def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:
+    """Return the fewest and most cached tokens timed on all of these lanes; None where a single context serves all."""
+    layers = [lane.layer for lane in profile.lanes if lane.name in lanes and lane.layer is not None]
+    ranges = [layer.contexts for layer in layers if len(layer.contexts) > 1]
+    return (max(one[0] for one in ranges), min(one[-1] for one in ranges)) if ranges else None
+
+
+def require_reach(
+    profile: Profile,
+    record: AcceptanceRecord,
+    lanes: Collection[str],
+    *,
+    sides: tuple[object, object] = ("the profile", "the record"),
+) -> None:
+    """Refuse texts that are longer or shorter than what was calibrated on some lanes.
+
+    Raises:
+        OutOfRangeError: they are; calls the two by `sides`, such as their files, and says what to do.
+    """
+    reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)
+    if reach is not None and not reach[0] <= first <= last <= reach[1]:
+        msg = (
+            f"{sides[1]}: its texts have {first:,} to {last:,} cached tokens, and {sides[0]} was calibrated for "
+            f"{reach[0]:,} to {reach[1]:,}: nothing is predicted beyond. Calibrate for these lengths, by `mirrorsd "
+            f"calibrate` with the prompts that were recorded (--prompts) and --max-new-tokens {record.max_new_tokens}"
+        )
+        raise OutOfRangeError(msg)
+
+
+def reach_in_words(profile: Profile, record: AcceptanceRecord, lanes: Collection[str]) -> str | None:
+    """Say what a calibration has seen of a record's texts, nothing but their lengths; None if nothing was measured."""
+    if not any(lane.anchor is not None for lane in profile.lanes):
+        return None
+    reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)
+    lengths = "" if reach is None else f" with {reach[0]:,} to {reach[1]:,} cached tokens"
+    return (
+        f"The profile was calibrated on made-up text{lengths}: it has seen none of these prompts and answers, which "
+        f"have {first:,} to {last:,}."
+    )
+
+
+def _contexts(record: AcceptanceRecord) -> tuple[int, int]:
+    """Return the fewest and the most cached tokens at which a round of a recorded text may begin."""
+    found = Replay(record).contexts(None)
+    return found.start, found.stop - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +148,7 @@ def validate(
         )
     used = others.so_far()
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    judged = judge_runs(candidates, measured, plan)
+    judged = judge_runs(candidates, measured, plan.profile, plan.record)
     return Outcome(
         title="mirrorsd validate",
         plan=plan,

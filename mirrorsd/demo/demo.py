@@ -15,7 +15,7 @@ from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import save_schedule
-from hwprofiles.other_use import OtherUse
+from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
@@ -23,13 +23,13 @@ from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.demo.busy import LESS_CERTAIN, busy
 from mirrorsd.demo.demo_plan import (
     ENOUGH_PROMPTS,
     FIRST_PROMPTS,
     SHORT_CUT,
     WANTED_PROMPTS,
     PromptCost,
+    Race,
     more_s,
     most_telling,
     prompt_cost,
@@ -38,7 +38,6 @@ from mirrorsd.demo.demo_plan import (
     text_length,
     what_fits,
 )
-from mirrorsd.demo.race import Race
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import device_lanes, usual_device
 from mirrorsd.model_pair import ModelPair
@@ -283,7 +282,7 @@ class Demo:
         self._stages.begin(REPORT)
         used = self._others.so_far()
         pair = self._settings.pair
-        judged = judge_runs(candidates, measured, plan, more)
+        judged = judge_runs(candidates, measured, plan.profile, plan.record, more)
         self._save_schedules(judged)
         named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {

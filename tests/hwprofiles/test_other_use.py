@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from hwprofiles.other_use import Counters, OtherUse, Use, own_processes, read_counters, usable_cores
+from hwprofiles.other_use import Counters, OtherUse, Use, busy, own_processes, read_counters, usable_cores
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -130,3 +130,15 @@ def test_what_this_process_works_is_its_own():
     after = read_counters()
     assert after.own - before.own > 0.25
     assert after.working - before.working > 0.25
+
+
+BUSY = Use(programs=0.84, host=0.31, num_cores=2)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_quiet_machine_is_not_warned_of_and_a_busy_one_with_its_numbers(is_over):
+    assert busy(None, is_over=is_over) is None
+    assert busy(Use(programs=0.05, host=0.05, num_cores=2), is_over=is_over) is None
+    assert "0.8 of the 2 cores and the host of this virtual machine 0.3" in busy(BUSY, is_over=is_over)
+    assert busy(BUSY, is_over=is_over).endswith(": what is measured is less certain than on a quiet machine.")
+    assert busy(BUSY, "it takes longer", is_over=is_over).endswith(": it takes longer.")

@@ -124,7 +124,7 @@ def _make_result(folder: Path) -> list[str]:
     outcome = Outcome(
         title="a test",
         plan=plan,
-        judged=judge_runs(candidates, runs, plan),
+        judged=judge_runs(candidates, runs, plan.profile, plan.record),
         files={"profile": folder / "profile.yaml", "record": folder / "record.npz"},
         facts={"platform": {}},
         dtype="float32",

@@ -13,7 +13,7 @@ import pytest
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.runs_file import load_runs, load_traces
+from mirrorsd.compare.runs import load_runs, load_traces
 from sim.evaluator import Evaluator
 from sim.world import simulate
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from mirrorsd.cli.interrupts import STOPPING
+from mirrorsd.cli.console import STOPPING
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
 """A lane: it does not hear the keyboard, and is busy."""
@@ -60,8 +60,8 @@ PRESSED = """
     import os, signal
     usual = signal.default_int_handler
     signal.signal(signal.SIGINT, usual)
-    from mirrorsd.cli import interrupts
-    interrupts.end_lanes = lambda: os.write(2, b"lanes ended\\n")
+    from mirrorsd.cli import console
+    console.end_lanes = lambda: os.write(2, b"lanes ended\\n")
 """
 
 
@@ -73,7 +73,7 @@ def said_by(code):
 
 def test_it_is_answered_before_anything_else_happens_and_afterwards_all_is_as_it_was():
     said = said_by("""
-        with interrupts.answering_signals() as which_came:
+        with console.answering_signals() as which_came:
             assert which_came() is None
             try:
                 signal.raise_signal(signal.SIGINT)
@@ -82,7 +82,7 @@ def test_it_is_answered_before_anything_else_happens_and_afterwards_all_is_as_it
             assert which_came() == signal.SIGINT
         assert signal.getsignal(signal.SIGINT) is usual
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.answering_signals() as which_came:
+        with console.answering_signals() as which_came:
             signal.raise_signal(signal.SIGINT)
             assert which_came() is None, "who ignores the keyboard goes on doing so"
     """)

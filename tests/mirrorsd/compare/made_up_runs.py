@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from calibrate.profiling.anchors import RunAnchors, lanes_of
-from mirrorsd.compare.pace import expected_anchors
-from mirrorsd.compare.runs import Measured, Run
+from mirrorsd.compare.runs import Measured, Run, expected_anchors
 from sim.world import simulate
 
 

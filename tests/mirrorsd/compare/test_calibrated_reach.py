@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import OutOfRangeError
 from hwprofiles.profile import Anchor
-from mirrorsd.compare.calibrated_reach import calibrated_contexts, reach_in_words, require_reach
+from mirrorsd.compare.validate_pair import calibrated_contexts, reach_in_words, require_reach
 from tests.planner.synthetic import acceptance_record, machine
 
 LANES = ("target", "draft")

@@ -34,7 +34,7 @@ def judged(plan, slower, num_prompts=4):
         made_up_runs([schedule], plan.profile, plan.record, paces=PACES, slower=factor).runs[0][:num_prompts]
         for schedule, factor in slower.items()
     )
-    return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan)
+    return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan.profile, plan.record)
 
 
 def test_ratios_are_those_of_the_tables_own_times_over_the_plain_one_predicted_fastest(plan):

@@ -13,8 +13,7 @@ from hwprofiles.profile import save_profile
 from mirrorsd.cli.outputs import write_json
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_judged, read_report_data, write_outcome
-from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.runs_file import save_traces
+from mirrorsd.compare.runs import Measured, save_traces
 from planner.plan import make_plan
 from planner.search.search import pick_demo_schedules
 from planner.search.space import SearchSpace
@@ -188,7 +187,7 @@ def test_runs_of_cut_texts_and_unequal_prompts_are_judged_anew_without_a_search(
     more = acceptance_record(num_prompts=5, num_tokens=40)
     more = replace(more, prompts=tuple(replace(one, name=f"more {one.name}") for one in more.prompts))
     more.save(Path("out/more.npz"))
-    made = judge_runs(candidates, measured, plan, more)
+    made = judge_runs(candidates, measured, plan.profile, plan.record, more)
     files = outcome.files | {"more": Path("out/more.npz")}
     entries = write_outcome(replace(outcome, judged=made, files=files), Path("out"), "result.json")
     monkeypatch.setattr("mirrorsd.compare.outcome_folder.make_plan", None)
@@ -196,6 +195,10 @@ def test_runs_of_cut_texts_and_unequal_prompts_are_judged_anew_without_a_search(
     assert again.comparisons == made.comparisons
     assert [one.num_prompts for one in again.comparisons] == [one["num_prompts"] for one in entries["schedules"]]
     assert again.num_recorded == made.num_recorded == 2 + 5
-    assert again.verdict.speedup == made.verdict.speedup != judge_runs(candidates, measured, plan).verdict.speedup
+    assert (
+        again.verdict.speedup
+        == made.verdict.speedup
+        != judge_runs(candidates, measured, plan.profile, plan.record).verdict.speedup
+    )
     assert again.verdict.by_length[40].num_pairs == 7
     assert again.verdict.pays == made.verdict.pays

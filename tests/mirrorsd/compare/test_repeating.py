@@ -36,7 +36,7 @@ def judged(record):
     plan = make_plan(SPACE, machine(), record)
     ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
     measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
-    return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan)
+    return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan.profile, plan.record)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
-from mirrorsd.compare.runs_file import load_runs, load_traces
+from mirrorsd.compare.runs import load_runs, load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
 
