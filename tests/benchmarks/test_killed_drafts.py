@@ -13,18 +13,15 @@ from tests.runtime import plain
 from tests.runtime.tiny_folders import save_draft_of, save_target
 from tests.tiny_models import EOS, tiny_target
 
+KILLED_DRAFTS = load_script("_killed_drafts")
+
 PROMPTS = ([5, 17, 3, 44, 8], [7, 7, 30], [1, 2, 3, 4])
 PLACE = {"target_lane": "big", "draft_lane": "small"}
 MIRROR = {"method": "mirror", "root_source": "draft", "draft_top_k": 2, "num_speculative_tokens": 3}
 
 
 @pytest.fixture(scope="module")
-def script():
-    return load_script("_killed_drafts")
-
-
-@pytest.fixture(scope="module")
-def killed(script, tmp_path_factory):
+def killed(tmp_path_factory):
     """Decodes the prompts with kills."""
     root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
     folder, drafter = save_target(target, root / "target"), save_draft_of(target, root / "drafter")
@@ -34,21 +31,21 @@ def killed(script, tmp_path_factory):
 
         def run(**fields):
             schedule = Schedule(**fields, **PLACE, drafter=str(drafter))
-            return script.with_kills(engine, schedule, PROMPTS, right, random.Random(0))
+            return KILLED_DRAFTS.with_kills(engine, schedule, PROMPTS, right, random.Random(0))
 
         yield run
 
 
-def test_every_draft_is_lost_and_every_text_is_as_it_was(script, killed) -> None:
-    assert killed(**MIRROR) == script.Killed(texts_equal=3, num_lost_drafts=3)
+def test_every_draft_is_lost_and_every_text_is_as_it_was(killed) -> None:
+    assert killed(**MIRROR) == KILLED_DRAFTS.Killed(texts_equal=3, num_lost_drafts=3)
 
 
 @pytest.mark.parametrize(("after", "place"), [(1, 0), (2, 0), (3, 1), (4, 2), (6, 2), (7, None)])
-def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(script, monkeypatch, after, place) -> None:
+def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(monkeypatch, after, place) -> None:
     seen, ended = [], []
-    monkeypatch.setattr(script.os, "kill", lambda process, _: ended.append((process, len(seen))))
+    monkeypatch.setattr(KILLED_DRAFTS.os, "kill", lambda process, _: ended.append((process, len(seen))))
     engine = SimpleNamespace(lane=lambda name: SimpleNamespace(process_id=f"that of {name}"))
-    kill = script._Kill(engine, Schedule(**MIRROR, **PLACE), after=after)
+    kill = KILLED_DRAFTS._Kill(engine, Schedule(**MIRROR, **PLACE), after=after)
     for tokens in ((1, 2), (3,), (4, 5, 6)):
         kill(tokens)
         seen.append(tokens)
@@ -66,5 +63,5 @@ def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(script
         (False, PLACE | {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 4}),
     ],
 )
-def test_drafts_of_chains_are_killed_where_they_have_a_lane_of_their_own(script, can, fields) -> None:
-    assert script.can_lose_its_draft(Schedule(**fields)) is can
+def test_drafts_of_chains_are_killed_where_they_have_a_lane_of_their_own(can, fields) -> None:
+    assert KILLED_DRAFTS.can_lose_its_draft(Schedule(**fields)) is can

@@ -1,28 +1,137 @@
 """The comparison with other engines: ratios of a turn, and which texts have to be the same."""
 
+import numpy as np
 import pytest
+import torch
 
+from hwprofiles.host import lanes_of
+from runtime.models.gguf_convert import unpermute_rotary
 from tests.benchmarks.scripts import load_script
+from tests.planner.synthetic import acceptance_record
+from tests.planner.synthetic import machine as synthetic_machine
+from tests.sim.worlds.machines import lane, machine
 
-script = load_script("peers")
-PLAIN_TORCH, PLAIN_INT8 = (script._plain_name(*script.PLAIN[index]) for index in (0, 2))
+PEERS = load_script("peers")
+PLAIN_TORCH, PLAIN_INT8 = (PEERS._plain_name(*PEERS.PLAIN[index]) for index in (0, 2))
 SCHEDULED = "schedule, openvino, int8"
-SECONDS = {script.BASE: [4.0, 8.0, 4.0], PLAIN_TORCH: [2.0, 4.0, 2.0], PLAIN_INT8: [1.0, 2.0, 1.0]}
-TEXTS = {script.BASE: [(1,), (2,), (3,)], PLAIN_TORCH: [(1,), (2,), (4,)], PLAIN_INT8: [(1,), (5,), (4,)]}
+SECONDS = {PEERS.BASE: [4.0, 8.0, 4.0], PLAIN_TORCH: [2.0, 4.0, 2.0], PLAIN_INT8: [1.0, 2.0, 1.0]}
+TEXTS = {PEERS.BASE: [(1,), (2,), (3,)], PLAIN_TORCH: [(1,), (2,), (4,)], PLAIN_INT8: [(1,), (5,), (4,)]}
 
 
 def test_ratios_are_those_of_a_round() -> None:
     """All slow down together: their ratio does not."""
-    result = script.result_of(PLAIN_INT8, SECONDS, TEXTS)
+    result = PEERS.result_of(PLAIN_INT8, SECONDS, TEXTS)
     assert list(result["times_as_fast_as_transformers"].values()) == pytest.approx([4.0] * 3)
 
 
 def test_plain_decoding_is_compared_with_that_of_torch() -> None:
-    assert script.result_of(PLAIN_INT8, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
-    assert script.result_of(script.BASE, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
-    assert not any(key.startswith("texts") for key in script.result_of(PLAIN_TORCH, SECONDS, TEXTS))
+    assert PEERS.result_of(PLAIN_INT8, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
+    assert PEERS.result_of(PEERS.BASE, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
+    assert not any(key.startswith("texts") for key in PEERS.result_of(PLAIN_TORCH, SECONDS, TEXTS))
 
 
 def test_a_schedule_is_compared_with_plain_decoding_by_the_same_back_end_and_weights() -> None:
     seconds, texts = SECONDS | {SCHEDULED: [1.0, 1.0, 1.0]}, TEXTS | {SCHEDULED: TEXTS[PLAIN_INT8]}
-    assert script.result_of(SCHEDULED, seconds, texts)[f"texts of {PLAIN_INT8}"] == "3 of 3"
+    assert PEERS.result_of(SCHEDULED, seconds, texts)[f"texts of {PLAIN_INT8}"] == "3 of 3"
+
+
+PEERS_BREAK_EVEN = load_script("peers_break_even")
+
+
+def profile(step_s: float):
+    """A verification takes ten seconds, whatever its rows."""
+    return machine(lane("target", layer=1, lm_head=0), lane("draft", draft_step=step_s, draft_step_features=step_s))
+
+
+def test_the_rate_is_the_lowest_that_gains_what_is_wanted() -> None:
+    found = PEERS_BREAK_EVEN.break_even(profile(0.1), 2.0)
+    assert found["gain"] == pytest.approx(2.0, rel=0.02)
+    assert PEERS_BREAK_EVEN.gain(profile(0.1), found["rate"] - 0.02)[0] < 2.0
+    assert found["schedule"]["method"] == "speculative"
+    assert PEERS_BREAK_EVEN.break_even(profile(0.5), 2.0)["rate"] > found["rate"], (
+        "a slower draft has to be right more often"
+    )
+
+
+def test_where_no_rate_suffices_there_is_none() -> None:
+    """Windows have eight tokens at most, so that nine are committed a round."""
+    assert PEERS_BREAK_EVEN.break_even(profile(0.0001), 9.5) is None
+    assert PEERS_BREAK_EVEN.gain(profile(0.0001), 1.0)[0] == pytest.approx(9, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("llama.cpp, 4-bit", True), ("transformers, bfloat16", True), ("plain, openvino, int8", False),
+     ("schedule, openvino, int8", False)],
+)  # fmt: skip
+def test_other_engines_are_told_from_our_lanes(name, expected) -> None:
+    assert PEERS_BREAK_EVEN.is_other(name) is expected
+
+
+def test_pairs_of_llama_cpp_are_the_halves_that_conversion_makes_of_them():
+    weight = np.arange(6 * 8 * 5, dtype=np.float32).reshape(48, 5)
+    halves = torch.from_numpy(unpermute_rotary(weight, 6))
+    assert np.array_equal(load_script("_gguf_export")._paired(halves, 6), weight)
+
+
+def test_a_round_that_was_disturbed_in_one_prompt_disturbs_nothing():
+    quiet = {"seconds": [1.0, 3.0], "tokens": 40, "drafted": 10, "accepted": 5}
+    rounds = [quiet, quiet | {"seconds": [9.0, 3.0]}, quiet | {"seconds": [1.0, 8.0]}]
+    found = load_script("llamacpp").row_of(2, 0.11, [{"2": one} for one in rounds])
+    assert found["measured_s"] == pytest.approx(0.1)
+    assert found["error"] == pytest.approx(0.1)
+    assert found["accepted"] == 0.5
+
+
+BACKENDS = load_script("backends")
+
+
+def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own() -> None:
+    plans = {
+        one.name: BACKENDS.schedules_of([f"{one.device}-{part}" for part in "abc"], "draft", 20)
+        for one in BACKENDS.CONTENDERS
+    }
+    first, *others = plans.values()
+    for other in others:
+        assert list(other) == list(first)
+        for name, schedule in other.items():
+            same = {"target_lane", "draft_lane"}
+            assert schedule.model_dump(exclude=same) == first[name].model_dump(exclude=same)
+    assert {lane.name for lane in lanes_of("cpu")}.isdisjoint(lane.name for lane in lanes_of("openvino:CPU"))
+
+
+@pytest.mark.parametrize("name", ["backends", "peers"])
+def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", [name, "--rounds", "1"])
+    with pytest.raises(SystemExit):
+        load_script(name)._options()
+    assert "1 rounds have no spread" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [name, "--rounds", "2"])
+    assert load_script(name)._options().rounds == 2
+
+
+def test_ratios_are_those_of_neighbours() -> None:
+    """Torch and the other slow down together: their ratio does not."""
+    speeds = (1.0, 4.0, 2.0)
+    runs = {
+        BACKENDS.TORCH: [BACKENDS.Run(3.0 * speed, True) for speed in speeds],
+        "other": [BACKENDS.Run(1.5 * speed, is_plain_text=speed != 4.0) for speed in speeds],
+    }
+    result = dict(BACKENDS._by_contender(runs))
+    assert result["other"]["times_as_fast_as_torch"] == {
+        "median": pytest.approx(2.0),
+        "lower_quartile": pytest.approx(2.0),
+        "upper_quartile": pytest.approx(2.0),
+    }
+    assert (result["other"]["num_plain_texts"], result["other"]["num_texts"]) == (2, 3)
+    assert "times_as_fast_as_torch" not in result[BACKENDS.TORCH]
+
+
+@pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
+def test_both_methods_have_the_lanes_that_were_asked_for(lanes) -> None:
+    found = load_script("overlap").best_on(lanes, synthetic_machine(), acceptance_record())
+    assert {method: one.schedule.method for method, one in found.items()} == {
+        "speculative": "speculative",
+        "mirror": "mirror",
+    }
+    assert {(one.schedule.target_lane, one.schedule.draft_lane) for one in found.values()} == {lanes}

@@ -7,6 +7,15 @@ from tests.benchmarks.scripts import ROOT  # which also makes the benchmarks imp
 import public_measurements as script  # isort: skip
 from _public_measurements_file import EvidenceFile  # isort: skip
 
+
+import csv
+import json
+
+from hwprofiles.curves.row_curves import read_curves
+from hwprofiles.curves.row_prices import STEPS, source_errors
+from hwprofiles.sheets import device_sheet
+from tests.benchmarks.scripts import RESULTS, load_script
+
 public_evidence, window_shares = script.public_evidence, script.window_shares
 rate_of_adaptive_share, rate_of_length, rate_of_share = (
     script.rate_of_adaptive_share,
@@ -100,3 +109,100 @@ def test_asked_for_five_tokens_a_window_that_adapts_is_as_short_as_asked_for_thr
     predicted = {one.case: one.predicted for one in public_evidence() if "draft on the NPU" in one.case}
     three, five = (f"Lunar Lake, draft on the NPU, {count} drafted, times the GPU alone" for count in (3, 5))
     assert measured[five] / measured[three] == pytest.approx(predicted[five] / predicted[three], abs=0.05)
+
+
+row_curves = load_script("row_curves")
+TOLD = {
+    "device": "RTX 3090",
+    "backend": "CUDA",
+    "model": "llama 8B",
+    "weights": "Q4_0",
+    "context": "pp512",
+    "how": "microbatch prompt",
+    "source": "ggml-org/llama.cpp#1",
+    "note": "after column",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"device": "a card (heading cut)"},
+        {"weights": "K-quant (heading cut)"},
+        {"how": "kernel only"},
+        {"note": "BEFORE column only"},
+        {"source": "unnamed repository, file 1"},
+        {"source": "stored file id 1"},
+        {"device": "2x RTX 3090"},
+        {"how": "batched decode", "context": "8192"},
+    ],
+)
+def test_what_is_not_told_whole_or_is_something_else_is_left_out(changed):
+    assert row_curves.is_whole(TOLD)
+    assert not row_curves.is_whole(TOLD | changed)
+
+
+def test_what_routed_experts_have_of_a_rows_weights_by_hand():
+    """Two of eight experts: 3 of the 12 billion that they have, beside 1 that every token reads."""
+    assert row_curves.Read(4.0, 0, 13.0, 8, 2).expert_share == pytest.approx(0.75)
+
+
+def test_errors_that_ship_are_those_of_the_result_and_never_fall_with_a_step_away():
+    found = json.loads((RESULTS / "row-curves.json").read_text())
+    assert found["num_curves"] == len(read_curves())
+    shipped = [source_errors()[step] for step in STEPS]
+    assert [one.rows for one in shipped] == sorted(one.rows for one in shipped)
+    assert shipped[0].rows == found["share_of_log_ratio"]["device"]["of_90"]
+    assert shipped[0].reading == found["efficiency"]["device"]["of_90"]
+
+
+kernel_laws = load_script("kernel_laws")
+BANDWIDTH, PEAK = 2e12, 3e14
+LAW = kernel_laws.Law(start_s=4e-6, memory_efficiency=0.8, unhidden_share=0.4)
+FITTED = json.loads((RESULTS / "kernel-laws.json").read_text())
+
+
+def products(model, widths):
+    for tp in (1, 2):
+        for rows in (1, 8, 64):
+            for n, k in widths:
+                seconds = 4e-6 + 2 * n * k / (0.8 * BANDWIDTH) + 0.4 * 2 * rows * n * k / PEAK
+                yield kernel_laws.Product(model, tp, "mlp", rows, n, k, seconds)
+
+
+def test_a_law_is_found_again_and_a_model_left_out_is_predicted():
+    timed = [*products("a", [(4096, 4096), (14336, 4096)]), *products("b", [(8192, 8192), (1024, 8192)])]
+    found = kernel_laws.fitted(timed, BANDWIDTH, PEAK)
+    assert found["law"] == pytest.approx(LAW._asdict())
+    assert found["error"]["worst"] < 1e-9
+    assert set(found["left_out"]) == {"a", "b"}
+
+
+def test_rows_beyond_those_of_verifications_and_what_is_no_product_are_left_out(tmp_path):
+    table = tmp_path / "vidur_ops.csv"
+    head = ["device", "model", "tp", "op", "rows", "n", "k", "time_us"]
+    lines = [["a100", "m", 1, "mlp", 1, 64, 32, 5.0], ["a100", "m", 1, "mlp", 128, 64, 32, 9.0]]
+    lines += [["a100", "m", 1, "norm", 1, "", "", 2.0]]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([head, *lines])
+    assert kernel_laws.read_products(table) == {"a100": [("m", 1, "mlp", 1, 64, 32, pytest.approx(5e-6))]}
+
+
+@pytest.mark.parametrize("device", FITTED["devices"])
+def test_sheets_give_the_laws_that_were_fitted_with_their_spans(device):
+    sheet, fitted = device_sheet(device), FITTED["devices"][device]
+    for name, value in fitted["law"].items():
+        field = {"start_s": "kernel_start_s"}.get(name, name)
+        given = getattr(sheet, field)
+        assert given.value == pytest.approx(value, rel=0.02), field
+        low, high = fitted["span"][name]
+        assert given.lowest <= low * 1.02, field
+        assert given.highest >= high * 0.98, field
+        assert given.status == "measured"
+
+
+@pytest.mark.parametrize("device", FITTED["devices"])
+def test_layers_of_models_left_out_are_within_some_percent(device):
+    error = FITTED["devices"][device]["error"]
+    assert error["median"] <= 0.04
+    assert error["worst"] <= 0.18

@@ -118,11 +118,6 @@ def test_rather_fewer_schedules_than_fewer_than_four_prompts(left_s, expected):
     assert what_fits([1.0, 1.0], 3, 4) == 2, "where there are only two"
 
 
-PLAIN = Schedule(method="autoregressive", target_lane="both")
-DRAFTING = {
-    count: Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=count)
-    for count in (2, 3, 4)
-}
 CUTS = [8] * WANTED_PROMPTS + [24] * 8
 PACES = [1.0, 1.1, 0.95, 1.05, 1.0, 0.9, 1.0, 1.0, 1.1, 1.0, 1.0, 1.0]
 
@@ -138,7 +133,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def plan():
-    space = SearchSpace(windows=(2, 3, 4), uneven_roots=())
+    space = SearchSpace(windows=(2, 5, 8), uneven_roots=())
     return make_plan(space, machine(), acceptance_record(num_prompts=len(CUTS), num_tokens=24))
 
 
