@@ -11,7 +11,7 @@ from decoding.messages import Candidates, Verdict, Window
 from runtime.arrays import Array, concatenated
 from runtime.drafters.language_model import proposals
 from runtime.verification import rules
-from runtime.verification.distributions import probabilities, sample, uniform
+from runtime.verification.rules import probabilities, sample, uniform
 
 
 class Mistake(NamedTuple):

@@ -23,7 +23,7 @@ from runtime.drafters.medusa.drafter import save_medusa
 from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND
 from runtime.drafters.streams.drafter import save_streams
 from runtime.models.decoder import Decoder
-from runtime.verification.distributions import sample, uniform
+from runtime.verification.rules import sample, uniform
 from tests.runtime import plain
 from tests.runtime.tiny_folders import save_exits_of, save_target
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3

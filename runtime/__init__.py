@@ -21,7 +21,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
                             graphs/calls.py              their inputs, and the request that is bound to the keys
                             graphs/graph.py              the graph that is compiled; weights/ has its constants
                             graphs/head_graphs.py        heads, in the same way
-                            compiler.py, compile_apart.py compile, here or in a process of its own, or read from disk
+                            compiler.py                  compiles, here or in a process of its own, or reads from disk
                             buckets.py                   sizes
 
 A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind. What is on this road is written

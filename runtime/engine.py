@@ -23,8 +23,8 @@ from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
 from runtime.memory.room import Room
 from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
-from runtime.verification.distributions import require_temperature
 from runtime.verification.replayed_text import ReplayedText, require_replayable
+from runtime.verification.rules import require_temperature
 from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, SequenceStart
 
 

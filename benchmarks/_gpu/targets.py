@@ -12,7 +12,7 @@ from _gpu.session import Session
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import CapturedCall, wait
 from runtime.models.config import ModelConfig
-from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import ranked_ids
 
 EXIT_IDS: Final = 8
 

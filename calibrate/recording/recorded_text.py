@@ -26,8 +26,7 @@ from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.backends.sequences import Branches, Text
 from runtime.models.config import ModelConfig
 from runtime.models.masks import prefill_pieces
-from runtime.verification.distributions import probabilities
-from runtime.verification.rules import GREEDY, Sampling, decide
+from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
 _MOST_ROWS: Final = 8
 """Of a step; beyond it each row costs nearly what it costs alone."""

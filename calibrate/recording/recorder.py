@@ -34,8 +34,7 @@ from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.target.early_exits import exit_of
-from runtime.verification.distributions import require_temperature
-from runtime.verification.rules import GREEDY, Sampling
+from runtime.verification.rules import GREEDY, Sampling, require_temperature
 
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""

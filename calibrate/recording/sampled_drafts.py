@@ -26,8 +26,7 @@ from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.proposals import NUM_SAMPLED_FROM
 from runtime.models.masks import prefill_pieces
-from runtime.verification.distributions import sample, truncated, uniform
-from runtime.verification.rules import Sampling
+from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1
 """In place of a refused token where none is refused."""

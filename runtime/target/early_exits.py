@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, as_tensor, as_tensors, inference, is_tensor, log_shares, numpy_type, wide
-from runtime.models.ranking import ranked_ids
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, ranked_ids
 from runtime.storage.weight_folder import EmbeddedTarget, FolderConfig, Layers, Width, load_trained, save_trained
 
 if TYPE_CHECKING:

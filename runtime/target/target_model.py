@@ -19,7 +19,7 @@ from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.models.masks import prefill_pieces, tree_rows
-from runtime.models.ranking import best_places
+from runtime.models.vocabulary import best_places
 from runtime.target.early_exits import EarlyExit, exit_of
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 

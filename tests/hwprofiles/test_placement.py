@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.host import LaneCores, split_lanes
-from hwprofiles.placement import split_pairs, whole_lanes
+from hwprofiles.host import LaneCores, split_lanes, split_pairs, whole_lanes
 
 LANES = split_lanes((0, 1))
 SETS_OF_LANES = st.lists(st.frozensets(st.integers(0, 5), max_size=4), min_size=1, max_size=5).map(

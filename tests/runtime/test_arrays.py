@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from runtime import arrays as words
 from runtime.arrays import BFLOAT16, FLOAT32, as_array, as_tensor
-from runtime.models.ranking import _ranked_all, best_places, ranked_ids
+from runtime.models.vocabulary import _ranked_all, best_places, ranked_ids
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
 MATRICES = arrays(np.float32, (3, 8), elements=FLOATS)

@@ -1,23 +1,147 @@
-"""Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read."""
+"""Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read.
+
+`compiled_apart` runs this module as a program, and the two talk by files: a compiler that ends its process ends no
+lane. A graph is run once too: some fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a
+head did not compile (2026.4). Where the NPU is the CPU (`MIRRORSD_NPU_ON_CPU`), defaults of the CPU say that it
+computes in float32, since a graph that was read from disk has forgotten what it was compiled with.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import LaneError
-from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.compile_apart import compiled_apart, settings_of
+from runtime.backends.lane_device import Device, Dtype, npu_is_on_cpu
+from runtime.backends.openvino.buckets import cpu_computes_bfloat16
 from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.weights.kept_files import mapped, path_of, write
+from runtime.instruction_set import has_vnni
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Settings of a device's graphs, and of the CPU where graphs of another name end up there."""
+
+    graph: dict[str, Any]
+    cpu: dict[str, Any] = field(default_factory=dict)
+
+    def new_core(self) -> ov.Core:
+        """OpenVINO with the defaults set."""
+        core = ov.Core()
+        if self.cpu:
+            core.set_property("CPU", self.cpu)
+        return core
+
+
+def settings_of(device: Device, form: str, num_threads: int) -> Settings:
+    """Return how graphs of a form are compiled for a device."""
+    if device.is_npu:
+        return _npu_settings(num_threads)
+    in_float32 = form == "float32" or (device.has_open_sizes and not cpu_computes_bfloat16())
+    graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if in_float32 else "bf16"}
+    if device.has_open_sizes:
+        graph |= _cpu_settings(num_threads)
+    if form in ("int8", "int4"):
+        # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
+        graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32 if has_vnni() else 0
+    return Settings(graph=graph)
+
+
+def _npu_settings(num_threads: int) -> Settings:
+    graph = {"NPU_USE_NPUW": "YES", "NPUW_ONLINE_PIPELINE": "NONE", "NPUW_DEVICES": "NPU"}
+    if not npu_is_on_cpu():
+        return Settings(graph=graph)
+    return Settings(
+        graph=graph | {"NPUW_DEVICES": "CPU"},
+        cpu=_cpu_settings(num_threads) | {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0},
+    )
+
+
+def _cpu_settings(num_threads: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_NUM_THREADS": num_threads,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        # code made for a whole attention block rounds otherwise by how many layers its graph has: where few query
+        # heads share a key, a segment that is cut in two was not the same to the last bit
+        "SNIPPETS_MODE": "DISABLE",
+    }
+
+
+_ROOT: Final = Path(__file__).parents[3]
+_TIMEOUT_S: Final = 600.0
+"""For one graph; NPUs take seconds."""
+_REFUSED: Final = 3
+"""Exit code after an error of OpenVINO's, which is on stderr."""
+
+
+def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> bytes:
+    """Compile a graph in a process of its own; raise `LaneError` if it is refused, ends the process or takes long."""
+    name = model.get_friendly_name()
+    with tempfile.TemporaryDirectory() as folder:
+        graph, made = Path(folder, "graph.xml"), Path(folder, "graph.blob")
+        ov.serialize(model, graph)
+        Path(folder, "settings.json").write_text(json.dumps(asdict(settings)))
+        command = [sys.executable, "-P", "-m", __name__, folder, device]
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise _error(device, name, f"has not compiled it for {timeout_s:g} s and was ended") from None
+        if done.returncode == 0:
+            return made.read_bytes()
+        text = done.stderr.decode(errors="replace").strip()
+        if done.returncode == _REFUSED:
+            raise _error(device, name, f"refuses it: {text}")
+        last = text.splitlines()[-1:] or ["it said nothing"]
+        ending = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        raise _error(device, name, f"ended its process ({ending}): {last[0]}")
+
+
+def _error(device: str, name: str, what: str) -> LaneError:
+    return LaneError(
+        f"OpenVINO's compiler for {device} {what}. The graph is {name}. "
+        "Another form of weights, another driver or a lane on another device (`mirrorsd devices`) may help"
+    )
+
+
+def main(folder: str, device: str) -> int:
+    """Compile the graph in a folder."""
+    settings = Settings(**json.loads(Path(folder, "settings.json").read_text()))
+    try:
+        core = settings.new_core()
+        compiled = core.compile_model(core.read_model(Path(folder, "graph.xml")), device, settings.graph)
+        _run_once(compiled)
+        Path(folder, "graph.blob").write_bytes(compiled.export_model().getbuffer())
+    except RuntimeError as error:
+        sys.stderr.write(str(error))
+        return _REFUSED
+    return 0
+
+
+def _run_once(compiled: ov.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    for port in compiled.inputs:
+        request.get_tensor(port).data[...] = 0
+    request.start_async()
+    request.wait()
+
 
 Compiled = NDArray[np.uint8]
 """The bytes of a graph that was compiled."""
@@ -82,3 +206,7 @@ class Compiler:
 
     def _imported(self, content: Compiled) -> ov.CompiledModel:
         return self._core.import_model(content.tobytes(), self.device, self._settings.graph)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -25,7 +25,7 @@ from runtime.drafters.trees import ROOT, DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
-from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import ranked_ids
 from runtime.wire.measurement import Measurement
 
 

@@ -25,7 +25,7 @@ from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
-from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import ranked_ids
 from runtime.storage.head_folder import TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.storage.weight_folder import Count, Width
 from runtime.wire.measurement import Measurement

@@ -20,8 +20,7 @@ from decoding.errors import LaneError, ModelError
 from runtime.arrays import Array, unit_scale
 from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Text
-from runtime.models.ranking import best_places
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, best_places
 from runtime.storage.stored_decoder import StoredDecoder
 
 

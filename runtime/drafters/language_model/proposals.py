@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 from decoding.messages import Candidates, Window
 from runtime.arrays import Array, inference
-from runtime.models.ranking import best_places, ranked_ids
-from runtime.models.vocabulary import OutputRows
-from runtime.verification.distributions import draw_from, truncated, uniform
+from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.verification.replayed_text import ReplayedText
-from runtime.verification.rules import GREEDY, Sampling
+from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 
 NUM_SAMPLED_FROM = 64
 """Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""

@@ -19,7 +19,7 @@ from runtime.backends.sequences import Branches, Text
 from runtime.drafters.language_model.draft_passes import DraftStates
 from runtime.drafters.language_model.model import DraftModel
 from runtime.models.masks import prefill_pieces
-from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import ranked_ids
 
 _BLOCK_ROWS = 32
 """Prefixes side by side, and rows of the text after its prompt: as few as a lane may have at once."""

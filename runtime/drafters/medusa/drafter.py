@@ -29,8 +29,7 @@ from runtime.drafters.medusa.model import MedusaConfig, MedusaModel, PublishedHe
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow, ranks_by_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
-from runtime.models.ranking import ranked_ids
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, ranked_ids
 from runtime.storage.head_folder import TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.storage.safetensors_files import finite, read_published
 from runtime.storage.weight_folder import CONFIG_FILE, Count, read_config

@@ -22,8 +22,7 @@ from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_alon
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.models.ranking import ranked_ids
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, ranked_ids
 from runtime.storage.head_folder import TreeFolderConfig, load_head
 from runtime.storage.weight_folder import Count, Width, save_trained
 

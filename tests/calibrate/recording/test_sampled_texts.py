@@ -22,8 +22,7 @@ from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import causal_mask
 from runtime.models.model_folder import NamedFolder
-from runtime.verification.distributions import probabilities, truncated
-from runtime.verification.rules import Sampling
+from runtime.verification.rules import Sampling, probabilities, truncated
 from sim.acceptance.replay import Replay
 from sim.world import simulate
 from tests.costs.constant_cost import MILLISECONDS

@@ -14,7 +14,7 @@ from runtime.backends.self_test import is_row_invariant
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import resolve_model
-from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import ranked_ids
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.shape_folder import has_random_weights, random_arrays
 from runtime.target.target_model import TargetModel

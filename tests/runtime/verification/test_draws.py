@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runtime.verification.distributions import uniform
+from runtime.verification.rules import uniform
 
 
 def test_seeds_streams_and_positions_have_draws_of_their_own():

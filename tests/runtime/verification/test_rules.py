@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Candidates, Window
-from runtime.verification.distributions import draw_from, probabilities, residual, sample, truncated
-from runtime.verification.rules import GREEDY, Sampling, decide, verify_ratio
+from runtime.verification.rules import (
+    GREEDY,
+    Sampling,
+    decide,
+    draw_from,
+    probabilities,
+    residual,
+    sample,
+    truncated,
+    verify_ratio,
+)
 
 VOCAB = 5
 TEMPERATURE = 0.7

@@ -15,8 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import Verdict, Window
-from runtime.verification.distributions import probabilities
-from runtime.verification.rules import GREEDY, Sampling, decide, verify_match, verify_one_hot, verify_typical
+from runtime.verification.rules import (
+    GREEDY,
+    Sampling,
+    decide,
+    probabilities,
+    verify_match,
+    verify_one_hot,
+    verify_typical,
+)
 
 VOCAB = 5
 TEMPERATURE = 0.7

@@ -8,12 +8,13 @@ import torch
 from decoding.errors import ConfigError, LaneError
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
-from runtime.backends.openvino import compile_apart, compiler
+from runtime.backends.openvino import compiler
 from runtime.backends.openvino.buckets import limits_of
 from tests.runtime.reading import compiled, npu_here, prepare, read, rounded
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 NPU = Device.of_lane("openvino:NPU")
+COMPILED_APART = compiler.compiled_apart
 NUM_LAYERS = 4
 IDS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1))
 SHAPES = {"a scale for a row": {}, "a scale for 64 inputs": {"hidden_size": 64, "intermediate_size": 192}}
@@ -95,7 +96,7 @@ def fresh(tmp_path, monkeypatch):
     """Nothing is compiled yet, and what the compiler's process does first can be written."""
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(compiler, "compiled_apart", compile_apart.compiled_apart)
+    monkeypatch.setattr(compiler, "compiled_apart", COMPILED_APART)
     return tmp_path / "sitecustomize.py"
 
 
@@ -113,7 +114,7 @@ def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_ma
 
 def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch):
     fresh.write_text("import time\ntime.sleep(1000)\n")
-    whole = compile_apart.compiled_apart
+    whole = COMPILED_APART
     monkeypatch.setattr(compiler, "compiled_apart", lambda *given: whole(*given, timeout_s=0.5))
     with pytest.raises(LaneError, match=r"has not compiled it for 0\.5 s and was ended"):
         prepare_head()
