@@ -7,7 +7,8 @@ import time
 import pytest
 import torch
 
-from runtime.wire.channel import Block, Channel, Message, to_block, to_tensor
+from runtime.arrays import to_block, to_tensor
+from runtime.wire.channel import Block, Channel, Message
 
 
 @pytest.fixture
