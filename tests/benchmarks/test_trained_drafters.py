@@ -125,7 +125,7 @@ def test_a_step_with_guesses_is_compared_with_a_plain_one(monkeypatch) -> None:
         def timed_step(self, measurement):
             return measurement.rows * (0.5 if measurement.part == "draft_streams" else 1)
 
-    monkeypatch.setattr("_seconds", float)
+    monkeypatch.setattr(DRAFT_STREAMS, "_seconds", float)
     cost = DRAFT_STREAMS.step_cost(Drafter(), 2)
     assert cost == {"median": 4.0, "lower_quartile": 4.0, "upper_quartile": 4.0}
 

@@ -60,8 +60,8 @@ def demos(monkeypatch):
     """Figures of made-up demos: of each the anchors of its runs, and its calibration's samples."""
 
     def figures(*of_demos):
-        monkeypatch.setattr("run_anchors", lambda place: of_demos[place][0])
-        monkeypatch.setattr("_samples", lambda place: of_demos[place][1])
+        monkeypatch.setattr(DEMO_ANCHORS, "run_anchors", lambda place: of_demos[place][0])
+        monkeypatch.setattr(DEMO_ANCHORS, "_samples", lambda place: of_demos[place][1])
         return DEMO_ANCHORS.machine(range(len(of_demos)))
 
     return figures

@@ -10,8 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 from decoding.errors import ConfigError
+from mirrorsd.cli import options
 from mirrorsd.cli.app import Verbs, app
 from mirrorsd.cli.console import telling_what_was_saved
+from mirrorsd.cli.verbs.plan import EXAMPLE
 
 CALL = [sys.executable, "-m", "mirrorsd"]
 
@@ -131,3 +133,28 @@ def test_the_version_is_told(option):
 def test_short_and_long_help_are_one(words):
     short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
     assert (short.exit_code, short.stdout) == (0, long.stdout)
+
+
+@pytest.mark.parametrize(
+    ("complete", "incomplete", "found"),
+    [
+        (options.shape_names, "qwen3-14", ["qwen3-14b"]),
+        (options.platform_names, "rtx30", ["rtx3060", "rtx3080", "rtx3090"]),
+        (options.target_names, "smol", ["smollm2-135m-instruct"]),
+        (options.target_names, "shape:qwen3-14", ["shape:qwen3-14b"]),
+        (options.drafter_names, "no", ["none"]),
+        (options.drafter_names, "none,smollm2-135m-m", ["none,smollm2-135m-medusa"]),
+        (options.platform_names, "nowhere", []),
+    ],
+)  # fmt: skip
+def test_names_that_begin_so_are_found(complete, incomplete, found):
+    assert complete(incomplete) == found
+
+
+def test_the_options_of_plan_complete_what_its_example_names():
+    command = typer.main.get_command(app).commands["plan"]
+    words = EXAMPLE.split()[2:]
+    with command.make_context("plan", list(words)) as context:
+        for name, value in zip(words[::2], words[1::2], strict=True):
+            (option,) = [one for one in command.params if name in one.opts]
+            assert value in [one.value for one in option.shell_complete(context, value[:3])]

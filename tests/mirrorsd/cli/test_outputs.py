@@ -1,9 +1,15 @@
 """Where a verb writes is tried before it works: calibration takes minutes, and a training run hours."""
 
+import json
+from pathlib import Path
+
 import pytest
 import typer
 
+from decoding.errors import ConfigError
 from mirrorsd.cli.app import app
+from mirrorsd.cli.outputs import with_default_destination, write_json
+from mirrorsd.json_text import json_text, path_from
 from tests.mirrorsd.cli.test_app import leaves
 
 WRITTEN = {"--out", "--json", "--trace", "--states", "--save-constants"}
@@ -29,3 +35,71 @@ def test_an_output_that_cannot_be_written_is_refused_first(mirrorsd, tmp_path, w
 
 def test_all_verbs_that_write_are_among_them():
     assert len(list(outputs())) > 25
+
+
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
+        (["simulate", "--json"], ["simulate", "--json", "-"]),
+        (["simulate", "--json", "--trace", "t.json"], ["simulate", "--json", "-", "--trace", "t.json"]),
+        (["simulate", "--json", "-"], ["simulate", "--json", "-"]),
+        (["demo", "--json", "out.json"], ["demo", "--json", "out.json"]),
+        (["demo", "--json=out.json"], ["demo", "--json=out.json"]),
+        (["demo"], ["demo"]),
+    ],
+)
+def test_json_without_a_path_means_stdout(given, completed):
+    assert with_default_destination(given) == completed
+
+
+def test_a_path_leaves_stdout_to_the_text(tmp_path, capsys):
+    path = tmp_path / "deep" / "result.json"
+    assert write_json({"a": 1}, str(path))
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert capsys.readouterr().out == ""
+
+
+def test_stdout_gets_nothing_but_the_json(capsys):
+    assert not write_json({"a": 1}, "-")
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+
+def test_a_file_tells_paths_as_seen_from_its_own_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    result = {"folder": "out/demo", "name": "out/demo"}
+    write_json(result, "results/deep/a.json", relative=["folder"])
+    assert json.loads(Path("results/deep/a.json").read_text()) == {"folder": "../../out/demo", "name": "out/demo"}
+    write_json(result, "-", relative=["folder"])
+    assert json.loads(capsys.readouterr().out) == result
+
+
+def test_without_the_option_nothing_is_written(capsys):
+    assert write_json({"a": 1}, None)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        write_json({}, str(tmp_path))
+
+
+def test_numbers_that_json_does_not_know_become_null():
+    text = json_text({"a": [1.5, float("nan")], "b": {"c": float("inf"), "d": -float("inf")}})
+    assert json.loads(text) == {"a": [1.5, None], "b": {"c": None, "d": None}}
+
+
+def test_keys_become_text_paths_too_and_tuples_lists():
+    assert json.loads(json_text({3: (1, 2), "file": Path("a/b")})) == {"3": [1, 2], "file": "a/b"}
+
+
+def test_letters_stay_readable_and_the_text_ends_its_line():
+    assert json_text({"é": "漢"}) == '{\n  "é": "漢"\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("out/a.json", "a.json"), ("out", "."), ("b.json", "../b.json"), ("in/c", "../in/c")]
+)
+def test_paths_are_told_as_seen_from_a_folder(tmp_path, monkeypatch, path, told):
+    monkeypatch.chdir(tmp_path)
+    assert path_from(Path("out"), Path(path)) == told
+    assert path_from(Path("out").absolute(), Path(path)) == path_from(Path("out"), Path(path).absolute()) == told

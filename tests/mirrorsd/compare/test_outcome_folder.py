@@ -37,7 +37,7 @@ def judged(plan):
     plain, *others = made_up_runs(schedules, plan.profile, plan.record, paces=[1.0, 1.5]).runs
     lost = Trace(world="measured", events=[LaneEvent(0.5, "draft", "it hung")])
     others[0] = (replace(others[0][0], given_up=lost), *others[0][1:])
-    return judge_runs(candidates, Measured(runs=(plain, *others)), plan)
+    return judge_runs(candidates, Measured(runs=(plain, *others)), plan.profile, plan.record)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from decoding.errors import ConfigError
 from runtime.backends import devices
 from runtime.backends.lane_device import CORES, Device
+from runtime.backends.opening import torch_threads
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.lane_set import LaneSet
 
@@ -170,3 +171,10 @@ def test_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver):
     monkeypatch.setattr(Gpus, "device_count", staticmethod(lambda: 0))
     monkeypatch.setattr(torch, "cuda", Gpus)
     assert "torch finds no GPU" in cuda_devices()["cuda:0"].missing
+
+
+@pytest.mark.parametrize(
+    ("device", "threads"), [("cpu", 6), ("openvino:CPU", 1), ("openvino:NPU", 6), ("openvino:GPU", 6), ("cuda:0", 6)]
+)
+def test_torch_takes_one_thread_where_graphs_have_threads_on_the_same_cores(device, threads):
+    assert torch_threads(Device.of_lane(device), 6) == threads

@@ -1,13 +1,23 @@
 """Real processes: every schedule commits what plain decoding commits."""
 
+from itertools import pairwise
+from math import inf, nan
+
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from decoding import metrics
+from decoding.errors import ConfigError, LaneError, ModelError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, speculative
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, mirror, speculative
+from tests.runtime.unknown_operation import Dance
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 
@@ -66,3 +76,105 @@ def test_tokens_are_announced_as_they_are_committed(run):
 def test_the_last_position_of_the_target_can_be_used(run, tiny_folders):
     found = run(AUTOREGRESSIVE, PROMPT, 121, eos_token_ids=())
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 121)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (speculative(draft_lane="elsewhere"), "no lane 'elsewhere'; lanes: big, small"),
+        (mirror(root_source="exit", exit_layer=4, exit_top_k=1), "exit_layer 4 is not before"),
+        (speculative(), "no draft to run"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(engine, schedule, message):
+    with pytest.raises(ConfigError, match=message):
+        engine.generate(schedule, PROMPT, max_new_tokens=4)
+
+
+def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_folders):
+    plain_draft = speculative(exit_features=True, drafter=str(tiny_folders.drafter))
+    with pytest.raises(ConfigError, match="reads no features"):
+        engine.generate(plain_draft, PROMPT, max_new_tokens=4)
+    shallow = mirror(root_source="exit", exit_layer=1, exit_top_k=1, exit_features=True)
+    shallow = shallow.model_copy(update={"drafter": str(tiny_folders.feature_drafter)})
+    with pytest.raises(ConfigError, match=r"exit_layer is 1, but this draft reads features of layers \[1, 2\]"):
+        engine.generate(shallow, PROMPT, max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([], {}, "at least one"),
+        ([VOCAB_SIZE], {}, f"from 0 to {VOCAB_SIZE - 1}"),
+        (PROMPT, {"max_new_tokens": 0}, "max_new_tokens is 0"),
+        (PROMPT, {"max_new_tokens": 122}, "need 129 positions; the target has 128"),
+        *((PROMPT, {"temperature": wrong}, "temperature is ") for wrong in (-1.0, 1e-320, 1e308, inf, nan)),
+    ],
+)
+def test_wrong_arguments_are_refused(engine, prompt, options, message):
+    with pytest.raises(ConfigError, match=message):
+        engine.generate(AUTOREGRESSIVE, prompt, **{"max_new_tokens": 4} | options)
+
+
+def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"config\.json"):
+        engine.load_draft("small", str(tmp_path))
+    with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'Dance'"):
+        engine.lane("small").request(Dance()).result()
+
+
+def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders):
+    blocks = Schedule(
+        method="block", target_lane="big", draft_lane="big", num_speculative_tokens=2, drafter="nobody's blocks"
+    )
+    with (
+        Engine(tiny_folders.target, lanes=[LaneSpec(name="big")]) as engine,
+        pytest.raises(ConfigError, match="method block is simulated only: no drafter drafts so on real lanes yet"),
+    ):
+        engine.generate(blocks, PROMPT, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_trace_tells_every_round(run, name):
+    schedule = SCHEDULES[name]
+    found = run(schedule)
+    rounds, trace = found.trace.rounds, found.trace
+    assert sum(entry.num_committed for entry in rounds) == len(found.tokens)
+    assert all(entry.num_drafted == schedule.num_speculative_tokens for entry in rounds)
+    asked = schedule.method == "mirror"
+    assert [entry.hit is not None for entry in rounds] == [asked] * (len(rounds) - 1) + [False]
+    times = [0.0, *[time for entry in rounds for time in (entry.start_s, entry.end_s)], trace.decode_s]
+    assert times == sorted(times)
+    assert trace.prefill_s > 0
+    if schedule.draft_lane is not None:
+        assert metrics.mean_acceptance_length([trace]) > 1.3
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_trace_tells_every_operation(run, name):
+    schedule = SCHEDULES[name]
+    trace = run(schedule).trace
+    num_rounds, num_tokens = len(trace.rounds), schedule.num_speculative_tokens
+    by_work = {work: [span for span in trace.spans if span.work is work] for work in Work}
+    whole = [Work.PREFIX, Work.SUFFIX] if schedule.uses_exit else [Work.VERIFY]
+    for work in whole:
+        assert [span.round for span in by_work[work]] == list(range(num_rounds))
+        assert {span.rows for span in by_work[work]} == {num_tokens + 1}
+    for lane in ("big", "small"):
+        spans = [span for span in trace.spans if span.lane == lane]
+        assert all(left.end_s <= right.start_s for left, right in pairwise(spans))
+    drafted = by_work[Work.ROLLOUT_STEP]
+    num_rollouts = 1 + sum(entry.hit is False for entry in trace.rounds)
+    if schedule.method == "speculative":
+        num_rollouts = num_rounds
+    if schedule.draft_lane is not None:
+        assert len(drafted) == num_rollouts * num_tokens
+    transfers = [(span.lane, span.round) for span in by_work[Work.TRANSFER]]
+    assert transfers == [("big->small", place) for place in range(num_rounds) if schedule.uses_exit]
+
+
+def test_a_draft_that_is_almost_the_target_hits(run):
+    """With the draft's two best runners-up as roots and a window of its length, hits do happen."""
+    traces = [run(SCHEDULES["mirror from the draft"], [token, 9, 4], 40).trace for token in range(8)]
+    assert metrics.reuse_rate(traces) > 0.2

@@ -1,4 +1,4 @@
-"""What a lane loads costs reading it, and no more."""
+"""Small drafters stay in a lane, so that schedules which take turns load each once; large ones go."""
 
 import subprocess
 import sys
@@ -7,6 +7,73 @@ from pathlib import Path
 import pytest
 
 from runtime.drafters.shipped import find_drafter
+from runtime.wire.operations import LoadDraft
+from runtime.worker import torch_models
+from runtime.worker.server import KeptDrafters
+from tests.runtime.engine.schedules import PROMPT, SCHEDULES
+from tests.runtime.thread_lanes import thread_engine
+
+
+def drafter_of(root, name, num_bytes):
+    folder = root / name
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(bytes(num_bytes))
+    return LoadDraft(target=root, drafter=folder, dtype="float32")
+
+
+def test_those_not_asked_for_for_longest_make_room(tmp_path):
+    kept = KeptDrafters(most_bytes=100)
+    one, two, three = (drafter_of(tmp_path, name, 40) for name in ("one", "two", "three"))
+    kept.add(one, "one")
+    kept.add(two, "two")
+    assert kept.get(one) == "one"
+    kept.add(three, "three")
+    assert [kept.get(each) for each in (one, two, three)] == ["one", None, "three"]
+
+
+def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path):
+    kept = KeptDrafters(most_bytes=100)
+    small, large = drafter_of(tmp_path, "small", 40), drafter_of(tmp_path, "large", 101)
+    kept.add(small, "small")
+    kept.add(large, "large")
+    assert (kept.get(small), kept.get(large)) == (None, None)
+
+
+def test_another_form_or_device_is_another_drafter(tmp_path):
+    kept = KeptDrafters(most_bytes=100)
+    asked = drafter_of(tmp_path, "one", 40)
+    kept.add(asked, "one")
+    others = {"dtype": "bfloat16"}, {"device": "openvino:CPU"}, {"target": tmp_path / "other"}
+    fields = {name: getattr(asked, name) for name in ("target", "drafter", "dtype", "device")}
+    assert [kept.get(LoadDraft(**fields | other)) for other in others] == [None] * 3
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Names of the drafters loaded, in order."""
+    names, load = [], torch_models.load_drafter
+
+    def counted(folder, context):
+        names.append(folder.name)
+        return load(folder, context)
+
+    monkeypatch.setattr(torch_models, "load_drafter", counted)
+    return names
+
+
+def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_text(tiny_folders, loaded):
+    schedules = [
+        SCHEDULES["speculative"].model_copy(update={"drafter": str(folder)})
+        for folder in (tiny_folders.drafter, tiny_folders.feature_drafter)
+    ]
+    lanes = tuple(dict.fromkeys((schedules[0].target_lane, schedules[0].draft_lane)))
+    with thread_engine(tiny_folders.target, dtype="float32", lanes=lanes) as engine:
+        texts = [
+            engine.generate(schedule, PROMPT, max_new_tokens=16, eos_token_ids=()).tokens for schedule in 3 * schedules
+        ]
+    assert len(set(texts)) == 1
+    assert loaded == [tiny_folders.drafter.name, tiny_folders.feature_drafter.name]
+
 
 ROOT = Path(__file__).parents[3]
 COMPILER = {"torch._dynamo", "sympy"}

@@ -16,7 +16,8 @@ from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import resolve_model
 from runtime.models.vocabulary import ranked_ids
 from runtime.storage.decoder_names import decoder_shapes
-from runtime.storage.shape_folder import has_random_weights, random_arrays
+from runtime.storage.shape_folder import has_random_weights
+from runtime.storage.stored_decoder import random_arrays
 from runtime.target.target_model import TargetModel
 
 TINY = {

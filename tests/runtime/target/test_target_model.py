@@ -5,9 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from decoding.messages import NO_WINDOW, Window
 from runtime.target.early_exits import ExitHeads
+from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
@@ -151,3 +153,21 @@ def test_a_new_sequence_forgets_the_old_one():
     target.prefix(Window((3, 4)), 2, 2)
     target.prefill([9, 9, 1], capacity=CAPACITY + 50)
     assert [target.verify(NO_WINDOW).next_token for _ in range(5)] == plain.continue_text(decoder, [9, 9, 1], 5)
+
+
+def test_an_untrained_adapter_changes_nothing():
+    x = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ExitAdapter(16, 8, 1e-5)(x), x)
+
+
+def test_an_adapter_adds_a_residual_mlp_to_an_affine_map():
+    torch.manual_seed(0)
+    adapter = ExitAdapter(4, 3, 1e-5).requires_grad_(requires_grad=False)
+    for parameter in adapter.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(4)
+    y = adapter.affine.weight @ x + adapter.affine.bias
+    unit = y / (y.square().mean() + 1e-5).sqrt() * adapter.norm
+    inner = adapter.up.weight @ unit
+    expected = y + adapter.down.weight @ (inner * inner.sigmoid())
+    assert torch.allclose(adapter(x), expected, atol=1e-5)

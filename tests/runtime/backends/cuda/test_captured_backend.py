@@ -13,9 +13,13 @@ from runtime.backends.cuda import captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
+from runtime.worker import torch_models
 from tests.runtime import reading
+from tests.runtime.engine.schedules import CHAINS, PROMPT, SCHEDULES, for_folders
 from tests.runtime.reading import read
+from tests.runtime.thread_lanes import thread_engine
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
 
 SHAPES = reading.SHAPES | {"learned positions": OPT}
@@ -130,3 +134,50 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch):
         MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 1536 positions \(0\.000 GB\)"
     ):
         text.start(1300)
+
+
+NUM_TOKENS = 150
+"""Enough to cross the first limit of slots."""
+
+
+def generate(engine, folders):
+    """What is written by every schedule of `CHAINS`, by its name."""
+    chosen = {name: for_folders(SCHEDULES[name], folders) for name in CHAINS}
+    return {
+        name: engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+        for name, schedule in chosen.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def eager(long_folders):
+    with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
+        return generate(engine, long_folders)
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Lanes have the back end of a GPU, on the CPU, and are told what is to come as lanes that compile are."""
+    made = []
+
+    def opener(device, dtype, *, num_threads):
+        def opened(decoder):
+            made.append(CudaBackend(decoder, device="cpu"))
+            return made[-1]
+
+        return opened
+
+    monkeypatch.setattr(torch_models, "backend_opener", opener)
+    monkeypatch.setattr(Device, "prepares", property(lambda self: True))
+    return made
+
+
+def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(long_folders, eager, captured):
+    with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
+        found = generate(engine, long_folders)
+    assert len(captured) > 2
+    assert len(set(eager["speculative"].tokens)) > 5
+    for name in CHAINS:
+        assert found[name].tokens == eager[name].tokens, name
+        rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[name], eager[name])]
+        assert rounds[0] == rounds[1], name
