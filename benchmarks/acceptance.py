@@ -27,7 +27,7 @@ from _common import EMBEDDED, RESULTS, chosen_prompts, measured, prompt_argument
 from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
-from hwprofiles.host import describe_host, local_lanes
+from hwprofiles.host import describe_host, lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
 from runtime.drafters.registry import KINDS, kind_of
@@ -59,7 +59,7 @@ def main() -> None:
     replay = _replay(pair, prompts, options)
     for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
         settings = {}
-        for label, schedule in _schedules(drafter, local_lanes()[0].name):
+        for label, schedule in _schedules(drafter, lanes_of("cpu")[0].name):
             settings[label] = _figures(_rounds(replay, schedule, prompts))
             print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
         _keep(path, shared, drafter, settings, target_folder=pair.target_folder)

@@ -82,11 +82,6 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
     return "; ".join(found.values()) or None
 
 
-def local_lanes(device: str = "cpu") -> tuple[LaneCores, ...]:
-    """Return the lanes this machine offers on a device; see `lanes_of`. By default those of torch."""
-    return lanes_of(device)
-
-
 def lanes_of(device: str) -> tuple[LaneCores, ...]:
     """Return the lanes of a device: of the CPU as `split_lanes` has them, by the names of `runtime.backends.devices`.
 

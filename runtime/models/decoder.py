@@ -97,7 +97,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """A decoder-only language model whose layers can be run in slices."""
 
-    def __init__(self, config: ModelConfig, *, max_position: int | None = None) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = new_embedding(config.vocab_size, config.hidden_size)
@@ -110,7 +110,7 @@ class Decoder(nn.Module):
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
-        self.rotary = Rotary(config, max_position or config.max_position)
+        self.rotary = Rotary(config, config.max_position)
 
     def run_layers(
         self,

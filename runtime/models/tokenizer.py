@@ -121,8 +121,8 @@ class Tokenizer:
 class StreamDecoder:
     """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
-        self._tokenizer, self._skip_special_tokens = tokenizer, skip_special_tokens
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._given: list[int] = []
         self._pending: list[int] = []
 
@@ -143,8 +143,8 @@ class StreamDecoder:
 
     def _piece(self) -> str:
         """Decode the pending ids after those given last: some decoders drop the space that starts a text."""
-        given = self._tokenizer.decode(self._given, skip_special_tokens=self._skip_special_tokens)
-        both = self._tokenizer.decode(self._given + self._pending, skip_special_tokens=self._skip_special_tokens)
+        given = self._tokenizer.decode(self._given)
+        both = self._tokenizer.decode(self._given + self._pending)
         return both[len(given) :]
 
 

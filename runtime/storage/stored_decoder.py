@@ -83,13 +83,11 @@ def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
     return [layers[index] for index in sorted(layers)]
 
 
-def load_stored_decoder(
-    folder: Path, dtype: np.dtype[Any], *, max_position: int | None = None, with_layers: bool = True
-) -> StoredDecoder:
+def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool = True) -> StoredDecoder:
     """Return the decoder of a Hugging Face folder as arrays; arguments and errors are those of `load_parameters`."""
     config = ModelConfig.from_folder(folder)
     arrays = load_parameters(folder, config, dtype, with_layers=with_layers)
-    return stored_decoder(config, arrays, max_position=max_position or config.max_position)
+    return stored_decoder(config, arrays, max_position=config.max_position)
 
 
 def load_parameters(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from decoding.methods import METHODS
-from hwprofiles.host import local_lanes
+from hwprofiles.host import lanes_of
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.drafter import save_hydra
 from tests.journeys.walk import Walk
@@ -23,7 +23,7 @@ SPACES |= {
     f"mirror {source}": {"methods": ["mirror"], "root_sources": [source]} for source in ("exit", "draft", "hybrid")
 }
 PROMPTS = ("w5 w17 w3 w44 w5 w17", "w9 w9 w4 w9 w9")
-pytestmark = pytest.mark.skipif(len(local_lanes()) < 3, reason="split placements need two cores, and there is one")
+pytestmark = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="split placements need two cores, and there is one")
 
 
 @pytest.fixture(scope="module")

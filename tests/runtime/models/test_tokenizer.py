@@ -245,9 +245,8 @@ class TestStreams:
         assert stream.finish() == "ok\N{REPLACEMENT CHARACTER}"
         assert stream.finish() == ""
 
-    def test_special_tokens_are_left_out_unless_wanted(self):
+    def test_special_tokens_are_left_out(self):
         assert StreamDecoder(words_tokenizer()).push([3, 0]) == "a"
-        assert StreamDecoder(words_tokenizer(), skip_special_tokens=False).push([3, 0]) == "<s> a"
 
     @given(st.lists(st.integers(0, 255), max_size=40), st.integers(1, 5))
     def test_pieces_joined_are_the_whole_for_any_bytes(self, ids, stride):

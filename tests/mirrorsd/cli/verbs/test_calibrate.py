@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hwprofiles.host import lanes_of, local_lanes
+from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
 from runtime.backends.lane_device import Device
 from tests.mirrorsd.cli.interrupt import interrupted
@@ -53,7 +53,7 @@ def asked(monkeypatch):
     ("given", "time_s", "lanes"),
     [
         ((), None, [lane.name for lane in lanes_of("openvino:CPU")]),
-        (("--minutes", 1.5, "--device", "cpu"), 90.0, [lane.name for lane in local_lanes()]),
+        (("--minutes", 1.5, "--device", "cpu"), 90.0, [lane.name for lane in lanes_of("cpu")]),
         (("--lanes", "openvino:CPU@0,cpu0"), None, ["openvino:CPU@0", "cpu0"]),
     ],
 )

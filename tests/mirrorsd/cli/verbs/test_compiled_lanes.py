@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
-from hwprofiles.host import local_lanes
+from hwprofiles.host import lanes_of
 from hwprofiles.profile import LaneProfile, LatencyTable, save_profile
 from mirrorsd.cli.app import app
 from runtime.lanes import lane_set
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import ThreadLane
 
-pytestmark = pytest.mark.skipif(len(local_lanes()) < 3, reason="a pair of lanes needs two cores, and there is one")
+pytestmark = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="a pair of lanes needs two cores, and there is one")
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 DEVICE = "openvino:CPU"

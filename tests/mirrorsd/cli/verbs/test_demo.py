@@ -14,7 +14,7 @@ from calibrate.profiling.task import effort_for
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
-from hwprofiles.host import local_lanes
+from hwprofiles.host import lanes_of as lanes_on
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
 from mirrorsd.compare.runs import load_runs, load_traces
@@ -23,7 +23,7 @@ from tests.tiny_models import EOS
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
-two_cores = pytest.mark.skipif(len(local_lanes()) < 3, reason="mirror needs two cores, and this machine has one")
+two_cores = pytest.mark.skipif(len(lanes_on("cpu")) < 3, reason="mirror needs two cores, and this machine has one")
 
 
 def call(*words):

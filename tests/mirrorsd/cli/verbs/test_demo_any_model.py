@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from decoding.record import AcceptanceRecord
-from hwprofiles.host import local_lanes
+from hwprofiles.host import lanes_of
 from runtime.models.decoder import Decoder
 from tests.mirrorsd.cli.verbs.test_demo import call, call_quickly
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config
 
 PROMPTS = ("w5 w17 w3 w44 w5 w17", "w9 w9 w4 w9 w9")
-two_cores = pytest.mark.skipif(len(local_lanes()) < 3, reason="mirror needs two cores, and this machine has one")
+two_cores = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="mirror needs two cores, and this machine has one")
 
 
 @pytest.fixture(scope="module")
