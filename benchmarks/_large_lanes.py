@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
-from hwprofiles.host import split_pairs, whole_lanes
+from hwprofiles.placement import split_pairs, whole_lanes
 from mirrorsd.model_pair import ModelPair
 from runtime.backends.lane_device import Device
 from runtime.engine import Engine

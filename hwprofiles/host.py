@@ -1,7 +1,4 @@
-"""This machine: what it is, so that a profile can name where it was measured, and which lanes it offers.
-
-Which lanes can work at the same time, their cores alone decide.
-"""
+"""This machine: what it is, so that a profile can name where it was measured, and which lanes it offers."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
@@ -170,34 +166,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-class PlacedLane(Protocol):
-    """A lane and its cores (`LaneProfile`, `hwprofiles.host.LaneCores` and the runtime's `LaneSpec` are such)."""
-
-    @property
-    def name(self) -> str:
-        """As schedules call it."""
-        ...
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """Those it is pinned to; empty if to none."""
-        ...
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of its own."""
-        ...
-
-
-def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
-    return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
-
-
-def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
-    """Return lanes that are no part of another one: there both models may share a lane."""
-    return [
-        lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
-    ]

@@ -16,7 +16,7 @@ from runtime.models.hf_config import read_object
 
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
-    from hwprofiles.host import PlacedLane
+    from hwprofiles.placement import PlacedLane
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import Dtype, ModelPair
 

@@ -17,8 +17,6 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.wire.channel import Block
-
 if TYPE_CHECKING:
     import torch
 
@@ -165,20 +163,3 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
 def is_floating(array: NDArray[Any]) -> bool:
     """Whether it holds floating-point numbers."""
     return array.dtype in _FLOATS or array.dtype.kind == "f"
-
-
-def to_block(array: Array) -> Block:
-    """The elements of an array, bit by bit."""
-    own = as_array(array) if is_tensor(array) else array
-    return Block(own.dtype.name, own.shape, own.tobytes())
-
-
-def to_array(block: Block) -> NDArray[Any]:
-    """An array of its own memory."""
-    dtype = BFLOAT16 if block.dtype == BFLOAT16.name else np.dtype(block.dtype)
-    return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
-
-
-def to_tensor(block: Block) -> torch.Tensor:
-    """A tensor of its own memory."""
-    return as_tensor(to_array(block))

@@ -14,7 +14,7 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import load_decoder
+from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
 from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 from training.data.states import TargetStates

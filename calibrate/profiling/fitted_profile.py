@@ -25,9 +25,10 @@ from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from hwprofiles.host import PlacedLane, describe_host
+from hwprofiles.host import describe_host
 from hwprofiles.lane_profile import DECODING_PARTS, Event, LanePart, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Contention, Profile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement

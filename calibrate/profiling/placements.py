@@ -8,7 +8,7 @@ from typing import Any
 from calibrate.profiling.task import CalibrationTask
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
-from hwprofiles.host import split_pairs, whole_lanes
+from hwprofiles.placement import split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _FIT_WINDOW_OF_FEATURES = 2

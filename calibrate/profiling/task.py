@@ -11,7 +11,7 @@ from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Method
-from hwprofiles.host import PlacedLane, split_pairs
+from hwprofiles.placement import PlacedLane, split_pairs
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
 """Steps of the draft, by their tables in a `LaneProfile`."""

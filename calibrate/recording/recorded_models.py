@@ -21,8 +21,9 @@ from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND, load_prompt_lookup
 from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
 from runtime.drafters.streams.drafter import load_streams
-from runtime.models.decoder import Decoder, load_decoder
+from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
+from runtime.models.weights import load_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtime.arrays import to_tensor
 from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Segment
 from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
+from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
-from runtime.arrays import Array, to_tensor
+from runtime.arrays import Array
 from runtime.backends.backend import Backend
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement, Part
 

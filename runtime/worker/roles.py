@@ -11,12 +11,13 @@ from typing import TypeVar
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.arrays import Array, to_block
+from runtime.arrays import Array
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
+from runtime.wire.blocks import to_block
 from runtime.wire.channel import Block
 from runtime.wire.operations import (
     Branch,

@@ -14,12 +14,13 @@ from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.methods import METHODS
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
-from runtime.arrays import numpy_type, to_block
+from runtime.arrays import numpy_type
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.config import ModelConfig
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
+from runtime.wire.blocks import to_block
 from runtime.wire.channel import Channel
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop

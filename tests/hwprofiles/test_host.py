@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles import host
-from hwprofiles.host import (
-    LaneCores,
-    available_cores,
-    computing_host,
-    describe_host,
-    differences,
-    split_lanes,
-    split_pairs,
-    whole_lanes,
-)
+from hwprofiles.host import LaneCores, available_cores, computing_host, describe_host, differences, split_lanes
+from hwprofiles.placement import split_pairs, whole_lanes
 
 
 def test_two_cores_give_a_lane_each_and_one_for_both() -> None:

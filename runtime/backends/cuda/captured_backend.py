@@ -10,20 +10,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from runtime.backends.backend import Plan
+from runtime.backends.cuda.capture import GraphCapture, fitting, wait
 from runtime.backends.cuda.captured_calls import (
     ROWS,
     CallShape,
     CapturedBranches,
     CapturedCall,
     CapturedMemory,
-    GraphCapture,
-    fitting,
     pieces,
     row_bucket,
     slot_bucket,
     slot_buckets,
     text_bucket,
-    wait,
 )
 from runtime.backends.eager import TorchBackend
 from runtime.backends.sequences import BranchRows, Segment, Text

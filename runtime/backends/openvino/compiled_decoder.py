@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import FLOAT32, rms_norm, to_array
+from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Backend, Head, Plan
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces, slot_buckets
@@ -33,6 +33,7 @@ from runtime.backends.openvino.weights.packing import arithmetic, packed
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
 from runtime.storage.stored_decoder import StoredDecoder
+from runtime.wire.blocks import to_array
 from runtime.wire.channel import Block
 
 _MOST_PROBED_CALLS: Final = 8

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runtime.arrays import FLOAT32, as_array, as_tensor, to_tensor
+from runtime.arrays import FLOAT32, as_array, as_tensor
 from runtime.backends.backend import Head
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.models.decoder import Decoder
 from runtime.storage.stored_decoder import stored_form
+from runtime.wire.blocks import to_tensor
 from runtime.wire.channel import Block
 
 Method = Callable[..., Any]

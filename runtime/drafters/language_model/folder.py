@@ -171,7 +171,7 @@ def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ..
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
     """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
-    from runtime.models.decoder import load_decoder
+    from runtime.models.weights import load_decoder
 
     _require_fit(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))

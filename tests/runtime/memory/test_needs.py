@@ -27,10 +27,11 @@ from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
+from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.safetensors_files import content_of
 from runtime.storage.shape_folder import save_shape
-from runtime.storage.stored_decoder import random_arrays, stored_decoder, stored_form
+from runtime.storage.stored_decoder import stored_decoder, stored_form
 from tests.tiny_models import OPT, tiny_config
 
 SHAPES = {

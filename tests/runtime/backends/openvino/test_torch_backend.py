@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from runtime.arrays import as_array, as_tensor, to_block
+from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import segments_between
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.stored_decoder import stored_form
+from runtime.wire.blocks import to_block
 from tests.tiny_models import tiny_adapters, tiny_target
 
 FORMS = ["float32", "bfloat16", "int8"]

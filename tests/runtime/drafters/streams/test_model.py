@@ -11,9 +11,10 @@ from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import load_streams
 from runtime.drafters.streams.model import Borrowed, StreamModel, run_along, stream_mask
-from runtime.models.decoder import causal_mask, load_decoder
+from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from runtime.models.tokenizer import Tokenizer
+from runtime.models.weights import load_decoder
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
