@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, listed, mistake
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
-from hwprofiles.machines import device_named
+from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields

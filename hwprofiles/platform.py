@@ -37,7 +37,7 @@ from decoding.errors import ProfileError, unknown
 from decoding.files import named_path
 from decoding.validation import Many
 from decoding.yaml_file import load_yaml
-from hwprofiles.machines import NamedDevice, find_device, machine_of
+from hwprofiles.machines.device_names import NamedDevice, find_device, machine_of
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names

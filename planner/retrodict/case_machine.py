@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import device_key, family_of
-from hwprofiles.machines import find_device
+from hwprofiles.machines.device_names import find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 from sim.derived.assumption import Assumption
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ProfileError
-from hwprofiles.machines import device_named, find_device
+from hwprofiles.machines.device_names import device_named, find_device
 from hwprofiles.platform import find_entry, load_platform
 from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
 from hwprofiles.suspicions import of_platform

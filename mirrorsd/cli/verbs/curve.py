@@ -39,7 +39,7 @@ def curve(
     """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import write_atomically
     from hwprofiles.engines import run_by
-    from hwprofiles.machines import device_named
+    from hwprofiles.machines.device_names import device_named
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
     from hwprofiles.weights.formats import weights_named
