@@ -104,8 +104,8 @@ class DeviceSpeed:
         kind: what it is.
         bytes_per_s: achieved reading.
         flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
-        adds_up: whether kernels take the sum of their start, reading and computing, by a measured law, and not the
-            longest of these.
+        unhidden_share: of computing, that kernels take on top of their start and of reading by a measured law; never
+            less than all computing alone. None: they take the longest of these.
         growth_per_row: by what share every further row slows reading, up to eight; where `prices` is None.
         prices: what rows take by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
@@ -122,7 +122,7 @@ class DeviceSpeed:
     kind: Kind
     bytes_per_s: float
     flops: float
-    adds_up: bool = False
+    unhidden_share: float | None = None
     growth_per_row: float = 0.0
     prices: RowPrices | None = None
     kernel_s: float = 0.0
@@ -191,7 +191,9 @@ class DeviceSpeed:
             return replace(self, growth_per_row=self.growth_per_row * by, prices=rows)
         if name in ("dispatch_s", "kernel_start_s"):
             return replace(self, kernel_s=self.kernel_s * by, graph_s=self.graph_s * by)
-        return replace(self, flops=self.flops / by if name == "unhidden_share" else self.flops * by)
+        if name == "unhidden_share" and self.unhidden_share is not None:
+            return replace(self, unhidden_share=self.unhidden_share * by)
+        return replace(self, flops=self.flops * by)
 
     @property
     def reading_error(self) -> float:
@@ -228,9 +230,8 @@ def device_speed(
     else:
         reading = min(peak, found.take("memory_cap_bytes_per_s"))
     flops = found.take("bf16_flops")
-    if is_law:
-        flops /= found.take("unhidden_share")
-    elif sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
+    unhidden_share = found.take("unhidden_share") if is_law else None
+    if not is_law and (sheet.bf16_flops is None or sheet.bf16_flops.status != "measured"):
         flops *= found.take("flops_efficiency")
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
@@ -240,7 +241,7 @@ def device_speed(
         kind=sheet.kind,
         bytes_per_s=reading,
         flops=flops,
-        adds_up=is_law,
+        unhidden_share=unhidden_share,
         growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,

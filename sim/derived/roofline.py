@@ -6,7 +6,8 @@ A pass over some rows reads weights, keys and values and states, computes, and s
 
 Kernels for a few rows read a little more slowly than those for one, which is growth. Where kernels do not queue,
 dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost. Where a
-kernel law was measured, all three add up, and rows cost what they compute (`benchmarks/kernel_laws.py`).
+kernel law was measured, all three add up, with that share of computing which reading does not hide
+(`benchmarks/kernel_laws.py`): of few rows. Many, as of a prompt, take at least what they compute.
 """
 
 from __future__ import annotations
@@ -160,9 +161,11 @@ class RooflineCost:
     def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:
         device = self.device
         dispatch_s = num_kernels * device.kernel_s
-        if device.adds_up:
-            return (num_bytes / device.bytes_per_s + flops / device.flops) / self.num_devices + dispatch_s
-        working_s = np.maximum(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
+        reading_s, computing_s = num_bytes / device.bytes_per_s, flops / device.flops
+        if device.unhidden_share is not None:
+            both_s = reading_s + device.unhidden_share * computing_s
+            return np.maximum(both_s, computing_s) / self.num_devices + dispatch_s
+        working_s = np.maximum(reading_s, computing_s) / self.num_devices
         return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
     def _work(self, part: Part, model: StoredModel, rows: float, contexts: Floats) -> tuple[Floats, Floats, int]:

@@ -58,7 +58,7 @@ def test_kernels_are_dispatched_one_by_one_and_graphs_once():
 def test_a_measured_law_replaces_dispatch_growth_and_the_share_of_the_peak():
     law = {"kernel_start_s": known(4e-6, "measured"), "unhidden_share": known(0.5, "measured")}
     speed = device_speed("gpu", sheet(dispatch_s=known(9e-6), dispatch_of="kernel", **law), POOL)
-    assert (speed.kernel_s, speed.flops, speed.adds_up) == (4e-6, 2e13, True)
+    assert (speed.kernel_s, speed.flops, speed.unhidden_share) == (4e-6, 1e13, 0.5)
     assert speed.growth(8) == 1
     assert speed.growth_error(8) == 0
 

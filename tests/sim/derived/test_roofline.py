@@ -40,13 +40,15 @@ def test_a_few_rows_read_a_little_more_slowly():
     assert at(slower, "layer", 4, 512) == pytest.approx(num_bytes / 1e11 * 1.15, abs=1e-15)
 
 
-def test_by_a_measured_law_start_reading_and_computing_add_up():
-    law = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e12, flops=1e14, kernel_s=4e-6, adds_up=True)
+def test_by_a_measured_law_start_reading_and_the_unhidden_share_of_computing_add_up():
+    law = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e12, flops=5e13, kernel_s=4e-6, unhidden_share=0.5)
     num_bytes, flops = TARGET.layer_bytes(4, 512), TARGET.shape.layer_flops(4, 512)
     expected_s = num_bytes / 1e12 + flops / 1e14 + KERNELS_PER_LAYER * 4e-6
     assert at(cost(law), "layer", 4, 512) == pytest.approx(expected_s, rel=1e-12)
     shared_s = (num_bytes / 1e12 + flops / 1e14) / 4 + KERNELS_PER_LAYER * 4e-6
     assert at(cost(law, num_devices=4), "layer", 4, 512) == pytest.approx(shared_s, rel=1e-12)
+    computing_s = TARGET.shape.layer_flops(2000, 0) / 5e13
+    assert at(cost(law), "layer", 2000, 0) == pytest.approx(computing_s + KERNELS_PER_LAYER * 4e-6, rel=1e-12)
 
 
 def test_computing_decides_where_memory_is_fast():
@@ -129,7 +131,7 @@ devices = st.builds(
     flops=st.floats(1e11, 1e16),
     kernel_s=st.floats(0, 1e-4),
     queues_kernels=st.booleans(),
-    adds_up=st.booleans(),
+    unhidden_share=st.none() | st.floats(0.1, 1.0),
     growth_per_row=st.floats(0, 1),
 )
 parts = st.sampled_from(["layer", "lm_head", "draft_step"])
