@@ -3,7 +3,7 @@
 A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. Several
 parts are named at once by `links:` or `devices:` and their sheet or the beginning of its name (`links:thunderbolt` are
 all of thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit
-(`80 GB/s`, `80e9`), a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no
+(`80 GB/s`, `80e9`), a change (`+10%`, `-5%`, `2x`), or `none`, which takes the number away; of fields that are no
 numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
 """
 
@@ -27,6 +27,7 @@ from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
+_TIMES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[x×]")
 _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
     *("aliases", "host_link", "peer_link"),
@@ -105,17 +106,17 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
     if text == "none":
         return None
     origin = {"status": "guessed", "as_of": None if old is None else old["as_of"]}
-    if change := _PER_CENT.fullmatch(text):
+    if change := _PER_CENT.fullmatch(text) or _TIMES.fullmatch(text):
         if old is None:
             raise ConfigError(f"{key!r}: no number is given that {text} could change; set one")
-        factor = 1 + float(change[1] + change[2]) / 100
+        factor = float(change[1]) if text[-1] != "%" else 1 + float(change[1] + change[2]) / 100
         span = None if old["span"] is None else tuple(end * factor for end in old["span"])
         source = f"what if: {text} of {old['value']:g} ({old['source']})"
         return origin | {"value": old["value"] * factor, "span": span, "source": source}
     try:
         number = number_in(text, key.rpartition(".")[2])
     except ValueError as error:
-        raise ConfigError(f"{key!r}: {error}; a change such as +10%, or none, will do too") from error
+        raise ConfigError(f"{key!r}: {error}; a change such as +10% or 2x, or none, will do too") from error
     was = "nothing is known" if old is None else f"it is {old['value']:g} ({old['source']})"
     return origin | {"value": number, "source": f"what if: {text} where {was}"}
 

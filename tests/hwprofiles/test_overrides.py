@@ -18,8 +18,9 @@ def test_a_change_in_per_cent_scales_the_number_and_is_a_guess_whose_source_says
     assert changed.pool_of("npu")[1].bytes_per_s.value == pytest.approx(136.5e9 / 2, rel=1e-12)
 
 
-def test_the_span_changes_with_the_number() -> None:
-    changed = with_overrides(LUNAR_LAKE, {"gpu-npu.latency_s": "+100%"})
+@pytest.mark.parametrize("change", ["+100%", "2x", "2.0 ×"])
+def test_the_span_changes_with_the_number(change: str) -> None:
+    changed = with_overrides(LUNAR_LAKE, {"gpu-npu.latency_s": change})
     old, new = LUNAR_LAKE.link("gpu", "npu").latency_s, changed.link("gpu", "npu").latency_s
     assert new.span == pytest.approx([2 * end for end in old.span])
 
@@ -66,7 +67,11 @@ def test_a_change_leaves_all_else_as_it_was_and_the_platform_too(change: float) 
         ("npu.speed", 1.0, "npu has no field 'speed' that can be set; it has .*memory_bytes_per_s"),
         ("npu.sheet", "rtx4090", "npu has no field 'sheet'"),
         ("memory.devices", "[gpu]", "memory has no field 'devices'"),
-        ("npu.int8_ops", "fast", "a number such as 50 TOPS or 8e9, found 'fast'; a change such as \\+10%, or none"),
+        (
+            "npu.int8_ops",
+            "fast",
+            "a number such as 50 TOPS or 8e9, found 'fast'; a change such as \\+10% or 2x, or none",
+        ),
         ("npu.int8_ops", "48 GB/s", "a number such as 50 TOPS or 8e9, found '48 GB/s'"),
         ("memory.bytes_per_s", "1092 Gb/s", "a number such as 80 GB/s or 8e9, found '1092 Gb/s'"),
         ("npu.idle_power_w", "+10%", "no number is given that \\+10% could change"),
