@@ -20,6 +20,7 @@ from planner.pictures.machine_picture import machine_picture
 from planner.pictures.rounds_picture import NUM_ROUNDS, rounds_picture
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.platform_plan.acceptance_needed import RATES
+from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.search.comparison import comparer
@@ -29,6 +30,7 @@ from sim.world import simulate
 _ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
 _MOST_LINES: Final = 4
 _MOST_POINTS: Final = 8
+_MOST_DRAFTS: Final = 8
 
 
 def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models: tuple[str, str]) -> Markup:
@@ -87,6 +89,25 @@ def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedu
         y_title="times plain decoding",
         alt="Speed-up over plain decoding by acceptance",
         level=1.0,
+    )
+
+
+def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
+    """Return the speed-up of every draft by its acceptance, points as assumed, and the fastest one's as a level."""
+    plain_s = drafts[0].plan.plain.tpot_s
+    drawn = [one for one in drafts if one.times_s][:_MOST_DRAFTS]
+    series = [
+        Series(one.name, [(100 * rate, plain_s / time_s) for rate, time_s in zip(RATES, one.times_s, strict=True)])
+        for one in drawn
+    ]
+    today = [(100 * one.plan.question.acceptance.value, plain_s / one.best.tpot_s) for one in drawn if one.best]
+    series.append(Series("as assumed", today, joined=False))
+    return xy_plot(
+        series,
+        x_title="drafted tokens accepted, %",
+        y_title="times plain decoding",
+        alt="Speed-up of every draft by its acceptance",
+        level=plain_s / drafts[0].plan.recommended.tpot_s,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +23,13 @@ class DraftChoice(NamedTuple):
         plan: with it alone.
         acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
             and for the fastest itself.
+        times_s: per token of its best way, each at one of `RATES`; none of one that does not draft, or is alone.
     """
 
     name: str
     plan: PlatformPlan
     acceptance_to_lead: float | None
+    times_s: Sequence[float] = ()
 
     @property
     def best(self) -> PlannedSchedule | None:
@@ -38,18 +40,20 @@ class DraftChoice(NamedTuple):
 def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
     """Return the drafts of plans that differ in nothing else, the fastest first."""
     ranked = sorted(plans, key=lambda one: one[1].plain.tpot_s if one[1].drafting is None else one[1].drafting.tpot_s)
-    fastest = ranked[0][1].recommended
+    if len(ranked) == 1:
+        return [DraftChoice(*ranked[0], None)]
+    fastest_s, curves = ranked[0][1].recommended.tpot_s, [_times_s(plan) for _, plan in ranked]
     return [
-        DraftChoice(name, plan, None if index == 0 else _acceptance_for(plan, fastest.tpot_s))
-        for index, (name, plan) in enumerate(ranked)
+        DraftChoice(name, plan, _acceptance_for(times_s, fastest_s) if index else None, times_s)
+        for index, ((name, plan), times_s) in enumerate(zip(ranked, curves, strict=True))
     ]
 
 
-def _acceptance_for(plan: PlatformPlan, tpot_s: float) -> float | None:
-    """Return the acceptance at which a plan's best way takes so long with its best window; lines between rates."""
+def _times_s(plan: PlatformPlan) -> list[float]:
+    """Return what a plan's best way takes per token at every one of `RATES`, with its best window there."""
     best = plan.drafting
     if best is None:
-        return None
+        return []
     windows = {
         one.schedule.num_rows: one.schedule
         for one in reversed(plan.speculation)
@@ -59,9 +63,14 @@ def _acceptance_for(plan: PlatformPlan, tpot_s: float) -> float | None:
     for rate in RATES:
         evaluator = Evaluator(plan.profile, plan.question.record_at(rate), costs=plan.costs)
         times.append(min(evaluator.predict(schedule).tpot_s for schedule in windows.values()))
-    if times[-1] > tpot_s or times[0] < tpot_s:
+    return times
+
+
+def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:
+    """Return the acceptance at which such times come to `tpot_s`; between rates they are straight lines."""
+    if not times_s or times_s[-1] > tpot_s or times_s[0] < tpot_s:
         return None
-    return float(np.interp(-tpot_s, [-time_s for time_s in times], RATES))
+    return float(np.interp(-tpot_s, [-time_s for time_s in times_s], RATES))
 
 
 class MachineChoice(NamedTuple):

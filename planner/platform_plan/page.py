@@ -17,6 +17,7 @@ from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.pictures.plan_pictures import (
     costs_over_rows,
+    drafts_over_acceptance,
     first_rounds,
     machine_of,
     speedups_over_acceptance,
@@ -24,13 +25,14 @@ from planner.pictures.plan_pictures import (
 )
 from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.held_against.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.wording import between, factor, milliseconds, schedule_name
+from planner.wording import between, factor, milliseconds, percent, schedule_name
 from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
@@ -61,11 +63,12 @@ class Arm(NamedTuple):
 
 
 class PageParts(NamedTuple):
-    """What a page shows where it was asked: batches, what would turn the answer, and runs beside their predictions."""
+    """What a page shows where it was asked: batches, what would turn the answer, runs and other drafts beside it."""
 
     batches: BatchPlan | None = None
     bars: Sequence[TornadoBar] = ()
     measured: Sequence[BesideMeasured] = ()
+    drafts: Sequence[DraftChoice] = ()
 
 
 _NOTHING: Final = PageParts()
@@ -79,7 +82,7 @@ def write_page(plan: PlatformPlan, path: Path, asked: PageParts) -> None:
 def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
     """Return the page as text."""
     bars, question, chosen = asked.bars, plan.question, plan.recommended.schedule
-    filters = {one.__name__: one for one in (between, factor, milliseconds)}
+    filters = {one.__name__: one for one in (between, factor, milliseconds, percent)}
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
     return page_template(Path(__file__).with_name("page.html"), filters).render(
@@ -99,6 +102,8 @@ def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
         streams=_streams(plan),
         batches=asked.batches,
         measured=asked.measured,
+        drafts=asked.drafts if len(asked.drafts) > 1 else (),
+        drafts_over_acceptance=drafts_over_acceptance(asked.drafts) if any(one.times_s for one in asked.drafts) else "",
         measured_in_words=told_of(asked.measured) if asked.measured else "",
         longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in asked.measured), default=1.0),
         bars=bars[:_MOST_BARS],

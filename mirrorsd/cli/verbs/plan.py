@@ -172,7 +172,7 @@ def plan(
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_page(found, out, PageParts(batches, bars, runs))
+        write_page(found, out, PageParts(batches, bars, runs, drafts))
         say(f"Wrote {out}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
     played = play(found)
