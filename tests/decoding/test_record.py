@@ -72,7 +72,7 @@ def test_a_file_brings_the_record_back(tmp_path: Path) -> None:
     with_features = prompt(
         name="another", feature_rollouts=ids([10, 11], [1, 2], [3, 4]), margins=np.array([1, 2, 3], dtype=np.float32)
     )
-    written = record(prompt(), with_features)
+    written = record(prompt(), with_features, host={"cpu_model": "A Xeon"})
     written.save(tmp_path / "folder" / "record.npz")
     read = AcceptanceRecord.load(tmp_path / "folder" / "record.npz")
     for one, other in zip(read.prompts, written.prompts, strict=True):

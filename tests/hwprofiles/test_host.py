@@ -130,22 +130,11 @@ def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
     assert [lane.name for lane in host.lanes_of("openvino:CPU")] == ["openvino:CPU@0"]
 
 
-LANES = split_lanes((0, 1))
 SETS_OF_LANES = st.lists(st.frozensets(st.integers(0, 5), max_size=4), min_size=1, max_size=5).map(
     lambda sets: tuple(
         LaneCores(name=f"lane{place}", cores=tuple(sorted(cores)), num_threads=1) for place, cores in enumerate(sets)
     )
 )
-
-
-def test_two_halves_and_their_whole_are_two_placements_split_and_one_pooled() -> None:
-    assert split_pairs(LANES) == [("cpu0", "cpu1"), ("cpu1", "cpu0")]
-    assert whole_lanes(LANES) == ["cpu0+1"]
-
-
-def test_a_single_core_can_only_be_pooled() -> None:
-    assert split_pairs(split_lanes((0,))) == []
-    assert whole_lanes(split_lanes((0,))) == ["cpu0"]
 
 
 def test_lanes_that_are_pinned_to_nothing_share_no_core() -> None:

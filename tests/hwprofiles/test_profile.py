@@ -137,12 +137,6 @@ def test_so_does_what_work_takes_beyond_its_tables(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "profile.yaml").lanes == lanes
 
 
-def test_a_file_may_be_named_by_a_string(tmp_path: Path) -> None:
-    path = str(tmp_path / "profile.yaml")
-    save_profile(profile(), path)
-    assert load_profile(path) == profile()
-
-
 def test_a_profile_shows_itself_in_one_line() -> None:
     assert repr(profile()) == "Profile(target='t', drafter='d', lanes=['cpu0', 'cpu1'])"
 

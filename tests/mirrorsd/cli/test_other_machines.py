@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import computing_host, describe_host
 from hwprofiles.profile import save_profile
@@ -43,9 +42,3 @@ def test_another_processor_is_named_and_this_one_is_not(evidence, mirrorsd, verb
     assert "The profile is of another machine (processor A Xeon, here " in there
     assert "The record was made on another machine (PyTorch 0.1, here " in there
     assert ("of this one" in there) == (verb == "validate")
-
-
-def test_a_record_keeps_its_machine(tmp_path) -> None:
-    record = replace(acceptance_record(num_prompts=1, num_tokens=8), host={"cpu_model": "A Xeon"})
-    record.save(tmp_path / "record.npz")
-    assert AcceptanceRecord.load(tmp_path / "record.npz").host == {"cpu_model": "A Xeon"}

@@ -178,24 +178,6 @@ def test_a_step_of_every_head_can_be_timed_and_no_other(engine, folders, method)
         lane.measure(Measurement(part="draft_step"))
 
 
-@pytest.mark.parametrize("method", ["medusa", "hydra"])
-@pytest.mark.parametrize("tree_size", [9, 5])
-def test_rounds_are_those_that_ranks_along_the_text_foretell(engine, folders, tiny_folders, method, tree_size):
-    schedule = schedule_of(folders, method, num_speculative_tokens=4, tree_size=tree_size)
-    found, target = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=()), tiny_folders.decoder
-    text, drafter = [*PROMPT, *found.tokens], load_drafter(folders / method, context_of(tiny_folders))
-    known = plain.features(target, text, drafter.feature_layers)
-    ranks = drafter.ranks_along(text, start=len(PROMPT), features_TE=known, depth=4)
-    foretold, place = [], 0
-    while place < 40:
-        standing = [0 <= rank < tree_size for rank in ranks[place]]
-        foretold.append(([*standing, False]).index(False))
-        place += foretold[-1] + 1
-    accepted = [entry.num_accepted for entry in found.trace.rounds]
-    assert accepted == foretold
-    assert max(accepted) > 0
-
-
 def test_streaming_can_be_timed_where_there_are_streams(tiny_folders, folders):
     measurement = Measurement(part="stream", rows=9, context=20, repeats=2)
     with thread_engine(tiny_folders.target) as engine:

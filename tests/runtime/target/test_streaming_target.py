@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
 from runtime.drafters.streams.drafter import StreamTree
-from runtime.drafters.trees import places_along
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
@@ -40,12 +39,6 @@ def expected_window(text, paths):
     """The tree drafted after `text`, whose last token was chosen by the row before it."""
     best = best_of_streams(text[:-1], len(text) - 2, 3)
     return [best[len(path) - 1][path[-1]] for path in paths]
-
-
-def ranks_along(target, text, *, start):
-    """What a record holds of a text: places of the nodes that stand for it, three deep."""
-    (x_TD,) = plain.hidden_states(DECODER, text, layers=[STREAMS.config.start_layer])
-    return places_along(target.streams.level_ranks(text, start=start, x_TD=x_TD), target.streams.paths, 3)
 
 
 def decode(target, prompt, num_tokens):
@@ -128,39 +121,3 @@ def test_streams_have_room_after_a_text_that_fills_its_slots():
         target.prefill([5] * (room - target.num_streams), capacity=room - target.num_streams)
         target.stream(NO_WINDOW)
     assert target.cache.cursor == room - target.num_streams
-
-
-def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text():
-    text = PROMPT + plain.continue_text(DECODER, PROMPT, 12)
-    found = ranks_along(streaming(PROMPT), text, start=len(PROMPT))
-    assert found.shape == (12, 3)
-    for place in range(len(PROMPT), len(text)):
-        best = best_of_streams(text[: place - 1], place - 2, 10)
-        path, expected = (), []
-        for level in range(3):
-            token = text[place + level] if place + level < len(text) else None
-            path = (*path, best[level].index(token) if token in best[level] else -1)
-            expected.append(PATHS.index(path) if path in PATHS else -1)
-        assert found[place - len(PROMPT)].tolist() == expected
-
-
-def test_rounds_accept_what_the_record_says():
-    paths = (*((rank,) for rank in range(9)), *((0, rank) for rank in range(9)))
-    target = streaming(PROMPT, size=18, paths=paths)
-    text = PROMPT + plain.continue_text(DECODER, PROMPT, 40)
-    ranks = ranks_along(target, text, start=len(PROMPT))
-    place, window, accepted = len(PROMPT), NO_WINDOW, []
-    while place < len(text) - 4:
-        verdict = target.stream(window)
-        if window is not NO_WINDOW:
-            row = ranks[place - len(PROMPT)].tolist()
-            assert verdict.num_accepted == next((d for d, rank in enumerate(row) if rank < 0), 3)
-            accepted.append(verdict.num_accepted)
-        window = verdict.window
-        place += verdict.num_accepted + 1
-    assert sum(accepted) > 0, "the streams of this test accept something"
-
-
-def test_a_text_too_short_for_streams_has_no_ranks():
-    found = ranks_along(streaming([5]), [5, 7], start=1)
-    assert found.tolist() == [[-1, -1, -1]]

@@ -141,16 +141,3 @@ def test_a_record_of_another_back_end_is_refused_by_both_names(made, files, torc
     assert result.exit_code == 2
     assert "profile.yaml was measured with back end openvino:CPU" in result.said
     assert "of-torch.npz recorded with back end torch" in result.said
-
-
-def test_its_acceptance_can_be_replayed_and_the_result_says_so(made, files, torch_record) -> None:
-    root, _, _ = made
-    plain = root / "plain.yaml"
-    save_schedule(Schedule(method="autoregressive", target_lane=LANES[0]), plain)
-    words = ("--schedule", plain, *files[:2], "--record", torch_record, "--replayed-acceptance")
-    result = call("simulate", *words)
-    assert result.exit_code == 0, result.stderr
-    label = (
-        "replayed from another numeric form: recorded with back end torch, while times are of back end openvino:CPU."
-    )
-    assert label in " ".join(result.stdout.split())
