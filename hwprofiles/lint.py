@@ -18,15 +18,7 @@ from decoding.errors import ConfigError, shown
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import Platform, kind_of
-from hwprofiles.sheets import (
-    KINDS,
-    DeviceSheet,
-    LinkSheet,
-    device_sheet,
-    link_sheet,
-    shipped_file,
-    shipped_names,
-)
+from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
 from hwprofiles.suspicions import Place, Suspicion, of_device, of_link, of_platform
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)

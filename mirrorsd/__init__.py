@@ -64,10 +64,7 @@ _HOMES = {
     "hwprofiles.profile": ("Profile", "load_profile"),
     "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
-    "mirrorsd.pair_on_platform": (
-        "PlannedMachine",
-        "plan_pair",
-    ),
+    "mirrorsd.pair_on_platform": ("PlannedMachine", "plan_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
     "mirrorsd.record_pair": ("record",),
     "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),

@@ -1,4 +1,7 @@
-"""Which models work together: a target, its drafter and its exits, by what a user calls them. No weights are read."""
+"""Which models work together: a target, its drafter and its exits, by what a user calls them. No weights are read.
+
+A target may be a shipped shape, of which only the sizes are there.
+"""
 
 from __future__ import annotations
 

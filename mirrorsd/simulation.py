@@ -1,6 +1,7 @@
 """Simulating and searching for users: like `sim` and `planner`, and no profile meets a record of other models unseen.
 
 With `replayed` the acceptance of another pair is replayed on purpose: a smaller model's on a larger one's times, say.
+Of lanes that compute otherwise than was recorded, none is searched: where two logits nearly tie, they choose apart.
 Acceptance may also be assumed (`sim.acceptance.assumed`). Results carry either in words. Nothing here loads torch.
 """
 

@@ -1,6 +1,7 @@
 """One prompt of an acceptance record: its text, and what would be drafted, sent and guessed at every position of it.
 
-Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places.
+Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places. Texts
+that repeat themselves are told: they are easy to draft.
 """
 
 from __future__ import annotations

@@ -120,8 +120,7 @@ class HfShape(BaseModel):
         """Whose tokenizer it is, as far as its kind and its vocabulary tell."""
         rows = self.vocab_size
         return next(
-            (name for name, (start, sizes) in TOKENIZERS.items() if self.kind.startswith(start) and rows in sizes),
-            None,
+            (name for name, (start, sizes) in TOKENIZERS.items() if self.kind.startswith(start) and rows in sizes), None
         )
 
     @property

@@ -1,6 +1,7 @@
 """Where the command writes for people: results on stdout, progress and messages on stderr.
 
 On a terminal lines are wrapped between words. In a file or a pipe they stay whole, and tables are as wide as need be.
+Ctrl-C and other wishes to end are answered at once.
 """
 
 from __future__ import annotations

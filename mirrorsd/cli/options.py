@@ -186,10 +186,7 @@ ShapeOption = Annotated[
         autocompletion=shape_names,
     ),
 ]
-DraftShapeOption = Annotated[
-    str,
-    typer.Option(help="Draft model, named like --target.", autocompletion=shape_names),
-]
+DraftShapeOption = Annotated[str, typer.Option(help="Draft model, named like --target.", autocompletion=shape_names)]
 DraftsOption = Annotated[
     str,
     typer.Option(

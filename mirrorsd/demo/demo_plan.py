@@ -1,4 +1,7 @@
-"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts to record, and schedules."""
+"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts to record, and schedules.
+
+Of schedules that run, what has lost is left out, and the time goes to those that may win.
+"""
 
 from __future__ import annotations
 

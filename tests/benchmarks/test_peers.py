@@ -1,4 +1,4 @@
-"""The comparison with other engines: ratios of a turn, and which texts have to be the same."""
+"""Comparisons with other engines and of our back ends: ratios of a turn, and which texts have to be the same."""
 
 import numpy as np
 import pytest

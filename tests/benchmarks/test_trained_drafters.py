@@ -1,4 +1,4 @@
-"""Figures of rounds, held against counting by hand."""
+"""Scripts about trained drafters: their figures, held against counting by hand."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Made-up demos find the leads that are there as often as their intervals promise."""
+"""Scripts that judge demos and replays, on made-up ones."""
 
 from math import exp
 

@@ -10,14 +10,7 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.latency_table import Anchor, LatencyTable
-from hwprofiles.profile import (
-    Contention,
-    LaneProfile,
-    LinkProfile,
-    Profile,
-    load_profile,
-    save_profile,
-)
+from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile, load_profile, save_profile
 
 TABLE = LatencyTable(rows=(1, 4, 8), contexts=(32, 256), seconds=((1, 3), (4, 6), (5, 9)), source="test")
 ANY_CONTEXT = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1,), (2,)), source="test")

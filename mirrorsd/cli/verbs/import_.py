@@ -53,8 +53,7 @@ def import_(
     new_tokens: Annotated[int | None, options.optional("New tokens of each of them.", min=1)] = None,
     out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
     profile_out: Annotated[
-        Path | None,
-        output("Write a profile of the engine here, of a bench of the target and one of the draft."),
+        Path | None, output("Write a profile of the engine here, of a bench of the target and one of the draft.")
     ] = None,
     acceptance_out: Annotated[
         Path | None, output("Write what was accepted here: plan, search and simulate --acceptance take it.")

@@ -40,8 +40,7 @@ def record(
         int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
     ] = 16,
     exit_layer: Annotated[
-        list[int] | None,
-        typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
+        list[int] | None, typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters.")
     ] = None,
     tree: Annotated[
         list[str] | None,

@@ -23,7 +23,7 @@ def reproduce(
         str,
         typer.Option(
             help="A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them), or the "
-            "name of a shipped one.",
+            "name of a shipped one."
         ),
     ],
     target: options.ShapeOption,
@@ -31,11 +31,7 @@ def reproduce(
     draft: options.DraftShapeOption = "mirror-track-0.6b",
     weights: options.WeightsOption = "bf16",
     fit: Annotated[
-        bool,
-        typer.Option(
-            "--fit/--no-fit",
-            help="Fit the machine constants that nobody published to this table.",
-        ),
+        bool, typer.Option("--fit/--no-fit", help="Fit the machine constants that nobody published to this table.")
     ] = True,
     constants: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""A draft that is lost: it dies, hangs, fails or is too slow, and the target goes on alone with the same text."""
+"""A draft that is lost costs time alone: the target goes on with the same text. A lost target hands over its text."""
 
 import os
 import random

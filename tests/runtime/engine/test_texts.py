@@ -1,4 +1,4 @@
-"""Real processes: every schedule commits what plain decoding commits."""
+"""Real processes: every schedule commits what plain decoding commits, and its trace tells a consistent story."""
 
 from itertools import pairwise
 from math import inf, nan
