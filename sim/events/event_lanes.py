@@ -194,7 +194,7 @@ class SimulatedBranches:
             if not num_steps:
                 continue
             if batch.spans is not None:
-                batch.spans.write_steps(Steps(Work.BRANCH_STEP, (step,) * num_steps), run)
+                batch.spans.write_steps(Steps(Work.BRANCH_STEP, [step] * num_steps), run)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps

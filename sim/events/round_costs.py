@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from costs.contention import PairContention
-from costs.cost_model import Part
 from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
 from costs.group_cost import GroupCost
@@ -26,6 +25,9 @@ from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 
+_STEP: Final[Calls] = ((DRAFT_STEP, 1),)
+_STREAMS: Final[Calls] = ((DRAFT_STREAMS, 1),)
+
 Rows = Sequence[int]
 """Rows of every sequence of a batch; 0 where one takes no part."""
 Places = Sequence[int]
@@ -33,11 +35,11 @@ Places = Sequence[int]
 
 
 class Step(NamedTuple):
-    """One step of a lane: its seconds and rows, what it calls with how many rows, and the bandwidth that it wants."""
+    """One step of a lane: its seconds and rows, what it calls with whose rows, and the bandwidth that it wants."""
 
     seconds: float
     rows: int
-    calls: tuple[tuple[Calls, int], ...]
+    works: Sequence[tuple[Calls, Rows]]
     bytes_per_s: float
 
 
@@ -63,7 +65,9 @@ class RoundCosts:
         self._tables = tables
         streams = (((plan.streams, 1),),) if plan.streams else ()
         self._segments: list[tuple[Calls, ...]] = [(tuple(one.calls.items()), *streams) for one in plan.segments]
-        self._bytes = cache(self._bytes_of)
+        self._step: Calls = ((plan.step, 1),) if plan.step else ()
+        self._is_shared = self.contention.pool_bytes_per_s < inf
+        self._bytes, self._branch_works = cache(self._bytes_of), cache(self._works_of)
 
     def segment(self, segment: int, rows: Rows, places: Places) -> Step:
         """An operation of the target."""
@@ -73,34 +77,34 @@ class RoundCosts:
 
     def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
         """A step of rollouts; with stream tokens of anybody all rows are those of a draft without features."""
-        assert self.plan.step is not None, "a step of a draft that is not there"
-        if not any(stream_rows):
-            return self._draft([(self.plan.step, rows)], places)
-        return self._draft([(DRAFT_STEP, rows), (DRAFT_STREAMS, stream_rows)], places)
+        works = [(self._step, rows)] if not any(stream_rows) else [(_STEP, rows), (_STREAMS, stream_rows)]
+        return self._priced(self.plan.draft_lane, works, places)
 
     def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
         """A step of branches with so many roots, or tokens to read first."""
+        works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
+        return self._priced(self.plan.draft_lane, works, places, self._branch_step_s)
+
+    def _works_of(self, kind: StepKind) -> list[tuple[Calls, int]]:
+        """What a step of branches calls, with the rows for every root."""
         plan = self.plan
-        if kind == "last_drafted" and plan.step is not None:
-            calls: Calls = ((plan.step, 1),)
-        else:
-            calls = plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
-        works = [(part, [each * count for count in roots]) for part, each in calls]
-        return self._draft(works, places, self._branch_step_s)
+        if kind == "last_drafted":
+            return [(self._step, 1)]
+        return [
+            (((part, 1),), each)
+            for part, each in plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
+        ]
 
     def _pass(self, segment: int, rows: Rows, places: Places) -> Step:
         return self._priced(self.plan.target_lane, [(calls, rows) for calls in self._segments[segment]], places)
 
-    def _draft(self, calls: Sequence[tuple[Part, Rows]], places: Places, more_s: float = 0.0) -> Step:
-        return self._priced(self.plan.draft_lane, [(((part, 1),), rows) for part, rows in calls], places, more_s)
-
     def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
         """A step of a lane that does this work, each with its own rows, and takes so much more."""
         seconds = sum([self._seconds(lane, calls, rows, places) for calls, rows in works], start=more_s)
-        totals = tuple([(calls, sum(rows)) for calls, rows in works])
-        is_shared = self.contention.pool_bytes_per_s < inf
-        bytes_per_s = sum([self._bytes(lane, calls) for calls, _ in works]) / seconds if is_shared and seconds else 0.0
-        return Step(seconds, totals[0][1], totals, bytes_per_s)
+        bytes_per_s = 0.0
+        if self._is_shared and seconds:
+            bytes_per_s = sum([self._bytes(lane, calls) for calls, _ in works]) / seconds
+        return Step(seconds, sum(works[0][1]), works, bytes_per_s)
 
     def _seconds(self, lane: str, calls: Calls, rows: Rows, places: Places) -> float:
         """Seconds of so many calls of each part in a row, in whole ticks; nothing without rows.
@@ -113,11 +117,12 @@ class RoundCosts:
             return 0.0
         lowest, times_s = min(places), self._tables.times_s
         seconds = times_s(lane, calls, total)[lowest]
-        for own in set(rows) if len(rows) > 1 else ():
-            if own:
-                own_s = times_s(lane, calls, own)
-                lowest_s = own_s[lowest]
-                seconds += sum([own_s[at] - lowest_s for at, num in zip(places, rows, strict=True) if num == own])
+        if len(rows) == 1:
+            return seconds
+        for own in {*rows} - {0}:
+            own_s = times_s(lane, calls, own)
+            lowest_s = own_s[lowest]
+            seconds += sum([own_s[at] - lowest_s for at, num in zip(places, rows, strict=True) if num == own])
         return max(seconds, TICK_S)  # where tables fall with the context
 
     def _bytes_of(self, lane: str, calls: Calls) -> float:
@@ -130,7 +135,7 @@ class RoundCosts:
         cost = self._tables.cost(lane)
         if not isinstance(cost, GroupCost):
             return ()
-        calls = [(part, rows, count) for works, rows in step.calls for part, count in works]
+        calls = [(part, sum(rows), count) for parts, rows in step.works for part, count in parts]
         return tuple(seconds for part, rows, count in calls for seconds in cost.collectives_s(part, rows) * count)
 
     def check(self, num_sequences: int) -> None:
@@ -147,7 +152,7 @@ class RoundCosts:
         verify_s += sum(self._pass(one, [width + 1] * num_sequences, places).seconds for one in segments)
         if plan.step is None or plan.streams:
             return verify_s
-        step_s = self._draft([(plan.step, [1] * num_sequences)], places).seconds
+        step_s = self.step([1] * num_sequences, (), places).seconds
         num_steps = schedule.fewest_draft_steps if schedule.traits.has_draft_model else 1
         drafting_s = 2 * self.draft_half_s + num_steps * step_s
         return max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s

@@ -92,7 +92,7 @@ class SequenceInBatch:
     @property
     def has_window(self) -> bool:
         """Whether its round under way has the window that a round of its schedule has."""
-        return self.num_drafted > 0 or not self._batch.schedule.traits.overlaps
+        return self.num_drafted > 0 or not self._batch.overlaps
 
     def decide(self) -> Verdict:
         """Return what the target decides on its window; after the sequence's end its token is unknown."""

@@ -12,6 +12,7 @@ for what follows it. Where nobody has a branch the draft drafts afresh for all, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cache
 from itertools import groupby, zip_longest
 from typing import Any
 
@@ -58,6 +59,7 @@ class SimulatedBatch:
     ) -> None:
         self.env = Environment()
         self.schedule, self.costs, self.outcomes = schedule, costs, outcomes
+        self.overlaps = schedule.traits.overlaps
         self.num_passes = self.num_rows = 0
         self.sequences = [SequenceInBatch(self, prompt) for prompt in prompts]
         self.spans = WrittenSpans(self.sequences[0].trace, schedule, costs) if has_spans else None
@@ -68,6 +70,8 @@ class SimulatedBatch:
         machine = SimulatedMachine(self)
         self._target, self._draft = SimulatedTargetLane(self, machine), SimulatedDraftLane(self, machine)
         self._branches: SimulatedBranches
+        self._num_roots = cache(self._roots_of)
+        self._later: list[_StepRows] = [(rows, 0) for rows in costs.plan.later_rows]
 
     def play(self) -> list[Trace]:
         """Decode all sequences; their traces."""
@@ -160,24 +164,24 @@ class SimulatedBatch:
 
     def branch_steps(self) -> Callable[[StepKind], Step]:
         """A step of each kind of branches that start now, also when the round has ended."""
-        outcomes, places, pace = self.outcomes, self._places, self._pace()
+        places, pace, first_rows = self._places, self._pace(), self._first_rows()
         has_window = [one.has_window for one in self._going]
         drafted = [one.num_drafted for one in self._going]
-        first_rows = self._first_rows()
 
         def step(kind: StepKind) -> Step:
-            if kind == "last_drafted":
-                return _at_pace(self.costs.branch(kind, first_rows, places), pace)
-            counts = [0, 0]
-            for source, kinds in (outcomes.num_draft_roots, DRAFT_STEPS), (outcomes.num_exit_roots, EXIT_STEPS):
-                if kind in kinds:
-                    counts = [count + more for count, more in zip(counts, source, strict=True)]
-            rows = [counts[is_there] for is_there in has_window]
+            rows = first_rows if kind == "last_drafted" else list(map(self._num_roots(kind).__getitem__, has_window))
             if kind == "window_and_roots":
                 rows = [count + more for count, more in zip(rows, drafted, strict=True)]
             return _at_pace(self.costs.branch(kind, rows, places), pace)
 
         return step
+
+    def _roots_of(self, kind: StepKind) -> tuple[int, int]:
+        """Branches that a kind of step takes further, in a round without a window and with one."""
+        outcomes = self.outcomes
+        sources = [outcomes.num_draft_roots] * (kind in DRAFT_STEPS) + [outcomes.num_exit_roots] * (kind in EXIT_STEPS)
+        without, with_window = map(sum, zip(*sources, strict=True))
+        return without, with_window
 
     def verdict_message(self) -> Message:
         """All verdicts on their way to the draft."""
@@ -241,7 +245,7 @@ class SimulatedBatch:
         plan, guessing = self.costs.plan, self.outcomes.guessing
         first = plan.first_rows[num_unread], 0
         if guessing is None:
-            return [first, *((rows, 0) for rows in plan.later_rows)]
+            return [first, *self._later]
         return [first, *((rows, rows - 1) for rows in guessing.rows(sequence.at))]
 
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]], first_more_s: float = 0.0) -> Steps | None:
@@ -255,8 +259,9 @@ class SimulatedBatch:
             return None
         if first_more_s:
             found[0] = found[0]._replace(seconds=one_in_ticks(found[0].seconds + first_more_s))
-        pace = self._pace()
-        return Steps(work, tuple([_at_pace(step, pace) for step in found]))
+        if (pace := self._pace()) != 1.0:
+            found = [_at_pace(step, pace) for step in found]
+        return Steps(work, found)
 
     def _pace(self) -> float:
         """Of the round under way of a sequence alone; several have the mean one."""

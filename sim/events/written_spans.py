@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -16,12 +17,12 @@ class Steps(NamedTuple):
     """Draft steps in a row, the first of which may have tokens to catch up with."""
 
     work: Work
-    steps: tuple[Step, ...]
+    steps: Sequence[Step]
 
     @property
     def seconds(self) -> float:
         """Of all."""
-        return sum(step.seconds for step in self.steps)
+        return sum([step.seconds for step in self.steps])
 
 
 class WrittenSpans:
