@@ -1,7 +1,6 @@
 import re
 from pathlib import Path
 
-import networkx as nx
 import pytest
 from pydantic import ValidationError
 
@@ -98,11 +97,6 @@ def test_a_group_is_its_devices_and_a_device_is_itself() -> None:
     assert (machine.members("both"), machine.members("c")) == (("a", "b"), ("c",))
     with pytest.raises(ProfileError, match="no device 'all'"):
         machine.members("all")
-
-
-@pytest.mark.parametrize("name", shipped_names("platform"))
-def test_shipped_platforms_are_connected_both_ways(name: str) -> None:
-    assert nx.is_strongly_connected(load_platform(name).graph)
 
 
 def test_a_platform_is_found_by_name_and_by_path(tmp_path: Path) -> None:

@@ -288,18 +288,6 @@ def test_nor_is_one_that_no_part_of_it_has(kind: type, field: str, value: object
         kind(**usual[kind] | {field: value})
 
 
-@pytest.mark.parametrize("value", ["." + name.strip("-") for name in NOT_FINITE])
-def test_a_file_with_a_number_that_is_none_names_its_line(tmp_path: Path, value: str) -> None:
-    path = tmp_path / "profile.yaml"
-    save_profile(profile(), path)
-    text = path.read_text().replace("latency_s: 5.0e-05", f"latency_s: {value}")
-    path.write_text(text)
-    with pytest.raises(
-        ConfigError, match=r"profile\.yaml:\d+:\d+: links\.0\.latency_s: Input should be a finite number"
-    ):
-        load_profile(path)
-
-
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "profile.yaml"
     path.write_text("format: mirrorsd-profile-9\n")

@@ -1,10 +1,9 @@
-"""Verbs on lanes of compiled graphs: record, search, validate; and what of another back end is refused.
+"""Verbs on lanes of compiled graphs: record, search, validate.
 
 Weights are int8: no lane of torch computes with them, so nothing here can have been recorded elsewhere.
 """
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -79,15 +78,6 @@ def files(made):
     return ("--profile", root / "profile.yaml", "--record", root / "record.npz")
 
 
-@pytest.fixture(scope="module")
-def torch_record(made):
-    """As if the same had been recorded by torch."""
-    root, _, _ = made
-    path, record = root / "of-torch.npz", AcceptanceRecord.load(root / "record.npz")
-    replace(record, backend="torch").save(path)
-    return path
-
-
 def test_heads_are_recorded_there_and_streams_are_left_out_by_name(made, head_folders) -> None:
     root, said, _ = made
     record = AcceptanceRecord.load(root / "record.npz")
@@ -128,16 +118,3 @@ def test_the_search_ranks_schedules_of_these_lanes(files) -> None:
     assert result.exit_code == 0, result.stderr
     used = {one["schedule"]["target_lane"] for one in json.loads(result.stdout)["candidates"]}
     assert used == set(LANES)
-
-
-@pytest.mark.parametrize("verb", ["search", "simulate", "validate"])
-def test_a_record_of_another_back_end_is_refused_by_both_names(made, files, torch_record, verb) -> None:
-    root, _, prompts = made
-    plain = root / "plain.yaml"
-    save_schedule(Schedule(method="autoregressive", target_lane=LANES[0]), plain)
-    words = () if verb == "search" else ("--schedule", plain)
-    words += ("--prompts", prompts) if verb == "validate" else ()
-    result = call(verb, *words, *files[:2], "--record", torch_record)
-    assert result.exit_code == 2
-    assert "profile.yaml was measured with back end openvino:CPU" in result.said
-    assert "of-torch.npz recorded with back end torch" in result.said

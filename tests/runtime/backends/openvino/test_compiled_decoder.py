@@ -84,11 +84,6 @@ def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slo
     assert torch.equal(backend.logits(x)[0].float(), grown[:8])
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_self_test_says_so(form):
-    assert is_row_invariant(backend_of("grouped queries", form))
-
-
 PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7, 2), "none": (0, None)}
 """Branches of a call, at most and at least."""
 
