@@ -333,11 +333,6 @@ def test_an_unknown_model_lists_the_known_ones():
         model_shape("gpt-5")
 
 
-def test_a_name_that_is_too_long_for_a_file_is_said_to_be():
-    with pytest.raises(ConfigError, match="cannot be a path"):
-        model_shape("x" * 300)
-
-
 def test_a_wrong_shape_file_names_the_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("name: mine\nsource: me\nnum_heads: 1\nnum_kv_heads: 1\nhead_dim: 1\nnum_layers: many\n")
