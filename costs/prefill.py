@@ -103,10 +103,9 @@ class PrefillTimes:
         """When both have read that begin at the same time: slowed until one has, then the other goes on alone."""
         target, draft, part, _ = readers
         assert part is not None, "nobody reads next to the target"
-        slow = PairContention.of(self._profile, target, draft).slowdown(
-            np.array([self._costs[target].facts(_TARGET).bytes_per_call / target_s]),
-            np.array([self._costs[draft].facts(part).bytes_per_call / draft_s]),
+        of_target, of_draft = PairContention.of(self._profile, target, draft).slowdown_of_two(
+            self._costs[target].facts(_TARGET).bytes_per_call / target_s,
+            self._costs[draft].facts(part).bytes_per_call / draft_s,
         )
-        of_target, of_draft = float(slow.target[0]), float(slow.draft[0])
         both_s = min(target_s * of_target, draft_s * of_draft)
         return both_s + target_s - both_s / of_target, both_s + draft_s - both_s / of_draft

@@ -6,13 +6,14 @@ next end is scheduled. An end that was scheduled before stays in SimPy's queue a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from math import ceil, inf
 from operator import attrgetter
 from typing import Any, Protocol
 
-import numpy as np
 from simpy import Environment, Event
 from simpy.events import NORMAL
 
@@ -56,7 +57,13 @@ class Run:
     def times_s(self, works_s: Sequence[float]) -> list[float]:
         """When it started, and when each of these pieces of work ended; to be asked at its own end."""
         times, done = zip(*self.marks, strict=True)
-        return [times[0], *np.interp(np.cumsum(works_s), done, times).tolist()]
+        ends_s = [times[0]]
+        for done_s in accumulate(works_s):
+            after = min(max(bisect_left(done, done_s), 1), len(done) - 1)
+            slowdown = (times[after] - times[after - 1]) / (done[after] - done[after - 1])
+            end_s = times[after - 1] + slowdown * (done_s - done[after - 1])
+            ends_s.append(min(max(times[0], end_s), times[-1]))
+        return ends_s
 
 
 Runs = Iterator[Run | None]
