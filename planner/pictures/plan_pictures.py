@@ -40,7 +40,7 @@ def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models:
     lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     for lane, model in zip(lanes, models[: 1 + drafts], strict=False):
         members = platform.members(lane)
-        share = f", a share of {len(members)}" if len(members) > 1 else ""
+        share = f", 1/{len(members)}" if len(members) > 1 else ""
         for member in members:
             holds.setdefault(member, []).append(f"{model}{share}")
     crossing: dict[frozenset[str], float] = {}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from functools import cache
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import yaml
 
-from hwprofiles.model_shape import shipped_models
+from decoding.errors import PlanError
+from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.models.head_shapes import HEADS
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.sheets import shipped_names
+from planner.one_tokenizer import require_one_tokenizer
 
-FAMILIES: Final = ("qwen", "llama", "smollm", "opt", "gemma", "mistral")
 WEIGHTS: Final = ("bf16", "int8", "int4", "fp8", "nvfp4", "q8_0", "q4_k_m", "iq3_m", "mlx-4bit", "mxfp4")
 KINDS: Final = ("gpu", "gpu", "cpu", "npu")
 FIELDS: Final = {
@@ -102,7 +106,7 @@ def _length(random: Random, usual: int) -> int:
 
 
 def _models(random: Random, folder: Path) -> tuple[str, str]:
-    """A target and a draft, or several: mostly of one family, sometimes of any two, sometimes by files."""
+    """A target and a draft, or several: mostly of one tokenizer, sometimes any two, sometimes by files."""
     names, kind = shipped_models(), random.random()
     if kind > 0.85:
         return random.choice(names), ",".join(random.sample((*HEADS, "ngram"), random.choice((1, 1, 1, 2))))
@@ -113,9 +117,20 @@ def _models(random: Random, folder: Path) -> tuple[str, str]:
         return str(folder / "target.json"), str(folder / "draft.json")
     if kind < 0.2:
         return random.choice(names), random.choice(names)
-    family = random.choice(FAMILIES)
-    own = [name for name in names if name.startswith(family)]
-    return random.choice(own), random.choice(own)
+    return random.choice(_pairs())
+
+
+@cache
+def _pairs() -> list[tuple[str, str]]:
+    """All targets with all that may draft for them."""
+
+    def may(target: str, draft: str) -> bool:
+        with suppress(PlanError):
+            require_one_tokenizer(model_shape(target), model_shape(draft))
+            return True
+        return False
+
+    return [pair for pair in product(shipped_models(), repeat=2) if may(*pair)]
 
 
 def _config(random: Random) -> dict[str, Any]:
