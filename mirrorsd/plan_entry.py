@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
-from planner.platform_plan.advice import advice, engines_of, schedule_names_of
+from planner.platform_plan.advice import advice, engines_of, held_back, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.held_against.measured_run import BesideMeasured
@@ -135,6 +135,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "placement": picked(best.pair, "target draft"),
         **picked(best, _OF_A_ROW),
         "plain_tpot_s": plan.plain.tpot_s,
+        "held_back": held_back(plan),
         "pays": plan.pays,
         "speedup": ratio_entry(plan.comparison),
     }

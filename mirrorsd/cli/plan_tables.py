@@ -137,17 +137,15 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     return table
 
 
-def measured_table(found: Sequence[BesideMeasured]) -> Table:
-    """Return runs beside what was predicted of them, per token and per round."""
-    heads = (
-        ("schedule", "place"),
-        ("ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"),
-    )
-    table = plain_table("Predicted beside measured, per token and per round", *heads)
+def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
+    """Return runs beside what was predicted of them; per round too, where there is room."""
+    heads = ["ms", "interval", "measured", ""]
+    if width >= _WIDE_ENOUGH:
+        heads += ["ms a round", "measured", "tokens a round", "measured"]
+    table = plain_table("Predicted beside measured, per token", ("schedule", "place"), heads)
     for one in found:
         predicted, run = one.prediction, one.run
-        table.add_row(
-            *map(escape, (one.name, one.place)),
+        cells = (
             in_ms(predicted.tpot_s),
             between(predicted.tpot_s_low, predicted.tpot_s_high),
             in_ms(run.tpot_s),
@@ -156,6 +154,7 @@ def measured_table(found: Sequence[BesideMeasured]) -> Table:
             f"{predicted.mean_acceptance_length:.2f}",
             f"{run.mean_acceptance_length:.2f}",
         )
+        table.add_row(*map(escape, (one.name, one.place)), *cells[: len(heads)])
     return table
 
 

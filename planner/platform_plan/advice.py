@@ -75,8 +75,8 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     return runs_on(plan.question.platform, one.pair, one.schedule, plan.question.draft.head)
 
 
-def _held_back(plan: PlatformPlan) -> Iterator[str]:
-    """Say what the target needs on a lane that would read it faster, and cannot hold it."""
+def held_back(plan: PlatformPlan) -> str | None:
+    """Say what the target needs on a lane that would read it faster and cannot hold it; None where there is none."""
     question = plan.question
 
     def bytes_per_s(lane: str) -> float:
@@ -85,15 +85,16 @@ def _held_back(plan: PlatformPlan) -> Iterator[str]:
     misfits = [need for need in plan.needs if need.is_plain and not need.fits]
     fastest = max(misfits, key=lambda need: bytes_per_s(need.pair.target), default=None)
     if fastest is None or bytes_per_s(lane := fastest.pair.target) <= bytes_per_s(plan.recommended.pair.target):
-        return
+        return None
     weights = weights_that_fit(question, lane)
     would = f"--weights {' or '.join(weights)} would fit" if weights else "no usual weights would fit"
     bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
-    yield f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
+    return f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
 
 
 def _why(plan: PlatformPlan) -> Iterator[str]:
-    yield from _held_back(plan)
+    if (reason := held_back(plan)) is not None:
+        yield reason
     best, needed = plan.drafting, plan.needed
     if best is not None:
         speeds = tokens_per_second(best.tpot_s), tokens_per_second(plan.plain.tpot_s)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
     from mirrorsd.pair_on_platform import PlannedMachine
+    from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.question import Question
     from sim.acceptance.assumed import AssumedAcceptance
@@ -129,7 +130,6 @@ def plan(
     from mirrorsd.cli.plan_tables import (
         batch_table,
         draft_table,
-        machine_table,
         measured_table,
         place_table,
         sweep_table,
@@ -187,13 +187,12 @@ def plan(
     }
     if write_json(result, json):
         if len(machines) > 1:
-            show(machine_table(machines))
-            show_paragraphs(f"The fastest of them is {machines[0].name}:")
+            _show_machines(machines)
         show_verdict(result, explain=explain)
         if runs:
             show(f"[yellow]{escaped(told_of(runs))}[/]")
         tables = (
-            measured_table(runs) if runs else None,
+            measured_table(runs, results().width) if runs else None,
             place_table(found, top, results().width),
             draft_table(drafts) if len(drafts) > 1 else None,
             tornado_table(bars[:_MOST_BARS]) if bars else None,
@@ -243,6 +242,17 @@ def _described(platform: str | None, profile: Path | None) -> str | Profile:
     if platform is None or profile is not None:
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
     return platform
+
+
+def _show_machines(machines: Sequence[MachineChoice]) -> None:
+    """Show several machines, and of each which device is too small for the target."""
+    from mirrorsd.cli.plan_tables import machine_table
+    from planner.platform_plan.advice import held_back
+
+    show(machine_table(machines))
+    reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
+    show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
+    show_paragraphs(f"The fastest of them is {machines[0].name}:")
 
 
 def _require_one(measured: Path | None, *named: str | None) -> None:

@@ -148,6 +148,9 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
     assert why.startswith(
         "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 21.6 GB usable; --weights int8"
     )
+    several = run("--platform", "rtx4090,h200", "--weights", "bf16")
+    assert "rtx4090: NVIDIA GeForce RTX 4090 cannot hold" in several.stdout
+    assert "h200: " not in several.stdout
     for fitting in (("--weights", "int8"), ("--platform", "2xrtx4090")):
         assert "cannot hold" not in run("--platform", "rtx4090", *fitting).stdout
 
