@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from decoding.errors import ConfigError
+from runtime.backends.slot_sizes import slot_size, slot_sizes
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 """Form of weights; int8 and int4 are computed with in the device's type of 16 bits."""
@@ -35,6 +36,10 @@ NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
 NPU_POSITIONS: Final = 4096
 """KV positions that a compiled model of an NPU has at most, one of which is spare. Ours, not a device's: every doubling
 is compiled anew."""
+CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
+"""Rows of one sequence in a captured call: as long as weights bound a step, 8 rows cost what 1 does."""
+_TREE_NODES: Final = 32
+"""Of the largest trees that searches have unless asked for more."""
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
 """The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
 
@@ -109,6 +114,28 @@ class Device:
         last = min(rows[-1], NPU_ROWS[-1])
         edges = {count for size in NPU_ROWS for count in (size, size + 1)}
         return (*sorted(count for count in edges if count < last), last)
+
+    def num_slots(self, num_positions: int) -> int:
+        """Return the KV slots that attention runs over where the last row has so many positions."""
+        if not self.prepares:
+            return num_positions
+        return slot_size(num_positions + self.spare_slots, has_halves=self._has_halves)
+
+    def slot_sizes(self, num_positions: int) -> tuple[int, ...]:
+        """Return all numbers of slots that a sequence passes through until it has so many positions."""
+        return slot_sizes(num_positions + self.spare_slots, has_halves=self._has_halves)
+
+    @property
+    def spare_slots(self) -> int:
+        """Slots after a row's own: for rows that fill up its call, and on CPUs for other nodes of its tree."""
+        if self.library == "cuda":
+            return CAPTURED_ROWS[-1]
+        return 1 + (_TREE_NODES if self.has_open_sizes else 0)
+
+    @property
+    def _has_halves(self) -> bool:
+        """Whether a further size costs little: one that is compiled anew costs seconds."""
+        return self.has_open_sizes or self.library == "cuda"
 
     def of_rank(self, rank: int) -> Device:
         """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""

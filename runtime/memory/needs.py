@@ -14,7 +14,7 @@ from typing import Final
 from decoding.schedule import Schedule
 from runtime.arrays import FLOAT32
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.buckets import copies_bytes, limits_of, slot_buckets
+from runtime.backends.openvino.buckets import copies_bytes, limits_of
 from runtime.drafters.registry import known_kind
 from runtime.memory.model_bytes import (
     ITEM_BYTES,
@@ -108,7 +108,7 @@ class _Holding:
 
     def keys_values_bytes(self, config: ModelConfig, num_slots: int) -> int:
         """Bytes held for a sequence; buffers of compiled lanes stay when a sequence moves to the next."""
-        held = sum(slot_buckets(num_slots)) if self.device.is_compiled else num_slots
+        held = sum(self.device.slot_sizes(num_slots)) if self.device.is_compiled else num_slots
         return keys_values_bytes(config, held, self.computed)
 
     def process_bytes(self, draft: DraftSize | None) -> int:

@@ -15,6 +15,7 @@ from decoding.schedule import Schedule
 from mirrorsd.prompt_tokens import encode
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -22,7 +23,7 @@ from runtime.models.masks import prefill_pieces
 from runtime.models.weights import load_decoder
 from tests.runtime.reading import compiled, first_layers, prepare
 
-EDGES = (1, 65, 255, 256, 257, 511, 513, 1023, 1025)
+EDGES = (1, 65, 255, 256, 257, 383, 511, 513, 768, 1023, 1025)
 """Lengths of prompts around all that a length is compared with: slots of buffers, rows of calls, keys at once."""
 WINDOW = 5
 NEAR = 2e-3
@@ -76,11 +77,13 @@ def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pa
         assert [int(row.argmax()) for row in found] == [int(expected[length + row].argmax()) for row in range(WINDOW)]
 
 
-@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("form", ["bfloat16", "float32", "int8", "int4"])
 def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded_model_folder, text, form):
     backend = compiled(decoder_of(embedded_model_folder, form), form)
-    prepare(backend, num_slots=530, num_prompt=510, rows=(1, 5))
-    for length in (253, 509) if form == "int8" else (253,):
+    prepare(backend, num_slots=1030, num_prompt=990, rows=(1, 5))
+    last = Device.of_lane("openvino:CPU").spare_slots + WINDOW // 2
+    for size in (256, 768, 1024) if form in ("bfloat16", "float32") else (384,):
+        length = size - last
         found = []
         for sizes in ([1] * WINDOW, [WINDOW]):
             own = backend.new_text()

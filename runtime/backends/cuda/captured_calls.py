@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from runtime.backends.cuda.capture import GraphCapture, fitting
+from runtime.backends.lane_device import CAPTURED_ROWS, Device
 from runtime.backends.sequences import Branches, BranchRows, Segment
 from runtime.models.attention import LayerKeys, Piece, Sight, mask_for_groups
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory
 
-ROWS: Final = (8, 16, 32, 64, 128)
-"""Rows of one text in a call: as long as weights bound a step, 8 rows cost what 1 does."""
+ROWS: Final = CAPTURED_ROWS
 TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
 SPARE: Final = ROWS[-1]
 """Slots after the last row of a call that are there to be written."""
-_LEAST_SLOTS: Final = 256
+_DEVICE: Final = Device.of_lane("cuda:0")
 
 
 def row_bucket(num_rows: int) -> int:
@@ -43,19 +43,13 @@ def text_bucket(num_texts: int) -> int:
 
 
 def slot_bucket(num_slots: int) -> int:
-    """Slots that a text of so many has, or its last row looks at: 256, 384, 512, 768, 1024, ..."""
-    size = _LEAST_SLOTS
-    while size < num_slots + SPARE:
-        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
-    return size
+    """Slots that a text of so many has, or its last row looks at."""
+    return _DEVICE.num_slots(num_slots)
 
 
 def slot_buckets(num_slots: int) -> tuple[int, ...]:
     """All that a text passes through until it has so many slots."""
-    sizes = [slot_bucket(0)]
-    while sizes[-1] < slot_bucket(num_slots):
-        sizes.append(slot_bucket(sizes[-1] - SPARE + 1))
-    return tuple(sizes)
+    return _DEVICE.slot_sizes(num_slots)
 
 
 def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:

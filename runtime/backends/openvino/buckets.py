@@ -1,9 +1,8 @@
 """The static shapes that there are: a graph serves whatever is not larger.
 
-A graph is compiled for one number of rows and one of slots, and holds the weights packed for its rows: so there are
-few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs some percent of a
-step. Slots double, for attention over empty slots costs little next to the weights, and begin with so many that short
-texts never change their size.
+A graph is compiled for one number of rows and one of slots (`slot_sizes`), and holds the weights packed for its rows:
+so there are few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs some
+percent of a step.
 
 A graph of open sizes has to be laid out again whenever a call has another size than the last. That takes a good part of
 a small decoder's pass and little of a large one's; a copy takes the weights once more, which is little for a small one.
@@ -28,7 +27,6 @@ from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.instruction_set import has_vnni
 
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
-_LEAST_SLOTS: Final = 256
 _SMALL: Final = 16
 PROMPT_ROWS: Final = (16, 64)
 """Rows of a prompt in one call, beyond those of windows."""
@@ -51,19 +49,6 @@ with ones over others, and hardly anything of one over many."""
 def row_bucket(num_rows: int) -> int:
     """Rows of the graph that serves so many: from 129 on a multiple of 64."""
     return _ROWS[bisect_left(_ROWS, num_rows)] if num_rows <= _ROWS[-1] else num_rows + -num_rows % 64
-
-
-def slot_bucket(num_slots: int) -> int:
-    """Slots of the graph that serves so many, and one more: the last one takes the keys of rows that fill up."""
-    return max(_LEAST_SLOTS, 1 << num_slots.bit_length())
-
-
-def slot_buckets(num_slots: int) -> tuple[int, ...]:
-    """All that a text passes through until it needs so many slots."""
-    last, sizes = slot_bucket(num_slots), [_LEAST_SLOTS]
-    while sizes[-1] < last:
-        sizes.append(2 * sizes[-1])
-    return tuple(sizes)
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -130,7 +115,7 @@ class Limits:
         for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
             if count:
                 self.bucket(count)
-        if self.num_slots is None or slot_bucket(plan.num_slots) <= self.num_slots:
+        if self.num_slots is None or self.device.num_slots(plan.num_slots) <= self.num_slots:
             return
         raise ConfigError(
             f"a sequence of {plan.num_slots} KV positions, {plan.num_prompt} of them its prompt's, does not fit "

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Backend, Head, Plan
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces, slot_buckets
+from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graphs.calls import Floats
 from runtime.backends.openvino.graphs.graph import Constants, require_architecture
@@ -70,14 +70,14 @@ class CompiledDecoder(Backend):
 
     def new_text(self) -> GrowingText:
         """Room for a text."""
-        return GrowingText(GrowingMemory(self.config, 1, self._kept_dtype))
+        return GrowingText(GrowingMemory(self.config, 1, self._kept_dtype, self._limits.device))
 
     def new_branches(self, num_branches: int) -> GrowingBranches:
         """Room for branches of a text, in place of those before."""
         self._graphs.forget_branches()
         filled_up = self._floor - 1 if self._limits.device.has_open_sizes else self._bucket(max(1, num_branches))
         room = num_branches + filled_up if num_branches else 0
-        return GrowingBranches(GrowingMemory(self.config, room, self._kept_dtype), num_branches)
+        return GrowingBranches(GrowingMemory(self.config, room, self._kept_dtype, self._limits.device), num_branches)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
@@ -89,14 +89,15 @@ class CompiledDecoder(Backend):
             self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = self._numbers_of_texts(plan)
-        sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
+        sizes = [size for size in self._limits.device.slot_sizes(plan.num_slots) if size > plan.least_slots]
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
         for segment in plan.segments:
             self._make_ready(segment, [(1, count) for count in self._rows | self._single], sizes)
             self._make_ready(segment, [(count, 1) for count in self._num_texts], sizes)
         if not self._limits.device.has_open_sizes:
+            prompt_sizes = self._limits.device.slot_sizes(plan.num_prompt)
             for segment in plan.prompt_segments:
-                self._make_ready(segment, [(1, count) for count in PROMPT_ROWS], slot_buckets(plan.num_prompt))
+                self._make_ready(segment, [(1, count) for count in PROMPT_ROWS], prompt_sizes)
         for head in self._heads:
             for count in self._rows | self._num_texts:
                 head.make_ready(count)
@@ -152,11 +153,13 @@ class CompiledDecoder(Backend):
     def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
         if isinstance(cache, BranchRows):
             return self._run(x_BTD, segment, positions, cache.call)
-        num_rows = x_BTD.shape[1]
-        cache.reserve(num_rows)  # before the first call: rows look at the buffer in use when they were asked for
-        cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
-        calls = [(first, last, cache.rows(first, last, mask)) for first, last in cuts]
-        done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
+        sizes, own_positions, done = self._rows | set(PROMPT_ROWS), positions.tolist(), []
+        for start, stop in cache.parts(own_positions):
+            cuts = pieces(stop - start, sizes) if mask is None else [(0, stop - start)]
+            for first, last in ((start + one, start + other) for one, other in cuts):
+                seen = None if mask is None else mask[first:last, : cache.cursor + last]
+                rows = cache.rows(first, own_positions[first:last], seen)
+                done.append(self._run(x_BTD[:, first:last], segment, positions[first:last], rows))
         return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
     def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:

@@ -1,20 +1,24 @@
 """Texts and branches of them in the memory that graphs read and write.
 
-A buffer holds keys and values of all layers for one number of slots. A text begins in the smallest and moves to the
-next, twice as large; buffers stay, so that a graph is told once where its keys are. Shapes: legend of
+A buffer holds keys and values of all layers for one number of slots (`slot_sizes`); buffers stay, so that a graph is
+told once where its keys are. A row runs in the buffer of its own position, whatever rows follow it in its pass: sums
+over more than 1,024 slots are made of other parts (OpenVINO 2026.4), so that in a larger buffer it would not have the
+bits of plain decoding. So a window that reaches over the end of a buffer has rows in two, and a buffer that is used
+again is given what was written elsewhere meanwhile. Shapes: legend of
 `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.buckets import slot_bucket
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.weights.packing import memory_of
 from runtime.backends.sequences import Branches, BranchRows, Text
 from runtime.models.config import ModelConfig
@@ -40,12 +44,17 @@ class CallRows(NamedTuple):
 
 
 class GrowingMemory:
-    """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros."""
+    """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros.
 
-    def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any]) -> None:
+    `_num_valid` is how many of the first slots of every buffer used so far hold what the one in use does.
+    """
+
+    def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
         self.config, self.num_texts, self.dtype = config, num_texts, dtype
+        self.num_slots, self.spare_slots = device.num_slots, device.spare_slots
         self._buffers: dict[int, Buffer] = {}
         self._num_slots = 0
+        self._num_valid: dict[int, int] = {}
 
     @property
     def buffer(self) -> Buffer:
@@ -69,22 +78,28 @@ class GrowingMemory:
 
     def restart(self, num_slots: int = 0) -> None:
         """Begin again in the smallest buffer that has so many slots."""
-        self._num_slots = slot_bucket(num_slots)
+        self._num_slots = self.num_slots(num_slots)
         clear(self._made(self._num_slots).slots)
+        self._num_valid = {self._num_slots: 0}
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have so many slots at least; another buffer is given the first `num_kept` of this one.
+        """Have so many slots at least; another buffer is given the first `num_kept` of this one."""
+        self._use(max(self._num_slots, self.num_slots(num_slots)), num_kept)
 
-        Rows look at the buffer in use when they were asked for, so all memory of a pass is reserved before its first
-        call.
-        """
-        size = slot_bucket(num_slots)
-        if size <= self._num_slots:
+    def use(self, num_slots: int, *, num_kept: int) -> None:
+        """Have the buffer of so many slots in use, with the first `num_kept` of the one before: others follow now."""
+        self._use(self.num_slots(num_slots), num_kept)
+
+    def _use(self, size: int, num_kept: int) -> None:
+        self._num_valid = {other: min(valid, num_kept) for other, valid in self._num_valid.items()}
+        if size == self._num_slots:
             return
-        before, after = self.slots, self._made(size).slots
-        num_kept = min(num_kept, self._num_slots)
-        after[..., :num_kept, :] = before[..., :num_kept, :]
-        clear(after[..., num_kept:, :])
+        before, after, num_kept = self.slots, self._made(size).slots, min(num_kept, self._num_slots)
+        first = self._num_valid.get(size, 0)
+        after[..., first:num_kept, :] = before[..., first:num_kept, :]
+        if size not in self._num_valid:
+            clear(after[..., num_kept:, :])
+        self._num_valid |= {self._num_slots: num_kept, size: num_kept}
         self._num_slots = size
 
     def _made(self, size: int) -> Buffer:
@@ -105,18 +120,27 @@ class GrowingText(Text):
 
     memory: GrowingMemory
 
-    def reserve(self, num_rows: int) -> None:
-        """Have slots for the next rows, however many calls they take."""
-        self.memory.reserve(self.cursor + num_rows, num_kept=self.cursor)
+    def parts(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield start and stop, counted from the cursor, of those of the next rows that run in one buffer."""
+        start = 0
+        for _, rows in groupby(positions, lambda position: self.memory.num_slots(position + 1)):
+            stop = start + len(list(rows))
+            yield start, stop
+            start = stop
 
-    def rows(self, first: int, last: int, mask: NDArray[np.float32] | None) -> CallRows:
-        """Some of the next rows, counted from the cursor: by an additive mask [T, cursor + T] or in text order."""
-        buffer, stop = self.memory.buffer, self.cursor + last
-        places = np.arange(self.cursor + first, stop)
+    def rows(self, first: int, positions: Sequence[int], mask: NDArray[np.float32] | None) -> CallRows:
+        """Return where the next rows from `first` on go, which run in one buffer and are written before others follow.
+
+        They see each other in text order or by an additive mask [T, cursor + first + T].
+        """
+        start, num_rows = self.cursor + first, len(positions)
+        # a tree that is larger than what its buffer leaves for it goes to the next
+        self.memory.use(max(positions[0] + 1, start + num_rows + 1 - self.memory.spare_slots), num_kept=start)
+        buffer, places = self.memory.buffer, np.arange(start, start + num_rows)
         if mask is None:
             return CallRows(buffer, 0, places[None], _in_text_order(places[None], buffer))
-        seen = np.full((last - first, buffer.slots.shape[-2]), HIDDEN, np.float32)
-        seen[:, :stop] = np.maximum(mask, HIDDEN)
+        seen = np.full((num_rows, buffer.slots.shape[-2]), HIDDEN, np.float32)
+        seen[:, : start + num_rows] = np.maximum(mask, HIDDEN)
         return CallRows(buffer, 0, places[None], seen[None])
 
 

@@ -241,7 +241,8 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     for lane in ("openvino:CPU@1", "openvino:NPU"):
         schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
         needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
-    text = GrowingText(GrowingMemory(config, 1, limits_of(Device.of_lane("openvino:CPU")).half))
+    cpu = Device.of_lane("openvino:CPU")
+    text = GrowingText(GrowingMemory(config, 1, limits_of(cpu).half, cpu))
     text.start(300)
     for length in (100, 200, 300):
         text.memory.reserve(length, num_kept=0)

@@ -98,7 +98,7 @@ def test_one_graph_has_all_sizes_that_were_prepared():
     backend.prepare(plan(2, rows=(8, 16), num_slots=300))
     sizes = {(*key.shape[:2], *size) for key, called in backend._graphs._called.items() for size in called}
     assert sizes == {
-        (*part, 1, rows, slots) for part in pairwise((0, 2, 4)) for rows in (1, 8, 16) for slots in (256, 512)
+        (*part, 1, rows, slots) for part in pairwise((0, 2, 4)) for rows in (1, 8, 16) for slots in (256, 384)
     }
     assert graphs_of(backend) == [(0, 2), (2, 4)]
 
