@@ -7,10 +7,11 @@ by a straight line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from statistics import fmean, linear_regression
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,35 +22,62 @@ from hwprofiles.latency_table import LatencyTable
 
 Size = tuple[int, int]
 """(rows, context)."""
+Slots = Mapping[int, int]
+"""KV slots that attention runs over, empty ones included, by ascending contexts of a table."""
+
+
+def slots_between(contexts: Collection[int], num_slots: Callable[[int], int]) -> Slots:
+    """Return the slots at some contexts and on both sides of every jump of `num_slots` between them."""
+    places = set(contexts)
+    for at in range(min(contexts), max(contexts)):
+        if num_slots(at + 1) > num_slots(at) + 1:
+            places |= {at, at + 1}
+    return {at: num_slots(at) for at in sorted(places)}
 
 
 def fit_table(
-    times: Mapping[Size, Estimate], noise: Noise, source: str, groups: Sequence[Sequence[int]] = ()
+    times: Mapping[Size, Estimate],
+    noise: Noise,
+    source: str,
+    groups: Sequence[Sequence[int]] = (),
+    slots: Slots | None = None,
 ) -> LatencyTable:
-    """Return the table of an operation by ascending rows; those in one of `groups`, or all, differ in nothing else."""
-    rows, contexts = dict.fromkeys(count for count, _ in times), sorted({context for _, context in times})
-    lines = grow(times, groups or [list(rows)], contexts, noise)
-    return make_table(rows, contexts, lines, noise, source)
+    """Return the table of an operation by ascending rows; those in one of `groups`, or all, differ in nothing else.
+
+    Times of a single context are taken to hold at any.
+    """
+    rows, contexts = dict.fromkeys(count for count, _ in times), {context for _, context in times}
+    if slots is None or len(contexts) == 1:
+        slots = {context: context for context in sorted(contexts)}
+    lines = grow(times, groups or [list(rows)], slots, noise)
+    return make_table(rows, list(slots), lines, noise, source)
+
+
+class TargetTimes(NamedTuple):
+    """Times of whole verifications, and mean seconds, by rows, of what follows the last layer and an exit's."""
+
+    verify: Mapping[Size, Estimate]
+    lm_head: Mapping[int, float]
+    exits: Mapping[int, float]
 
 
 def fit_target(
-    verify: Mapping[Size, Estimate],
-    lm_head: Mapping[int, float],
-    exits: Mapping[int, float],
+    times: TargetTimes,
     *,
     num_layers: int,
     anchor: tuple[Size, float] | None,
+    slots: Slots,
     noise: Noise,
     source: str,
 ) -> tuple[LatencyTable, LatencyTable, LatencyTable | None]:
     """Return the tables of a layer, of the head, and of an exit if there are any, by whole verifications.
 
-    Layers, which alone depend on the context, take what a verification takes beyond its head. `lm_head` and `exits` are
-    the mean seconds, by rows, of what follows the last layer or an exit's; `anchor` is the size and the seconds,
-    without noise, of the verification that all times were compared with.
+    Layers, which alone depend on the context, take what a verification takes beyond its head. `anchor` is the size and
+    the seconds, without noise, of the verification that all times were compared with.
     """
-    rows, contexts = sorted({size[0] for size in verify}), sorted({size[1] for size in verify})
-    whole_s = grow(verify, (rows,), contexts, noise, anchor)
+    verify, lm_head, exits = times
+    rows = sorted({size[0] for size in verify})
+    whole_s = grow(verify, (rows,), slots, noise, anchor)
     base_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
     head_s = _within(_straight(lm_head, rows), base_s)
 
@@ -63,7 +91,7 @@ def fit_target(
     least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
     layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
     exit_table = table(_straight(exits, rows)) if exits else None
-    return make_table(rows, contexts, layers_s, noise, source), table(head_s), exit_table
+    return make_table(rows, list(slots), layers_s, noise, source), table(head_s), exit_table
 
 
 def make_table(
@@ -82,36 +110,51 @@ def make_table(
 def grow(
     times: Mapping[Size, Estimate],
     groups: Sequence[Sequence[int]],
-    contexts: Sequence[int],
+    slots: Slots,
     noise: Noise,
     known: tuple[Size, float] | None = None,
 ) -> list[list[float]]:
-    """Return seconds [rows][contexts], from times of all row counts at the first context and of some at the others.
+    """Return seconds [rows][contexts], from times of all row counts at the first context and of some at others.
 
     Within each group, whose operations differ in rows alone, `Noise.smoothed` removes what noise explains. More rows
     never take less time, except where repeated visits agree that they do (`calibrate.fitting.noise`). A longer context
-    adds (once + each * rows) * added context: its keys are read once, and every row is compared with them. Both
+    adds (once + each * rows) * added slots: their keys are read once, and every row is compared with them. Both
     coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less than the
-    noise of a single size. `known` is a size whose time has no noise.
+    noise of a single size. `known` is a size whose time has no noise: the line of its rows over slots is bent to meet
+    it, and so are those of all other rows.
     """
-    first = contexts[0]
+    first = min(slots)
     added = {
-        (count, context): one.value - times[count, first].value
+        (count, slots[context] - slots[first]): one.value - times[count, first].value
         for (count, context), one in times.items()
-        if context != first and (count, first) in times
+        if slots[context] > slots[first] and (count, first) in times
     }
-    once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
+    once, each = _growth(added)
     timed = {count: times[count, first] for rows in groups for count in rows}
     base, cuts = {count: one.value for count, one in timed.items()}, cliffs(timed)
-    known_rows = None
+    known_rows, worth = None, [float(count - slots[first]) for count in slots.values()]
     if known is not None:
-        (known_rows, context), seconds = known
-        base[known_rows] = seconds - (once + each * known_rows) * (context - first)
+        (known_rows, _), _ = known
+        base[known_rows], worth = _through(known, base[known_rows], once + each * known_rows, slots)
     for rows in (stretch for group in groups for stretch in between(group, cuts)):
         base |= noise.smoothed({count: base[count] for count in rows}, known=known_rows if known_rows in rows else None)
     for rows in between(list(base), cuts):
         base |= rising({count: base[count] for count in rows}, known=known_rows)
-    return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
+    return [[seconds + (once + each * count) * one for one in worth] for count, seconds in base.items()]
+
+
+def _through(known: tuple[Size, float], first_s: float, slope: float, slots: Slots) -> tuple[float, list[float]]:
+    """Return seconds at the first context, and how many evenly growing slots each context is worth, to meet `known`.
+
+    The first are as they were timed, unless that lies further from the known time than all growth.
+    """
+    (_, context), seconds = known
+    first, *_, last = counts = list(slots.values())
+    first_s = min(max(first_s, seconds - slope * (last - first)), seconds)
+    if slots[context] == first or not slope:
+        return seconds, [float(count - first) for count in counts]
+    added = (seconds - first_s) / slope
+    return first_s, np.interp(counts, (first, slots[context], last), (0.0, added, last - first)).tolist()
 
 
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:

@@ -108,11 +108,11 @@ def _compared(
     place = 0 if role == "target" else 1
     lane = pair[place]
     alone_s = [fmean(anchors.visit(lane, shared[0]))]
-    anchor_s, anchor_shared_s = [anchors.take_one(lane)], [anchors.take_shared(pair)[place]]
+    anchor_s, anchor_shared_s = [anchors.take(lane)], [anchors.take_shared(pair)[place]]
     with other.busy(replace(load, repeats=1)):
         shared_s = fmean(seconds for one in shared for seconds in anchors.visit(lane, one))
     anchor_shared_s.append(anchors.take_shared(pair)[place])
-    anchor_s.append(anchors.take_one(lane))
+    anchor_s.append(anchors.take(lane))
     alone_s.append(fmean(anchors.visit(lane, shared[0])))
     return Together(pair, role, alone_s[0], shared_s, alone_s[1], fmean(anchor_shared_s) / fmean(anchor_s))
 

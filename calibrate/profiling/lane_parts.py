@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from calibrate.fitting.fit import Size, fit_table, fit_target
+from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
@@ -72,6 +72,10 @@ class LaneParts:
         self._num_streams = task.sizes.num_draft_streams if self._device.has_open_keys else 0
         most = task.max_branches
         self._streaming = sorted({min(_FEW_BRANCHES, most), most} - {1}) if self._num_streams else []
+        # a row of its own is a position more
+        self._slots = slots_between(
+            {*effort.contexts, task.anchor_context}, lambda context: self._device.num_slots(context + 1)
+        )
         self.timed = self._timed()
 
     def measurements(self) -> Iterator[Measurement]:
@@ -100,18 +104,21 @@ class LaneParts:
             return {rows: one.value for (rows, _), one in found.get(name, {}).items()}
 
         layer, lm_head, exits = fit_target(
-            found["verify"],
-            alone_s("lm_head"),
-            alone_s("exit"),
+            TargetTimes(found["verify"], alone_s("lm_head"), alone_s("exit")),
             num_layers=self._task.sizes.config.num_layers,
             anchor=((1, anchor.context), anchor.seconds),
+            slots=self._slots,
             noise=noise_of(OF_THE_TARGET),
             source=source,
         )
         of_draft = noise_of(_OF_THE_DRAFT)
         drafting = {
             name: fit_table(
-                times, of_draft, source, self._groups(name, list(dict.fromkeys(count for count, _ in times)))
+                times,
+                of_draft,
+                source,
+                self._groups(name, list(dict.fromkeys(count for count, _ in times))),
+                self._slots,
             )
             for name, times in found.items()
             if name.startswith("draft")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from calibrate.fitting.fit import fit_target, grow
+from calibrate.fitting.fit import TargetTimes, fit_target, grow, slots_between
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from hwprofiles.latency_table import LatencyTable
@@ -15,6 +15,7 @@ from hwprofiles.latency_table import LatencyTable
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
 CONTEXTS = (10, 50, 90)
+SLOTS = {context: context for context in CONTEXTS}
 SECONDS = st.floats(1e-4, 1e-2)
 
 
@@ -30,19 +31,13 @@ def seconds_of(times):
     return {size: once(seconds) for size, seconds in times.items()}
 
 
-class Times(NamedTuple):
-    verify: dict[tuple[int, int], Estimate]
-    lm_head: dict[int, float]
-    exits: dict[int, float]
-
-
-def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> Times:
+def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
     """Times of operations whose layer takes longer with rows and context."""
 
     def one_layer(rows: int, context: int) -> float:
         return layer_s * (1 + 0.1 * rows + 1e-4 * rows * (context - 10))
 
-    return Times(
+    return TargetTimes(
         verify={(r, c): once((LAYERS * one_layer(r, c) + head_s) * noise()) for r in ROWS for c in CONTEXTS},
         lm_head={r: head_s * noise() for r in ROWS},
         exits={r: exit_s * noise() for r in ROWS},
@@ -55,8 +50,8 @@ class Tables(NamedTuple):
     exits: LatencyTable
 
 
-def fitted(times: Times, noise: Noise = QUIET) -> Tables:
-    return Tables(*fit_target(*times, num_layers=LAYERS, anchor=None, noise=noise, source="test"))
+def fitted(times: TargetTimes, noise: Noise = QUIET) -> Tables:
+    return Tables(*fit_target(times, num_layers=LAYERS, anchor=None, slots=SLOTS, noise=noise, source="test"))
 
 
 @given(SECONDS, SECONDS, SECONDS)
@@ -99,7 +94,7 @@ def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
 
 
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
-    tables = fitted(Times(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
+    tables = fitted(TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
     assert tables.exits is None
     assert (tables.layer.at(1, 10), tables.lm_head.at(1, 10)) == (0.0, 3.0)
 
@@ -108,7 +103,7 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
     base_s = {1: 1.0, 2: 2.0, 5: 3.0}
     times = {(rows, 10): seconds for rows, seconds in base_s.items()}
     times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
-    table = grow(seconds_of(times), ((1, 2), (5,)), (10, 50), QUIET)
+    table = grow(seconds_of(times), ((1, 2), (5,)), {10: 10, 50: 50}, QUIET)
     assert [line[0] for line in table] == [1.0, 2.0, 3.0]
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
@@ -116,15 +111,42 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
 def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
     times = {(rows, 10): seconds for rows, seconds in {1: 0.2, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
     noisy = Noise(variance=0.3**2)
-    (alone,), *others = grow(seconds_of(times), ((1,), (2, 3, 4)), (10,), noisy)
+    (alone,), *others = grow(seconds_of(times), ((1,), (2, 3, 4)), {10: 10}, noisy)
     assert alone == 0.2
     assert max(line[0] for line in others) < 1.15
 
 
 def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
     times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
-    (one_row, *_) = grow(seconds_of(times), ((1, 4, 9),), (10, 50), QUIET)
+    (one_row, *_) = grow(seconds_of(times), ((1, 4, 9),), {10: 10, 50: 50}, QUIET)
     assert 1.0 < one_row[1] < 1.15
+
+
+def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_alone() -> None:
+    slots = slots_between({10, 50, 90}, lambda context: 64 if context < 30 else 96 if context < 80 else 128)
+    assert slots == {10: 64, 29: 64, 30: 96, 50: 96, 79: 96, 80: 128, 90: 128}
+    times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
+    table = grow(seconds_of(times), ((1, 4),), slots, QUIET, ((1, 50), 1.2))
+    assert table == [pytest.approx([1, 1, 1.2, 1.2, 1.2, 1.4, 1.4]), pytest.approx([2, 2, 2.4, 2.4, 2.4, 2.8, 2.8])]
+
+
+def test_where_every_position_has_a_slot_nothing_jumps() -> None:
+    assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}
+
+
+def test_a_time_without_noise_bends_the_lines_of_all_rows_over_contexts() -> None:
+    times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
+    table = grow(seconds_of(times), ((1, 4),), SLOTS, QUIET, ((1, 50), 1.1))
+    assert table == [pytest.approx([1.0, 1.1, 1.4]), pytest.approx([2.0, 2.2, 2.8])]
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s, last_s, known_s) -> None:
+    times = {(1, 10): first_s, (1, 90): last_s, (4, 10): 2e-2, (4, 90): 3e-2}
+    one_row, more_rows = grow(seconds_of(times), ((1,), (4,)), SLOTS, QUIET, ((1, 50), known_s))
+    assert one_row[1] == pytest.approx(known_s)
+    for line in (one_row, more_rows):
+        assert all(after >= before * (1 - 1e-9) for before, after in pairwise(line))
 
 
 @example({(1, 10): 0.00390625}, 0.00390625, 0.00390625)  # a pass that is all head

@@ -54,7 +54,7 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule: Schedule
 def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=0.8)}, weather=Weather(slow=1.4, fast_s=0.1, slow_s=0.1))
     anchors = anchors_of(engine)
-    run = decode(engine, anchors, schedule, CONTEXTS, 16, is_check=True)
+    run = decode(engine, anchors, schedule, CONTEXTS, 24, is_check=True)
     lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
     samples, count = anchors.samples, len(lanes)
     before, during, after = samples[:count], samples[count:-count], samples[-count:]

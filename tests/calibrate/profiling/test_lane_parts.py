@@ -181,4 +181,5 @@ def test_tables_of_compiled_lanes_are_less_certain_for_kernels_do_better_at_some
     for part in ("layer", "lm_head", "draft_step", "draft_start", "prefill"):
         known, less = (getattr(lane, part).relative_error for lane in lanes)
         assert less == pytest.approx(hypot(known, NORMAL_90 * _BENDS))
-        assert getattr(lanes[0], part).seconds == getattr(lanes[1], part).seconds
+        first = [[line[0] for line in getattr(lane, part).seconds] for lane in lanes]
+        assert first[0] == pytest.approx(first[1], rel=0.1), "but for the slots that contexts have"

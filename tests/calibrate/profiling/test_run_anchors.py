@@ -60,7 +60,7 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone() -> None:
 @pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
 def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane) -> None:
     """Before the sequence another drafter may be loaded."""
-    found, _, _ = taken(schedule, rests=8, round_s=0.3, other_speed=0.5)
+    found, _, _ = taken(schedule, rests=8, round_s=0.6, other_speed=0.5)
     step_s = Laws(speed=0.5 if lane == "cpu1" else 1.0).step_s(1, 10)
     assert found.steps == (pytest.approx(step_s),) * (8 + 1)
 
