@@ -1,6 +1,7 @@
 import json
 import os
 import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,22 +39,25 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, half):
     assert path.read_bytes() == whole
 
 
-@pytest.fixture
-def full_after():
+@contextmanager
+def full_after(num_bytes):
     """Files of this process may grow to so many bytes: what a full disk looks like to a program."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [0, 7])
-def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_not_fit(tmp_path, full_after, room):
+def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_not_fit(tmp_path, room):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
         rows.append({"prompt_id": "a"} | ANSWER)
         whole = path.read_bytes()
-        full_after(len(whole) + room)
-        with pytest.raises(ConfigError, match=r"rows\.jsonl: a row cannot be written .*; those before it are whole"):
+        complaint = r"rows\.jsonl: a row cannot be written .*; those before it are whole"
+        with full_after(len(whole) + room), pytest.raises(ConfigError, match=complaint):
             rows.append({"prompt_id": "b"} | ANSWER)
     assert path.read_bytes() == whole
     assert list(rows.rows) == ["a"]
