@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from costs.cost_model import LaneCost
+from costs.round_plan import LAYER
 from decoding.errors import ProfileError, mistake
 from hwprofiles.engines import priced
 from hwprofiles.lane_profile import DeviceGroup
@@ -24,7 +25,7 @@ from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed
-from sim.derived.roofline import RooflineCost, StoredModel
+from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
@@ -137,16 +138,19 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
-    """The costs of one lane."""
+    """The costs of one lane; a group is as slow as its slowest member reads a layer of the target."""
     members = platform.members(name)
-    speeds = [speed_on(platform, member, demand.target, demand.constants) for member in members]
-    return RooflineCost(
-        device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
-        target=demand.target,
-        draft=demand.draft,
-        exits=demand.exits,
-        num_devices=len(members),
-    )
+    each = [
+        RooflineCost(
+            device=replace(speed_on(platform, member, demand.target, demand.constants), name=name),
+            target=demand.target,
+            draft=demand.draft,
+            exits=demand.exits,
+            num_devices=len(members),
+        )
+        for member in members
+    ]
+    return max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
 
 
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
