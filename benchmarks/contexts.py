@@ -1,0 +1,83 @@
+"""What a pass of one row costs compiled lanes over contexts: a staircase, whose steps are the numbers of KV slots.
+
+    python benchmarks/contexts.py
+
+Every size is timed at the first and the last context that it serves. `halves` compares what sizes halfway between
+doublings take with the next doubling, which would serve their contexts without them. Contexts take turns, lanes within
+them. Writes benchmarks/results/contexts.json.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Any, Final
+
+import _common
+
+from mirrorsd.model_pair import find_pair
+from runtime.backends.lane_device import Device
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.wire.measurement import Measurement
+from runtime.wire.operations import LoadTarget, Measure
+
+SPECS: Final = (
+    LaneSpec(name="openvino:CPU@0", cores=(0,), num_threads=1),
+    LaneSpec(name="openvino:CPU", cores=(0, 1), num_threads=2),
+)
+DEVICE: Final = Device.of_lane("openvino:CPU")
+SIZES: Final = DEVICE.slot_sizes(4000)
+LAST: Final = {size: size - DEVICE.spare_slots - 1 for size in SIZES}
+"""The largest context of a row that runs over so many slots."""
+CONTEXTS: Final = (32, *sorted(context + more for context in LAST.values() for more in (0, 1)))[:-1]
+REPEATS: Final = 5
+
+
+def main() -> None:
+    """Measure and write the result file."""
+    options = _common.arguments(__doc__, out=_common.RESULTS / "contexts.json", rounds=7).parse_args()
+    pair = find_pair(_common.EMBEDDED, heads=(), dtype="bfloat16")
+    lanes = {spec.name: Lane(spec) for spec in SPECS}
+    taken: dict[tuple[str, int], list[float]] = defaultdict(list)
+    try:
+        for lane in lanes.values():
+            lane.start()
+            load = LoadTarget(target=pair.target_folder, exits=None, dtype="bfloat16", device=DEVICE.name)
+            lane.request(load).result()
+        for index, counts in _common.rounds_of(options.rounds, warm_up=1):
+            for context in _common.in_turn(CONTEXTS, index):
+                work = Measurement(part="verify", rows=1, context=context, repeats=REPEATS, warm_up=1)
+                for name in _common.in_turn(lanes, index):
+                    seconds = median(lanes[name].request(Measure(measurement=work)).result().value)
+                    if counts:
+                        taken[name, context].append(1e3 * seconds)
+    finally:
+        for lane in lanes.values():
+            lane.close()
+    _common.write_result(options.out, _common.facts(pair) | {"lanes": {name: found(taken, name) for name in lanes}})
+    print(options.out.read_text(encoding="utf-8"))
+
+
+def found(taken: dict[tuple[str, int], list[float]], name: str) -> dict[str, Any]:
+    """Return quartiles of the milliseconds at every context, and what halves save in the rounds they share."""
+
+    def over(size: int) -> list[float]:
+        rounds = [taken[name, context] for context in CONTEXTS if DEVICE.num_slots(context + 1) == size]
+        return [sum(one) / len(one) for one in zip(*rounds, strict=True)]
+
+    halves = {
+        size: [less / more for less, more in zip(over(size), over(4 * size // 3), strict=True)]
+        for size in SIZES
+        if size % 3 == 0 and 4 * size // 3 in SIZES
+    }
+    return {
+        "milliseconds": {
+            str(context): {"slots": DEVICE.num_slots(context + 1), **_common.quartiles(taken[name, context], 2)}
+            for context in CONTEXTS
+        },
+        "halves": {str(size): _common.quartiles(ratios, 3) for size, ratios in halves.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
