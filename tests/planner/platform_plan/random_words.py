@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import Any, Final
 
 import yaml
 
-from decoding.errors import PlanError
 from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.models.head_shapes import HEADS
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.sheets import shipped_names
-from planner.one_tokenizer import require_one_tokenizer
 
 WEIGHTS: Final = ("bf16", "int8", "int4", "fp8", "nvfp4", "q8_0", "q4_k_m", "iq3_m", "mlx-4bit", "mxfp4")
 KINDS: Final = ("gpu", "gpu", "cpu", "npu")
@@ -122,15 +119,9 @@ def _models(random: Random, folder: Path) -> tuple[str, str]:
 
 @cache
 def _pairs() -> list[tuple[str, str]]:
-    """All targets with all that may draft for them."""
-
-    def may(target: str, draft: str) -> bool:
-        with suppress(PlanError):
-            require_one_tokenizer(model_shape(target), model_shape(draft))
-            return True
-        return False
-
-    return [pair for pair in product(shipped_models(), repeat=2) if may(*pair)]
+    """All targets with all that have their tokenizer."""
+    tokenizers = {name: model_shape(name).tokenizer for name in shipped_models()}
+    return [pair for pair in product(tokenizers, repeat=2) if tokenizers[pair[0]] == tokenizers[pair[1]]]
 
 
 def _config(random: Random) -> dict[str, Any]:
