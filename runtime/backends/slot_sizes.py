@@ -1,7 +1,7 @@
 """The numbers of KV slots that compiled and captured passes have, since each number is compiled, or captured, anew.
 
-Attention runs over empty slots too (benchmarks/results/contexts.json): a compiled pass of a 135M target over 2,048 slots
-takes 1.6 times as long as over 256, and over 4,096 2.4 times. So sizes are few, but no further apart than they must be.
+Attention runs over empty slots too: a compiled pass of a 135M target takes 1.6 times as long over 2,048 slots as over
+256, and 2.4 times over 4,096 (benchmarks/results/contexts.json). So sizes are few, but no further apart than they must.
 """
 
 from __future__ import annotations
