@@ -36,7 +36,7 @@ def no_numbers_in_memory_that_is_taken():
         clear()
 
     with _around_clearing(before) as patch:
-        made, restart, reserve = (getattr(texts.GrowingMemory, name) for name in ("_made", "restart", "reserve"))
+        made, restart, use = (getattr(texts.GrowingMemory, name) for name in ("_made", "restart", "_use"))
 
         def poisoned(self, size):
             if size not in self._buffers:
@@ -47,13 +47,16 @@ def no_numbers_in_memory_that_is_taken():
             fill(np.nan, *[buffer.slots for buffer in self._buffers.values()])
             restart(self, num_slots)
 
-        def poisoned_reserve(self, num_slots, *, num_kept):
-            fill(np.nan, *[one.slots for size, one in self._buffers.items() if size != self._num_slots])
-            reserve(self, num_slots, num_kept=num_kept)
+        def poisoned_use(self, size, num_kept):
+            if size != self._num_slots and size in self._buffers:
+                first = min(self._num_valid.get(size, 0), num_kept)
+                stop = num_kept if size in self._num_valid else None
+                fill(np.nan, self._buffers[size].slots[..., first:stop, :])
+            use(self, size, num_kept)
 
         patch.setattr(texts.GrowingMemory, "_made", poisoned)
         patch.setattr(texts.GrowingMemory, "restart", poisoned_restart)
-        patch.setattr(texts.GrowingMemory, "reserve", poisoned_reserve)
+        patch.setattr(texts.GrowingMemory, "_use", poisoned_use)
         yield
 
 
