@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, TypeVar
@@ -160,6 +160,20 @@ def quartiles(values: Sequence[float], digits: int | None = None) -> dict[str, f
     """Median, lower and upper quartile, rounded if `digits` are given."""
     low, middle, high = (value if digits is None else round(value, digits) for value in quantiles(values, n=4))
     return {"median": middle, "lower_quartile": low, "upper_quartile": high}
+
+
+def least_rate(is_enough: Callable[[float], bool], *, halvings: int = 60) -> float:
+    """The lowest number from 0 to 1 that is enough, where every higher one is too."""
+    low, high = 0.0, 1.0
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def show(step: str, share: float) -> None:
+    """Print progress."""
+    print(f"{share:4.0%} {step}", flush=True)
 
 
 def _hashes(folder: Path) -> Iterator[tuple[str, str]]:

@@ -76,10 +76,12 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "num_rows": len(rows),
         "error": {"median": median(errors), "worst": max(errors)} if errors else None,
-        "interval_coverage": _share(_is_within(row["measured"]["tpot_s"], row["predicted"], "tpot_s_") for row in rows),
-        "ratio_coverage": _share(same_lane_ratios(rows)),
+        "interval_coverage": share_of(
+            is_within(row["measured"]["tpot_s"], row["predicted"], "tpot_s_") for row in rows
+        ),
+        "ratio_coverage": share_of(same_lane_ratios(rows)),
         "speedup_error": {"mean": fmean(one["error"] for one in faster)} if faster else None,
-        "speedup_coverage": _share(one["is_held"] for one in faster),
+        "speedup_coverage": share_of(one["is_held"] for one in faster),
         "rounds_equal": {name: sum(each[name] for each in rounds) for name in ("equal", "of")},
     }
 
@@ -87,7 +89,7 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
 def same_lane_ratios(rows: Sequence[Row]) -> Iterator[bool]:
     """Yield, for every two schedules of one run on the same lanes, whether the interval holds their measured ratio."""
     for one, other in combinations(rows, 2):
-        if run_of(one) == run_of(other) and _lanes(one) == _lanes(other):
+        if run_of(one) == run_of(other) and lanes_of(one) == lanes_of(other):
             predicted, measured = (one[world]["tpot_s"] / other[world]["tpot_s"] for world in ("predicted", "measured"))
             factor = exp(ratio_error(_errors(one), _errors(other)))
             yield predicted / factor <= measured <= predicted * factor
@@ -99,7 +101,7 @@ def speedup(predicted: Row, measured: float) -> dict[str, Any]:
         "predicted": predicted,
         "measured": measured,
         "error": predicted["value"] / measured - 1,
-        "is_held": _is_within(measured, predicted, ""),
+        "is_held": is_within(measured, predicted, ""),
     }
 
 
@@ -108,16 +110,18 @@ def _errors(row: Row) -> Errors:
     return {cause: ErrorShare(1.0, half_width) for cause, half_width in row["errors"].items()}
 
 
-def _lanes(row: Row) -> tuple[str, str]:
+def lanes_of(row: Row) -> tuple[str, str]:
     """Return the target's lane and the draft's; what decodes without one counts as drafting on the target's."""
     target = row["schedule"]["target_lane"]
     return target, row["schedule"].get("draft_lane", target)
 
 
-def _is_within(value: float, ends: Row, prefix: str) -> bool:
+def is_within(value: float, ends: Row, prefix: str) -> bool:
+    """Return whether an interval holds a value."""
     return bool(ends[f"{prefix}low"] <= value <= ends[f"{prefix}high"])
 
 
-def _share(covered: Iterator[bool]) -> dict[str, int]:
+def share_of(covered: Iterator[bool]) -> dict[str, int]:
+    """Return how many are covered, and of how many."""
     found = list(covered)
     return {"covered": sum(found), "of": len(found)}

@@ -11,23 +11,33 @@ from decoding.yaml_file import StrictModel
 from hwprofiles.weights.formats import WeightFormat
 
 
-class MeasuredSpeed(StrictModel):
-    """A speed, or a ratio of two, of a draft and a target in turn.
+class PublicMeasurement(StrictModel):
+    """A number that somebody published.
 
     Attributes:
         case, source, note: what it is, whose it is, and what has to be said of it.
+        tolerance: relative; of a share in shares.
+    """
+
+    case: str
+    source: str
+    measured: float
+    tolerance: float
+    note: str = ""
+
+
+class MeasuredSpeed(PublicMeasurement):
+    """A speed, or a ratio of two, of a draft and a target in turn: tokens/s, or times plain decoding.
+
+    Attributes:
         platform: a shipped one, or its data.
         set: changes of it, as in `with_overrides`.
         target, draft, weights, draft_weights: the models.
         target_on, draft_on: lanes; without the latter plain decoding is meant, in tokens/s.
         window, share: drafted tokens, and the share of them that is accepted.
         adapts: whether the window grows and shrinks from there, see `public_measurements.window_shares`.
-        measured: tokens/s, or times plain decoding.
-        tolerance: relative.
     """
 
-    case: str
-    source: str
     platform: str | dict[str, Any]
     set: dict[str, str | float] = Field(default={})
     target: str
@@ -39,24 +49,18 @@ class MeasuredSpeed(StrictModel):
     window: int = 0
     share: float = 0.0
     adapts: bool = False
-    measured: float
-    tolerance: float
-    note: str = ""
 
 
-class MeasuredHandover(StrictModel):
-    """A prompt that is read on one device and decoded on another, in whole requests.
+class MeasuredHandover(PublicMeasurement):
+    """A prompt that is read on one device and decoded on another: tokens/s with its reading over those without.
 
     Attributes:
-        case, source, note, platform, target, weights, tolerance: as in `MeasuredSpeed`.
-        prompt, tokens: of a request.
+        platform, target, weights: as in `MeasuredSpeed`.
         read_on, read_weights: what reads the prompt, and the weights that it reads it with.
         decode_on: what decodes.
-        measured: tokens/s with the prompt's reading over those of decoding alone.
+        prompt, tokens: of a request.
     """
 
-    case: str
-    source: str
     platform: str | dict[str, Any]
     target: str
     weights: WeightFormat
@@ -65,50 +69,36 @@ class MeasuredHandover(StrictModel):
     decode_on: str
     prompt: int
     tokens: int
-    measured: float
-    tolerance: float
-    note: str = ""
 
 
-class MeasuredContention(StrictModel):
-    """What a device loses while another one works: of two on one memory, or of two that take turns on one device.
+class MeasuredContention(PublicMeasurement):
+    """The share of its speed, negative, that a device loses: two on one memory, or two that take turns on one device.
 
     Attributes:
-        case, source, note: as in `MeasuredSpeed`.
         pool_bytes_per_s: bandwidth of the memory by its data sheet.
         wanted_bytes_per_s: what either draws alone; None where they share the device.
         share_of_device: of the device's time that the other one takes.
-        measured: share of its speed, negative.
-        tolerance: in shares.
     """
 
-    case: str
-    source: str
     pool_bytes_per_s: float
     wanted_bytes_per_s: Pair[float] | None = None
     share_of_device: float | None = None
-    measured: float
-    tolerance: float
-    note: str = ""
 
 
-class MeasuredOverlap(StrictModel):
+class MeasuredOverlap(PublicMeasurement):
     """Drafting next to verifying (mirror, roots of the draft) of a pair that was measured in turn too.
 
-    What was accepted is not published: it is taken to be what makes drafting in turn as fast as it was measured.
+    What was accepted is not published: it is taken to be what makes drafting in turn as fast as it was measured. Of one
+    sequence `measured` is times drafting in turn, of several tokens/s of all over those of one.
 
     Attributes:
-        case, source, note, platform, target, draft, weights, target_on, draft_on, window, tolerance: as in
-            `MeasuredSpeed`.
+        platform, target, draft, weights, target_on, draft_on, window: as in `MeasuredSpeed`.
         top_k: roots for every drafted token.
         hits: how often the target's own token is assumed to be among them, where it refuses the drafted one.
         in_turn: measured times plain decoding, of one sequence.
         sequences: at once.
-        measured: of one sequence times drafting in turn; of several, tokens/s of all over those of one.
     """
 
-    case: str
-    source: str
     platform: str
     target: str
     draft: str
@@ -120,9 +110,6 @@ class MeasuredOverlap(StrictModel):
     hits: float
     in_turn: float
     sequences: int = 1
-    measured: float
-    tolerance: float
-    note: str = ""
 
 
 class EvidenceFile(StrictModel):

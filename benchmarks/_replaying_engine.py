@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import _common  # noqa: F401  # finds the packages of this tree
 
@@ -13,7 +13,7 @@ from mirrorsd.model_pair import ModelPair, folder_of
 from mirrorsd.replayed_run import arbitrary_prompt, prompts_of, replayed_texts, vocab_size_of
 from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec
-from runtime.lanes.sequence_lanes import NOBODY, Listener
+from runtime.lanes.sequence_lanes import NOBODY
 from runtime.verification.replayed_text import ReplayedText
 from sim.acceptance.replay import Acceptance
 
@@ -32,17 +32,7 @@ class ReplayingEngine(Engine):
     """
 
     def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance) -> None:
-        """Prepare; models are loaded when they are needed.
-
-        Args:
-            pair: the models, whose weights may be random.
-            lanes: where to run.
-            acceptance: whose acceptance; a record may be of another pair.
-
-        Raises:
-            ConfigError: two lanes share a name.
-            ModelError: the target's folder is not that of a supported model.
-        """
+        """Prepare; models, whose weights may be random, are loaded when they are needed."""
         super().__init__(
             pair.target_folder,
             lanes=lanes,
@@ -61,31 +51,13 @@ class ReplayingEngine(Engine):
         )
         self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
 
-    def generate(
-        self,
-        schedule: Schedule,
-        prompt: Sequence[int],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        seed: int = 0,
-        eos_token_ids: Collection[int] | None = None,
-        listener: Listener = NOBODY,
-    ) -> Generation:
+    def generate(self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, **options: Any) -> Generation:
         """Replay one of `prompts`, at most `max_new_tokens` of it, or decode another one as `Engine.generate` does."""
         place = self._places.get(tuple(prompt))
-        if place is not None:
-            text = self._texts_of(schedule)[place].cut(max_new_tokens)
-            return self.replay(schedule, prompt, text, listener=listener)
-        return super().generate(
-            schedule,
-            prompt,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            seed=seed,
-            eos_token_ids=eos_token_ids,
-            listener=listener,
-        )
+        if place is None:
+            return super().generate(schedule, prompt, max_new_tokens=max_new_tokens, **options)
+        text = self._texts_of(schedule)[place].cut(max_new_tokens)
+        return self.replay(schedule, prompt, text, listener=options.get("listener", NOBODY))
 
     def _texts_of(self, schedule: Schedule) -> list[ReplayedText]:
         if schedule not in self._texts:

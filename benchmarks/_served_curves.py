@@ -31,12 +31,12 @@ Times = Mapping[str, Mapping[int, float]]
 def served_curves(folder: Path) -> Iterator[tuple[dict[str, str], dict[int, float]]]:
     """Yield what is told of every curve on one device, and milliseconds by rows."""
     tables: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for line in _lines(folder / "llmservingsim_dense.csv"):
+    for line in lines_of(folder / "llmservingsim_dense.csv"):
         if line["tp"] == "1":
             tables[line["device"], line["model"]][line["layer"]][int(line["rows"])] = float(line["time_us"])
     attention_us = {
         (line["device"], line["model"]): float(line["time_us"])
-        for line in _lines(folder / "llmservingsim_attention.csv")
+        for line in lines_of(folder / "llmservingsim_attention.csv")
         if (line["tp"], line["prefill_chunk"], line["n_decode"], line["kv_decode"]) == ("1", "0", "1", str(CONTEXT))
     }
     for (device, model), times in tables.items():
@@ -73,6 +73,7 @@ def _experts_us(times: Times, shape: ModelShape, rows: int) -> float:
     return float(np.interp(shape.experts_touched(rows), *zip(*known, strict=True)))
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, str]]:
+def lines_of(path: Path) -> Iterator[Mapping[str, str]]:
+    """Yield the lines of a table by column."""
     with path.open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file)

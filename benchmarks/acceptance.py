@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,17 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from _common import EMBEDDED, RESULTS, chosen_prompts, measured, prompt_arguments, read_result, write_result
+from _common import (
+    EMBEDDED,
+    RESULTS,
+    chosen_prompts,
+    markdown_table,
+    measured,
+    prompt_arguments,
+    read_result,
+    show,
+    write_result,
+)
 
 from calibrate.prompts import Prompt
 from decoding.methods import METHODS
@@ -31,7 +41,7 @@ from hwprofiles.host import describe_host, lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
 from runtime.drafters.registry import KINDS, kind_of
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.shipped import SHIPPED_FOLDER, find_drafter
 from sim.acceptance.replay import Replay
 from training.judging.card import CARD_FILE, AcceptanceByTask, TaskAcceptance, add_acceptance
 
@@ -82,11 +92,7 @@ def _replay(pair: ModelPair, prompts: Sequence[Prompt], options: argparse.Namesp
         depth, top_k = DYNAMIC_TREE["num_speculative_tokens"], DYNAMIC_TREE["tree_top_k"]
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS), trees=((depth, top_k),))
         path = Path(folder) / "record.npz"
-        return Replay(record(pair, prompts, path, reach=reach, num_threads=options.threads, progress=_show))
-
-
-def _show(step: str, share: float) -> None:
-    print(f"recording {step}: {share:.0%}", flush=True)
+        return Replay(record(pair, prompts, path, reach=reach, num_threads=options.threads, progress=show))
 
 
 def _rounds(replay: Replay, schedule: Schedule, prompts: Sequence[Prompt]) -> list[Rounds]:
@@ -177,6 +183,47 @@ def _for_card(settings: dict[str, Any]) -> AcceptanceByTask:
 
 def _mean_length(prompts: Sequence[Rounds]) -> float:
     return sum(sum(one.committed) for one in prompts) / sum(len(one.committed) for one in prompts)
+
+
+def sections() -> dict[str, str]:
+    """Return the table of docs/training.md, with a row for every setting of every shipped drafter, by marker."""
+    results = {
+        path.stem.removeprefix("acceptance-"): read_result(path) for path in sorted(RESULTS.glob("acceptance-*.json"))
+    }
+    header = ["drafter", "MB", "answer tokens", "minutes", "setting", *results]
+    rows = [
+        [
+            *_trained(config.parent),
+            setting,
+            *(_mean(result, config.parent.name, setting) for result in results.values()),
+        ]
+        for config in sorted(SHIPPED_FOLDER.glob("*/config.json"))
+        for setting in _settings_of(results, config.parent.name)
+    ]
+    counts = [f"`{name}`: {result['num_prompts']} prompts" for name, result in results.items()]
+    limits = {result["max_new_tokens"] for result in results.values()}
+    limit = ", ".join(map(str, sorted(limits)))
+    told = f"{', '.join(counts)}; up to {limit} new tokens each."
+    return {"drafters": f"{told}\n\n{markdown_table(header, rows)}"}
+
+
+def _trained(folder: Path) -> list[str]:
+    """Name, size and training of a drafter; what was not trained has no card."""
+    if not (folder / CARD_FILE).is_file():
+        return [folder.name, "-", "-", "-"]
+    card = read_result(folder / CARD_FILE)
+    megabytes, tokens = card["num_bytes"] / 1e6, card["num_training_tokens"]
+    return [card["name"], f"{megabytes:.1f}", f"{tokens:,}", f"{card['training_minutes']:.0f}"]
+
+
+def _settings_of(results: Mapping[str, Mapping[str, Any]], drafter: str) -> Iterator[str]:
+    settings = [setting for result in results.values() for setting in result["drafters"].get(drafter, {})]
+    yield from dict.fromkeys(settings)
+
+
+def _mean(result: Mapping[str, Any], drafter: str, setting: str) -> str:
+    figures = result["drafters"].get(drafter, {}).get(setting)
+    return "-" if figures is None else f"{figures['mean_acceptance_length']:.2f}"
 
 
 def _options() -> argparse.Namespace:

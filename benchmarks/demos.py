@@ -28,9 +28,11 @@ from typing import Any, Final
 
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, out_of_date, read_result, write_result
 from _demo_anchors import machine
-from _recomputed import recomputed
+from _held_out_rows import is_within, lanes_of, share_of
 
 from hwprofiles.profile import load_profile
+from mirrorsd.compare.outcome import schedule_entries, speedup_entry
+from mirrorsd.compare.outcome_folder import read_judged
 from mirrorsd.model_pair import find_pair
 
 ROOT = Path(__file__).parents[1]
@@ -105,6 +107,19 @@ def summary(folders: Sequence[Path]) -> dict[str, Any]:
     }
 
 
+def recomputed(folder: Path) -> dict[str, Any]:
+    """Return a demo's result by today's simulator and today's rules, from the profile and the record that it keeps.
+
+    Predictions are of the texts that each schedule has run, and the answer is what follows from these runs today.
+    """
+    judged = read_judged(folder / "demo.json")
+    verdict = judged.answer
+    answer = {"pays": None, "speedup": None, "winner": None}
+    if verdict is not None:
+        answer = {"pays": verdict.pays, "speedup": speedup_entry(verdict.speedup), "winner": verdict.recommended}
+    return read_result(folder / "demo.json") | answer | {"schedules": schedule_entries(judged)}
+
+
 def figures(demos: Sequence[Json]) -> dict[str, Any]:
     """How good the predictions of some demos are, all their schedules together.
 
@@ -116,7 +131,8 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
     """
     entries = [entry for demo in demos for entry in demo["schedules"]]
     covered, covered_at_anchor = (
-        [_is_covered(entry, time) for entry in entries] for time in ("tpot_s", "tpot_s_at_anchor")
+        share_of(is_within(entry["measured"][time], entry["predicted"], "tpot_s_") for entry in entries)
+        for time in ("tpot_s", "tpot_s_at_anchor")
     )
     rounds = [entry["rounds_equal"] for entry in entries]
     return {
@@ -124,8 +140,8 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
         "error": _spread([entry["tpot_error"] for entry in entries]),
         "error_at_anchor": _spread([entry["tpot_error_at_anchor"] for entry in entries]),
         "ratio_error": _spread([error for demo in demos for error in ratio_errors(demo["schedules"])]),
-        "actual_coverage": {"covered": sum(covered), "of": len(covered)},
-        "interval_coverage": {"covered": sum(covered_at_anchor), "of": len(covered_at_anchor)},
+        "actual_coverage": covered,
+        "interval_coverage": covered_at_anchor,
         "rounds_equal": {key: sum(each[key] for each in rounds) for key in ("equal", "of")},
     }
 
@@ -136,7 +152,7 @@ def ratio_errors(entries: Sequence[Json]) -> Iterator[float]:
     What decodes without a lane for drafts counts as drafting on the target's.
     """
     for one, other in combinations(entries, 2):
-        if _lanes(one) == _lanes(other):
+        if lanes_of(one) == lanes_of(other):
             predicted = one["predicted"]["tpot_s"] / other["predicted"]["tpot_s"]
             yield predicted / (one["measured"]["tpot_s_at_anchor"] / other["measured"]["tpot_s_at_anchor"]) - 1
 
@@ -176,16 +192,6 @@ def _facts(demo: Json, run: Json) -> dict[str, Any]:
     newer = ("seed", "num_recorded_prompts", "max_new_tokens", "by_length", "turns_at")
     told = {name: demo[name] for name in (*names, *newer) if name in demo}
     return told | {"winner_speedup": _winner_speedup(demo), "wall_s": run["wall_s"]}
-
-
-def _lanes(entry: Json) -> tuple[str, str]:
-    target = entry["schedule"]["target_lane"]
-    return target, entry["schedule"].get("draft_lane", target)
-
-
-def _is_covered(entry: Json, time: str) -> bool:
-    predicted = entry["predicted"]
-    return bool(predicted["tpot_s_low"] <= entry["measured"][time] <= predicted["tpot_s_high"])
 
 
 def _spread(errors: Sequence[float]) -> dict[str, float] | None:

@@ -30,6 +30,7 @@ from _common import (
     prompt_arguments,
     quartiles,
     read_result,
+    show,
     write_result,
 )
 
@@ -67,7 +68,7 @@ def main() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
     pair = find_pair(EMBEDDED, drafter=folder, heads=())
-    found = record(pair, prompts, path, reach=reach, num_threads=1, progress=_show)
+    found = record(pair, prompts, path, reach=reach, num_threads=1, progress=show)
     result = read_result(RESULT)
     drafters = result.get("drafters", {})
     own = drafters.get(drafter, {}) | trained(read_card(folder)) | {name: figures(found)}
@@ -217,10 +218,6 @@ def _seconds(run: Callable[[], object]) -> float:
     start_s = time.perf_counter()
     run()
     return time.perf_counter() - start_s
-
-
-def _show(step: str, share: float) -> None:
-    print(f"recording {step}: {share:.0%}", flush=True)
 
 
 def _options() -> argparse.Namespace:

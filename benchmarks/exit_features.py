@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair, read_result, write_result
+from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair, read_result, show, write_result
 
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
@@ -79,7 +79,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "record.npz"
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
         record(pair, prompts, path, reach=reach, num_threads=2)
-        outcome = validate(list(schedules()), MeasuredBasis.load(options.profile, path), prompts, progress=_show)
+        outcome = validate(list(schedules()), MeasuredBasis.load(options.profile, path), prompts, progress=show)
     entries = schedule_entries(outcome.judged)
     return outcome.facts | {"measured": measured_pair(pair), "schedules": entries}
 
@@ -94,10 +94,6 @@ def _figures(entry: Mapping[str, Any]) -> list[str]:
     hits = "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
     length = f"{measured['mean_acceptance_length']:.2f}"
     return [length, hits, f"{1e3 * measured['tpot_s']:.1f}", f"{1e3 * predicted['tpot_s']:.1f}"]
-
-
-def _show(step: str, share: float) -> None:
-    print(f"{share:4.0%} {step}", flush=True)
 
 
 def _options() -> argparse.Namespace:

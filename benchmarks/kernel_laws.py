@@ -16,16 +16,15 @@ benchmarks/results/kernel-laws.json.
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from _common import RESULTS, arguments, write_result
-from _served_curves import SHAPES
+from _served_curves import SHAPES, lines_of
 
 from hwprofiles.model_shape import model_shape
 from hwprofiles.sheets import device_sheet
@@ -92,7 +91,7 @@ def main() -> None:
 def read_products(path: Path) -> dict[str, list[Product]]:
     """Return the products of every device, of at most `MOST_ROWS` rows."""
     found = defaultdict[str, list[Product]](list)
-    for row in _lines(path):
+    for row in lines_of(path):
         if row["n"] and int(row["rows"]) <= MOST_ROWS:
             sizes = (int(row[name]) for name in ("rows", "n", "k"))
             product = Product(row["model"], int(row["tp"]), row["op"], *sizes, float(row["time_us"]) * 1e-6)
@@ -103,7 +102,7 @@ def read_products(path: Path) -> dict[str, list[Product]]:
 def read_served(path: Path) -> dict[str, list[Product]]:
     """Return the products of every device of LLMServingSim's, of at most `MOST_ROWS` rows."""
     found = defaultdict[str, list[Product]](list)
-    for row in _lines(path):
+    for row in lines_of(path):
         if row["layer"] in SERVED and int(row["rows"]) <= MOST_ROWS:
             n, k = SERVED[row["layer"]](model_shape(SHAPES[row["model"]]))
             tp = int(row["tp"])
@@ -116,7 +115,7 @@ def read_served(path: Path) -> dict[str, list[Product]]:
 def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Return the lowest, median and highest time of small all-reduces, by device and number of devices of one node."""
     found = defaultdict[str, dict[int, list[float]]](lambda: defaultdict(list))
-    for row in _lines(path):
+    for row in lines_of(path):
         is_one_node = row["devices_per_node"] == row["num_workers"]
         if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_REDUCE_BYTES:
             found[NETWORKS[row["network"]]][int(row["num_workers"])].append(float(row["min_us"]) * 1e-6)
@@ -182,11 +181,6 @@ def _peaks(sheet: str) -> tuple[float, float]:
     assert found.memory_bytes_per_s is not None, "a sheet without a bandwidth"
     assert found.bf16_flops is not None, "a sheet without a peak"
     return found.memory_bytes_per_s.value, found.bf16_flops.value
-
-
-def _lines(path: Path) -> Iterator[Mapping[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import _common
-import _drafters_table
 import _picture
 import _results_page
+import acceptance
 import draft_streams
 import exit_coverage
 import exit_features
@@ -23,7 +23,7 @@ import training_curves
 import vocabulary
 
 ROOT: Final = Path(__file__).parents[1]
-_TRAINING: Final = (_drafters_table, exit_coverage, exit_features, vocabulary, draft_streams, training_curves)
+_TRAINING: Final = (acceptance, exit_coverage, exit_features, vocabulary, draft_streams, training_curves)
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
     "README.md": (_results_page.plan, _results_page.matrix, _results_page.headline),
     "docs/engines.md": (llamacpp.sections,),

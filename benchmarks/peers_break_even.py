@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
+from _common import RESULTS, arguments, formats, least_rate, measured_pair, read_result, write_result
 
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile, load_profile
@@ -68,13 +68,10 @@ def break_even(profile: Profile, wanted: float) -> dict[str, Any] | None:
     """The lowest rate at which some schedule has so many times the speed of plain decoding; None if none has."""
     if gain(profile, 1.0)[0] < wanted:
         return None
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if gain(profile, middle)[0] >= wanted else (middle, high)
-    gained, best = gain(profile, high)
+    rate = least_rate(lambda rate: gain(profile, rate)[0] >= wanted, halvings=_HALVINGS)
+    gained, best = gain(profile, rate)
     return {
-        "rate": high,
+        "rate": rate,
         "gain": gained,
         "schedule": best.schedule.model_dump(mode="json", exclude_defaults=True),
         "mean_acceptance_length": best.prediction.mean_acceptance_length,

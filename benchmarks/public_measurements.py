@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from _public_measurements_file import EvidenceFile, MeasuredContention, MeasuredHandover, MeasuredOverlap, MeasuredSpeed
+from _common import least_rate
+from _public_measurements_file import (
+    EvidenceFile,
+    MeasuredContention,
+    MeasuredHandover,
+    MeasuredOverlap,
+    MeasuredSpeed,
+    PublicMeasurement,
+)
 
 from costs.contention import stretches
 from costs.cost_model import Part
@@ -109,13 +117,18 @@ def rate_of_length(length: float, window: int) -> float:
     return rate_of_share((length - 1) / window, window)
 
 
-def rate_of_share(share: float, window: int) -> float:
-    """The rate of every place at which that share of so many drafted tokens is accepted: (a + a^2 + ...) / window."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        rate = (low + high) / 2
-        low, high = (rate, high) if sum(rate**place for place in range(1, window + 1)) / window < share else (low, rate)
-    return rate
+def rate_of_share(share: float, window: int, *, adapts: bool = False) -> float:
+    """The rate of every place at which that share of what is drafted is accepted: (a + a^2 + ...) / window.
+
+    `adapts` is whether the window follows what is accepted, see `window_shares`.
+    """
+
+    def is_enough(rate: float) -> bool:
+        often = dict(enumerate(window_shares(rate, window), 1)) if adapts else {window: 1.0}
+        accepted = sum(one * sum(rate**place for place in range(1, drafted + 1)) for drafted, one in often.items())
+        return accepted >= share * sum(drafted * one for drafted, one in often.items())
+
+    return least_rate(is_enough)
 
 
 def window_shares(rate: float, window: int) -> list[float]:
@@ -136,23 +149,10 @@ def window_shares(rate: float, window: int) -> list[float]:
     return shares
 
 
-def rate_of_adaptive_share(share: float, window: int) -> float:
-    """`rate_of_share` where the window follows what is accepted."""
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        rate = (low + high) / 2
-        drafting = list(enumerate(window_shares(rate, window), 1))
-        accepted = sum(often * sum(rate**place for place in range(1, drafted + 1)) for drafted, often in drafting)
-        low, high = (
-            (rate, high) if accepted / sum(drafted * often for drafted, often in drafting) < share else (low, rate)
-        )
-    return rate
-
-
 def _speed(one: MeasuredSpeed) -> Checked:
     platform, demand = _platform(one.platform, one.set), _demand(one)
     machine = derived_profile(platform, demand)
-    rate = (rate_of_adaptive_share if one.adapts else rate_of_share)(one.share, one.window) if one.window else 0.0
+    rate = rate_of_share(one.share, one.window, adapts=one.adapts) if one.window else 0.0
     often = window_shares(rate, one.window) if one.adapts else [1.0]
     plain, *drafting = _schedules(one, demand)
     widths = range(1, len(often) + 1) if one.adapts else (one.window,)
@@ -238,18 +238,9 @@ def _loss(one: MeasuredContention) -> Checked:
     return _evidence(one, predicted, "share")
 
 
-def _evidence(
-    one: MeasuredSpeed | MeasuredHandover | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit
-) -> Checked:
-    return Checked(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=predicted,
-        tolerance=one.tolerance,
-        unit=unit,
-        note=one.note,
-    )
+def _evidence(one: PublicMeasurement, predicted: float, unit: Unit) -> Checked:
+    shared = one.model_dump(include=set(PublicMeasurement.model_fields))
+    return Checked(predicted=predicted, unit=unit, **shared)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from _common import RESULTS, arguments, write_result
 from _left_out_curves import left_out
-from _served_curves import served_curves
+from _served_curves import lines_of, served_curves
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
@@ -117,9 +117,8 @@ def main() -> None:
 def condensed(path: Path) -> Iterator[PublicCurve]:
     """Yield every curve that can be used."""
     points = defaultdict[tuple[str, ...], dict[int, float]](dict)
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            points[tuple(row[name] for name in _SHARED)][int(float(row["rows"]))] = float(row["time_ms"])
+    for row in lines_of(path):
+        points[tuple(row[name] for name in _SHARED)][int(float(row["rows"]))] = float(row["time_ms"])
     for shared, times_ms in points.items():
         told = dict(zip(_SHARED, shared, strict=True))
         few = {rows: time for rows, time in sorted(times_ms.items()) if rows <= MOST_ROWS}

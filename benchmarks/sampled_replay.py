@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from _common import EMBEDDED, RESULTS, arguments, facts, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, show, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.record import round_starts
@@ -65,7 +65,7 @@ def main() -> None:
         "temperature": options.temperature,
         "schedules": {},
     }
-    texts = record(pair, prompts, options.record, reach=reach, progress=_say)
+    texts = record(pair, prompts, options.record, reach=reach, progress=show)
     replay = Replay(texts)
     with new_engine(pair, lanes) as engine:
         for name, fields in SCHEDULES.items():
@@ -129,11 +129,6 @@ def _real(
             )
             yield of_trace(made.trace)
         print(f"{schedule.method}: {prompt.name} has {options.runs} runs", flush=True)
-
-
-def _say(step: str, share: float) -> None:
-    if round(1000 * share) % 50 == 0:
-        print(f"{share:.0%} {step}", flush=True)
 
 
 def _options() -> argparse.Namespace:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -33,25 +35,26 @@ def check(session: Session) -> None:
 
 def text_by(decoder: Decoder, prompt: torch.Tensor, num_tokens: int) -> list[int]:
     """What a decoder writes after a prompt, layer by layer."""
-    cache, ids = KVCache(decoder.config, len(prompt) + num_tokens, dtype=torch.float32), prompt.tolist()
-    for _ in range(num_tokens):
-        positions = torch.arange(cache.cursor, len(ids))
-        x_BTD = decoder.embedding(torch.tensor([ids[cache.cursor :]]))
-        x_BTD = decoder.run_layers(x_BTD, 0, decoder.config.num_layers, positions=positions, cache=cache)
-        cache.advance(len(positions))
-        ids.append(int(decoder.logits(x_BTD)[0, -1].argmax()))
-    return ids
+    cache = KVCache(decoder.config, len(prompt) + num_tokens, dtype=torch.float32)
+    return greedy_text(decoder, cache, prompt, num_tokens, int)
 
 
 def captured_text(backend: CudaBackend, prompt: torch.Tensor, num_tokens: int) -> list[int]:
     """The same by a back end."""
-    text, ids = backend.new_text(), prompt.tolist()
+    text = backend.new_text()
     text.start(len(prompt) + num_tokens)
+    return greedy_text(backend, text, prompt, num_tokens, lambda best: int(backend.on_host(best)[0]))
+
+
+def greedy_text(
+    model: Any, cache: Any, prompt: torch.Tensor, num_tokens: int, on_host: Callable[[torch.Tensor], int]
+) -> list[int]:
+    """The ids of a prompt and of what follows it."""
+    ids = prompt.tolist()
     for _ in range(num_tokens):
-        positions = torch.arange(text.cursor, len(ids))
-        x_BTD = backend.embedding(torch.tensor([ids[text.cursor :]]))
-        x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
-        text.advance(len(positions))
-        (best,) = backend.on_host(backend.logits(x_BTD)[0, -1].argmax())
-        ids.append(int(best))
+        positions = torch.arange(cache.cursor, len(ids))
+        x_BTD = model.embedding(torch.tensor([ids[cache.cursor :]]))
+        x_BTD = model.run_layers(x_BTD, 0, model.config.num_layers, positions=positions, cache=cache)
+        cache.advance(len(positions))
+        ids.append(on_host(model.logits(x_BTD)[0, -1].argmax()))
     return ids

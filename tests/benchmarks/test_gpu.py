@@ -60,16 +60,8 @@ def test_without_a_gpu_it_says_so_and_exits_2(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b", "opt-66b", "qwen3-0.6b"])
 def test_shapes_are_those_that_ship(name) -> None:
     config, shape = load_script("_gpu/models").config_of(name), model_shape(name)
-    for field in (
-        "num_layers",
-        "hidden_size",
-        "intermediate_size",
-        "num_heads",
-        "num_kv_heads",
-        "head_dim",
-        "vocab_size",
-    ):
-        assert getattr(config, field) == getattr(shape, field)
+    fields = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
+    assert [getattr(config, field) for field in fields] == [getattr(shape, field) for field in fields]
     assert config.num_layer_parameters == shape.layer_parameters
 
 

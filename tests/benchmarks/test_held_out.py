@@ -57,7 +57,14 @@ def test_what_two_schedules_of_the_same_lanes_share_is_no_error_of_their_ratio(r
 
 
 @pytest.mark.parametrize(
-    "facts", [{"lanes": ("cpu1", "cpu0")}, {"lanes": ("cpu0", None)}, {"busy": True}, {"date": "2026-12-01"}]
+    "facts",
+    [
+        {"lanes": ("cpu1", "cpu0")},
+        {"lanes": ("cpu0", "cpu0")},
+        {"lanes": ("cpu0", None)},
+        {"busy": True},
+        {"date": "2026-12-01"},
+    ],
 )
 def test_ratios_are_of_the_same_lanes_in_the_same_run(rows, facts):
     assert list(rows.same_lane_ratios([row(1.0, 1.0), row(1.0, 1.0, **facts)])) == []

@@ -1,27 +1,19 @@
-import numpy as np
-import pytest
-
-from decoding.yaml_file import load_yaml
-from tests.benchmarks.scripts import ROOT  # which also makes the benchmarks importable
-
-import public_measurements as script  # isort: skip
-from _public_measurements_file import EvidenceFile  # isort: skip
-
+"""Public measurements, curves and kernel laws: what is predicted of them, and what ships of them."""
 
 import csv
 import json
 
+import numpy as np
+import pytest
+
+from decoding.yaml_file import load_yaml
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import STEPS, source_errors
 from hwprofiles.sheets import device_sheet
-from tests.benchmarks.scripts import RESULTS, load_script
+from tests.benchmarks.scripts import RESULTS, ROOT, load_script
 
-public_evidence, window_shares = script.public_evidence, script.window_shares
-rate_of_adaptive_share, rate_of_length, rate_of_share = (
-    script.rate_of_adaptive_share,
-    script.rate_of_length,
-    script.rate_of_share,
-)
+script = load_script("public_measurements")
+public_evidence, rate_of_share, window_shares = script.public_evidence, script.rate_of_share, script.window_shares
 
 PAGE = ROOT / "docs" / "platforms.md"
 MISSED = {
@@ -53,7 +45,7 @@ def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_say
 @pytest.mark.parametrize("window", range(1, 17))
 def test_with_no_window_of_several_tokens_does_a_sheet_say_zero_gain_for_the_ryzen(window):
     """As the note to that miss has it, since its source gives no window."""
-    cases = load_yaml(script._FILE, EvidenceFile).speeds
+    cases = load_yaml(script._FILE, script.EvidenceFile).speeds
     (one,) = (case for case in cases if case.case.startswith("Ryzen AI Max 385, with a 1B draft"))
     predicted = script._speed(one.model_copy(update={"window": window})).predicted
     assert (predicted > 1 + one.tolerance) == (window > 1)
@@ -64,25 +56,18 @@ def test_no_tolerance_is_wider_than_what_is_known_of_a_device():
     assert max(one.tolerance for one in public_evidence() if one.unit == "share") <= 0.05
 
 
-def test_every_case_names_whose_it_is():
-    assert all(one.source and one.measured != one.predicted for one in public_evidence())
+def test_the_rate_of_a_length_gives_the_length_back():
+    rate = script.rate_of_length(3.3616, 4)
+    assert sum(rate**place for place in range(5)) == pytest.approx(3.3616, abs=1e-12)
 
 
-@pytest.mark.parametrize(("length", "window"), [(1.0, 4), (3.3616, 4), (5.0, 4)])
-def test_the_rate_of_a_length_gives_the_length_back(length, window):
-    rate = rate_of_length(length, window)
-    assert sum(rate**place for place in range(window + 1)) == pytest.approx(length, abs=1e-12)
-
-
-@pytest.mark.parametrize(("share", "window"), [(0.6, 1), (0.4, 3), (0.32, 5), (0.0, 4), (1.0, 4)])
-def test_the_rate_of_a_share_gives_the_share_back(share, window):
-    rate = rate_of_share(share, window)
-    assert sum(rate**place for place in range(1, window + 1)) / window == pytest.approx(share, abs=1e-12)
-
-
-@pytest.mark.parametrize(("rate", "shares"), [(0.0, [1, 0, 0, 0]), (1.0, [0, 0, 0, 1])])
-def test_a_window_that_follows_what_is_accepted_settles_at_one_token_or_at_twice_what_was_asked_for(rate, shares):
-    assert window_shares(rate, 2) == pytest.approx(shares, abs=1e-9)
+@pytest.mark.parametrize("adapts", [False, True])
+@pytest.mark.parametrize(("share", "window"), [(0.6, 1), (0.35, 3), (0.32, 5), (0.0, 4), (1.0, 4)])
+def test_the_rate_of_a_share_gives_the_share_back(share, window, adapts):
+    rate = rate_of_share(share, window, adapts=adapts)
+    often = dict(enumerate(window_shares(rate, window), 1)) if adapts else {window: 1.0}
+    accepted = sum(one * sum(rate**place for place in range(1, drafted + 1)) for drafted, one in often.items())
+    assert accepted / sum(one * drafted for drafted, one in often.items()) == pytest.approx(share, abs=1e-12)
 
 
 def test_a_window_that_follows_what_is_accepted_is_drawn_as_it_is_played():
@@ -95,20 +80,11 @@ def test_a_window_that_follows_what_is_accepted_is_drawn_as_it_is_played():
     assert window_shares(0.6, 3) == pytest.approx(counts / counts.sum(), abs=5e-3)
 
 
-@pytest.mark.parametrize(("share", "window"), [(0.6, 1), (0.35, 3), (0.32, 5)])
-def test_the_rate_of_an_adaptive_share_gives_the_share_back(share, window):
-    rate = rate_of_adaptive_share(share, window)
-    drafting = list(enumerate(window_shares(rate, window), 1))
-    accepted = sum(often * sum(rate**place for place in range(1, drafted + 1)) for drafted, often in drafting)
-    assert accepted / sum(often * drafted for drafted, often in drafting) == pytest.approx(share, abs=1e-6)
-
-
 def test_asked_for_five_tokens_a_window_that_adapts_is_as_short_as_asked_for_three():
     """Which is why the source measures nearly the same for both."""
-    measured = {one.case: one.measured for one in public_evidence() if "draft on the NPU" in one.case}
-    predicted = {one.case: one.predicted for one in public_evidence() if "draft on the NPU" in one.case}
-    three, five = (f"Lunar Lake, draft on the NPU, {count} drafted, times the GPU alone" for count in (3, 5))
-    assert measured[five] / measured[three] == pytest.approx(predicted[five] / predicted[three], abs=0.05)
+    by_case = {one.case: one for one in public_evidence()}
+    three, five = (by_case[f"Lunar Lake, draft on the NPU, {count} drafted, times the GPU alone"] for count in (3, 5))
+    assert five.measured / three.measured == pytest.approx(five.predicted / three.predicted, abs=0.05)
 
 
 row_curves = load_script("row_curves")
