@@ -207,7 +207,9 @@ class DurationTables:
         return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), self._branch_more_s(plan, kind))
 
     def _branch_more_s(self, plan: RoundPlan, kind: StepKind) -> float:
-        return 0.0 if kind == "one_row" else self.prices.branch_step_s(plan.draft_lane)
+        if kind == "one_row":
+            return 0.0
+        return self.prices.branch_more_s(plan.draft_lane, is_start=kind == "window_and_roots")
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Return the seconds of steps with 0, 1, ... guesses: one row of the draft for each guess and one more."""

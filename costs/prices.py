@@ -12,7 +12,7 @@ import numpy as np
 
 from costs.cost_model import LaneCost, Part
 from costs.group_cost import cost_of
-from costs.round_plan import DRAFT_WORK, operation_calls
+from costs.round_plan import DRAFT_WORK, operation_calls, starts_branches
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import NO_OVERHEAD, Overhead
@@ -42,7 +42,7 @@ class Prices:
         lane = schedule.draft_lane or schedule.target_lane
         seconds = self.calls_s(lane, calls, rows, context)
         if work is Work.BRANCH_STEP:
-            return seconds + self.branch_step_s(lane)
+            return seconds + self.branch_more_s(lane, is_start=starts_branches(schedule, rows))
         return seconds + (self.rollout_start_s(schedule) if starts_rollout else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
@@ -72,9 +72,13 @@ class Prices:
         lane = self.profile.lane(schedule.draft_lane or schedule.target_lane)
         return lane.overhead("rollout_start", _head(schedule)).seconds
 
-    def branch_step_s(self, lane: str) -> float:
-        """Return what a step of branches takes more than one of a rollout of as many rows."""
-        return self.profile.lane(lane).overhead("branch_step").seconds
+    def branch_more_s(self, lane: str, *, is_start: bool) -> float:
+        """Return what a step of branches takes more than one of a rollout of as many rows.
+
+        One that also reads the window with features (`is_start`) is the first step after a wait, as a rollout's first.
+        """
+        own = self.profile.lane(lane)
+        return own.overhead("branch_step").seconds + own.overhead("rollout_start").seconds * is_start
 
     def round_overhead_s(self, schedule: Schedule) -> float:
         """Return what a round takes outside of lanes beyond dispatching."""

@@ -61,7 +61,9 @@ class RoundCosts:
         self.paces = paces(spread) if spread else (1.0,)
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_more_s = [one_in_ticks(prices.pass_more_s(schedule, one.work)) for one in plan.segments]
-        self._branch_step_s = one_in_ticks(prices.branch_step_s(plan.draft_lane))
+        self._branch_more_s, self._branch_start_s = (
+            one_in_ticks(prices.branch_more_s(plan.draft_lane, is_start=is_start)) for is_start in (False, True)
+        )
         self._tables = tables
         streams = (((plan.streams, 1),),) if plan.streams else ()
         self._segments: list[tuple[Calls, ...]] = [(tuple(one.calls.items()), *streams) for one in plan.segments]
@@ -83,7 +85,8 @@ class RoundCosts:
     def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
         """A step of branches with so many roots, or tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
-        return self._priced(self.plan.draft_lane, works, places, self._branch_step_s)
+        more_s = self._branch_start_s if kind == "window_and_roots" else self._branch_more_s
+        return self._priced(self.plan.draft_lane, works, places, more_s)
 
     def _works_of(self, kind: StepKind) -> list[tuple[Calls, int]]:
         """What a step of branches calls, with the rows for every root."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from calibrate.profiling.calibration import Calibration, calibrate
 from calibrate.profiling.samples import Cell, Samples, Visit
 from calibrate.profiling.visits import second_looks
+from decoding.errors import ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
@@ -120,7 +121,12 @@ def test_no_table_falls_in_any_weather(seed: int, time_s: float, spike_every: in
     weather = Weather(seed=seed, slow=1.45, spike_every=spike_every)
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
     asked = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=time_s)
-    assert not falls(calibrate(engine, asked, clock=engine.clock))
+    try:
+        made = calibrate(engine, asked, clock=engine.clock)
+    except ProfileError:  # noise alone was timed, which is said; with time left it would have been timed again
+        assert not time_s
+    else:
+        assert not falls(made)
 
 
 def test_second_looks_are_at_both_ends_of_a_fall_with_rows_or_context_and_go_from_chains_to_trees() -> None:
