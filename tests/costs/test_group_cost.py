@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from costs.cost_model import Part
@@ -34,6 +36,27 @@ SPEED = {"latency_s": RING.latency_s, "bytes_per_s": RING.bytes_per_s}
 TEXTS = record(prompt("000"))
 
 
+LINK = {"latency_s": 0.25, "bytes_per_s": 8.0}
+SIZES = [1, 2, 3, 4, 7, 8]
+
+
+@pytest.mark.parametrize("num_devices", SIZES)
+def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_down_its_levels(
+    num_devices: int,
+) -> None:
+    share, levels = (num_devices - 1) / num_devices, math.ceil(math.log2(num_devices))
+    ring_s = 2 * share * 48 / 8.0 + 2 * (num_devices - 1) * 0.25
+    assert all_reduce_s(48.0, num_devices, algorithm="ring", **LINK) == pytest.approx(ring_s)
+    assert all_reduce_s(48.0, num_devices, algorithm="tree", **LINK) == pytest.approx(2 * levels * (48 / 8.0 + 0.25))
+
+
+@pytest.mark.parametrize("num_devices", SIZES)
+def test_gathering_moves_the_shares_of_the_others(num_devices: int) -> None:
+    moved_s = (num_devices - 1) / num_devices * 48 / 8.0
+    latencies_s = math.ceil(math.log2(num_devices)) * 0.25
+    assert all_gather_s(48.0, num_devices, **LINK) == pytest.approx(moved_s + latencies_s)
+
+
 def parallel(target: DeviceGroup | None, draft: DeviceGroup | None = None) -> Profile:
     return machine(
         lane("target").model_copy(update={"group": target}), lane("draft").model_copy(update={"group": draft})
@@ -55,14 +78,6 @@ def test_a_window_makes_all_reduces_as_many_times_larger(algorithm: str) -> None
     wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
     bytes_s = (2 * 7 / 8 if algorithm == "ring" else 2 * 3) * 16 / 64
     assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * bytes_s, abs=1e-9)
-
-
-def test_halving_the_links_bandwidth_costs_what_the_closed_form_says() -> None:
-    """Two all-reduces a layer of 2 * 7/8 * 16 bytes each, and 7/8 of 4 bytes gathered, at half the speed."""
-    halved = RING.model_copy(update={"bytes_per_s": RING.bytes_per_s / 2})
-    more_s = (2 * NUM_LAYERS * 2 * 7 / 8 * 16 + 7 / 8 * 4) / 64
-    found = [predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s for group in (RING, halved)]
-    assert found[1] - found[0] == pytest.approx(more_s, abs=1e-9)
 
 
 def test_a_parallel_track_draft_synchronises_twice_a_step() -> None:
@@ -108,35 +123,29 @@ def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
     assert len([span for span in trace.spans if span.lane == "draft->draft"]) == 2 * len(steps)
 
 
-def test_guesses_of_branches_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_rows() -> None:
-    """Five branches of which each verifies one guess: ten rows of the draft, and five of its streams."""
-    group = TRACKS.model_copy(update={"bytes_per_s": 6400.0, "all_reduces": {"draft_step": 2, "draft_streams": 1}})
-    of_all = {"trees": TREES, "chains": (LOOKUP,), "num_streams": NUM_STREAMS}
-    texts = record(random_prompt(1, num_tokens=20, vocabulary=8, prompt_length=3), **of_all)
-    trace = play(mirror("draft", num_tokens=4, draft_streams=1), parallel(None, group), texts)
-    step = next(span for span in trace.spans if span.work is Work.BRANCH_STEP and span.rows == 10)
-    inside = [span for span in trace.spans if span.lane == "draft->draft" and step.start_s <= span.start_s < step.end_s]
-    speed = SPEED | {"bytes_per_s": 6400.0}
-    expected = [all_reduce_s(16 * rows, 4, **speed) for rows in (10, 10, 5)]
-    assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
-    assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
-    assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
-
-
-@pytest.mark.parametrize("schedule", [speculative(4, draft_streams=2), mirror("draft", num_tokens=4, draft_streams=2)])
-def test_so_are_those_of_windows(schedule: Schedule) -> None:
-    """A step of three rows verifies two guesses, which the draft's streams made by two rows."""
+@pytest.mark.parametrize(
+    ("schedule", "works", "num_rows", "num_guesses"),
+    [
+        (mirror("draft", num_tokens=4, draft_streams=1), [Work.BRANCH_STEP], 10, 5),
+        (mirror("draft", num_tokens=4, draft_streams=2), [Work.ROLLOUT_STEP, Work.FINISH_STEP], 3, 2),
+        (speculative(4, draft_streams=2), [Work.ROLLOUT_STEP], 3, 2),
+    ],
+)
+def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_rows(
+    schedule: Schedule, works: list[Work], num_rows: int, num_guesses: int
+) -> None:
+    """Five branches with a guess each have ten rows of the draft and five of its streams, a window three and two."""
     group = TRACKS.model_copy(update={"bytes_per_s": 6400.0, "all_reduces": {"draft_step": 2, "draft_streams": 1}})
     of_all = {"trees": TREES, "chains": (LOOKUP,), "num_streams": NUM_STREAMS}
     texts = record(random_prompt(1, num_tokens=20, vocabulary=8, prompt_length=3), **of_all)
     trace = play(schedule, parallel(None, group), texts)
-    works = (Work.ROLLOUT_STEP, Work.FINISH_STEP)
-    step = next(span for span in trace.spans if span.work in works and span.rows == 3)
+    step = next(span for span in trace.spans if span.work in works and span.rows == num_rows)
     inside = [span for span in trace.spans if span.lane == "draft->draft" and step.start_s <= span.start_s < step.end_s]
     speed = SPEED | {"bytes_per_s": 6400.0}
-    expected = [all_reduce_s(16 * rows, 4, **speed) for rows in (3, 3, 2)]
+    expected = [all_reduce_s(16 * rows, 4, **speed) for rows in (num_rows, num_rows, num_guesses)]
     assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
     assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
+    assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
 
 
 def test_parts_without_collectives_cost_their_share() -> None:

@@ -51,7 +51,11 @@ def profile() -> Profile:
         mirror("draft", num_tokens=3),
         mirror("exit", num_tokens=3),
         mirror("exit", num_tokens=3, exit_features=True),
+        mirror("hybrid", num_tokens=3),
+        speculative(3, draft_lane="target", exit_features=True),
         tree(TREES[4], 4),
+        tree(TREES[4], 4, draft_lane="target"),
+        tree(TREES[5], 2),
     ],
     ids=str,
 )
@@ -93,7 +97,8 @@ def test_overheads_come_once_and_to_their_events_alone() -> None:
         return pytest.approx(priced - alone)
 
     features, head = mirror("exit", exit_features=True), tree(TREES[4], 4)
-    assert more_s(speculative(exit_features=True), Work.VERIFY) == more_s(features, Work.PREFIX) == 8 + 2.5
+    assert more_s(speculative(exit_features=True, drafter="d"), Work.VERIFY) == 8 + 2.5, "no head, by any name"
+    assert more_s(features, Work.PREFIX) == 8 + 2.5
     assert more_s(head, Work.VERIFY) == 8 + 3.5
     assert more_s(speculative(), Work.VERIFY) == more_s(mirror("exit"), Work.PREFIX) == 8
     pooled = speculative().model_copy(update={"draft_lane": "target"})
@@ -102,6 +107,9 @@ def test_overheads_come_once_and_to_their_events_alone() -> None:
     assert more_s(head, Work.ROLLOUT_STEP, starts_rollout=True) == 0.75
     assert more_s(speculative(), Work.ROLLOUT_STEP) == more_s(features, Work.FINISH_STEP) == 0
     assert more_s(features, Work.BRANCH_STEP) == more_s(mirror("draft"), Work.BRANCH_STEP) == 0.25
+    other = tree(TREES[5], 2)
+    assert more_s(other, Work.VERIFY) == 8
+    assert more_s(other, Work.ROLLOUT_STEP, starts_rollout=True) == 0
 
 
 def test_what_was_not_measured_is_refused_and_named() -> None:

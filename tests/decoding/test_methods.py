@@ -86,8 +86,14 @@ def test_plain_decoding_verifies_nothing_but_its_own_next_token() -> None:
     ]
 
 
-def test_synchronous_decoding_drafts_and_verifies_in_turn() -> None:
-    schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=2)
+HEADS = [{"method": name, "tree_size": 2} for name in ("medusa", "hydra")]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"method": "speculative"}, *HEADS, {"method": "eagle3", "tree_size": 2, "tree_top_k": 2}]
+)
+def test_synchronous_decoding_drafts_from_the_last_verdict_and_verifies_in_turn(fields: dict[str, Any]) -> None:
+    schedule = Schedule(**fields, target_lane="t", draft_lane="d", num_speculative_tokens=2)
     assert drive(schedule, iter([FIRST, PARTIAL, SECOND, FULL]), num_rounds=2) == [
         ("rollout", None),
         ("wait", "rollout"),
@@ -167,39 +173,12 @@ def test_a_window_that_never_came_is_verified_all_the_same() -> None:
     assert log[2:] == [("verify", NO_WINDOW), ("wait", "verify"), ("commit", NO_WINDOW, Verdict(0, 5))]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_starts_before_the_flow_is_driven(method: str) -> None:
-    lanes = ScriptedLanes(num_rounds=1)
-    METHODS[method].flow(lanes, Schedule(method="autoregressive", target_lane="t"))
-    assert lanes.log == []
-
-
 def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
     fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
     with pytest.raises(ValidationError, match="there is no method 'toy'"):
         Schedule(method="toy", **fields)
     monkeypatch.setitem(METHODS, "toy", replace(METHODS["speculative"], name="toy"))
     assert not Schedule(method="toy", **fields).is_tree
-
-
-HEADS: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2, "tree_size": 2}
-
-
-@pytest.mark.parametrize("head", [{"method": "medusa"}, {"method": "hydra"}, {"method": "eagle3", "tree_top_k": 2}])
-def test_heads_draft_from_the_last_verdict(head: dict[str, Any]) -> None:
-    schedule = Schedule(**HEADS | head)
-    assert drive(schedule, iter([FIRST, PARTIAL, SECOND, FULL]), num_rounds=2) == [
-        ("rollout", None),
-        ("wait", "rollout"),
-        ("verify", FIRST),
-        ("wait", "verify"),
-        ("commit", FIRST, PARTIAL),
-        ("rollout", PARTIAL),
-        ("wait", "rollout"),
-        ("verify", SECOND),
-        ("wait", "verify"),
-        ("commit", SECOND, FULL),
-    ]
 
 
 def test_a_streaming_target_verifies_what_its_last_pass_drafted() -> None:

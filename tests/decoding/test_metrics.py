@@ -29,29 +29,16 @@ def with_spans(target: list[tuple[float, float]], draft: list[tuple[float, float
 TRACES = [trace(3, 0, 1, decode_s=2.0, hits=(True, False)), trace(3, decode_s=1.0)]
 
 
-def test_counts() -> None:
+def test_figures_of_two_texts_together() -> None:
     assert metrics.num_rounds(TRACES) == 4
     assert metrics.num_tokens(TRACES) == 4 + 1 + 2 + 4
     assert metrics.num_accepted_tokens(TRACES) == 7
-
-
-def test_mean_acceptance_length() -> None:
     assert metrics.mean_acceptance_length(TRACES) == 11 / 4
-
-
-def test_acceptance_rates() -> None:
     assert metrics.per_position_acceptance_rate(TRACES) == [3 / 4, 2 / 4, 2 / 4]
     assert metrics.conditional_acceptance_rate(TRACES) == [3 / 4, 2 / 3, 1.0]
-
-
-def test_reuse_is_a_share_of_the_rounds_that_asked() -> None:
-    assert metrics.reuse_rate(TRACES) == 1 / 2
+    assert metrics.reuse_rate(TRACES) == 1 / 2, "of the rounds that asked"
     assert math.isnan(metrics.reuse_rate([trace(1)]))
-
-
-def test_time_per_token() -> None:
-    assert metrics.decode_s(TRACES) == 3.0
-    assert metrics.tpot_s(TRACES) == 3 / 11
+    assert (metrics.decode_s(TRACES), metrics.tpot_s(TRACES)) == (3.0, 3 / 11)
 
 
 def test_hidden_and_exposed_draft_time() -> None:

@@ -20,10 +20,6 @@ def test_what_another_source_claimed_uses_no_budget() -> None:
     assert choose_roots([5], [[1, 2, 3]], [2], known={Root(1, 1)}) == (Root(0, 1), Root(0, 2))
 
 
-def test_rows_without_candidates_or_budget_have_no_root() -> None:
-    assert choose_roots([5, 6], [[1], [2]], [1, 0, 3]) == (Root(0, 1),)
-
-
 def test_a_root_is_the_outcome_it_prepares_for() -> None:
     assert Root(1, 7) == Verdict(1, 7).outcome
 

@@ -120,16 +120,6 @@ def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows() ->
     assert (found.num_passes, found.mean_rows) == (1, 6)
 
 
-def test_equal_sequences_cost_no_more_than_one_where_rows_are_free() -> None:
-    alone, together = (
-        predict_batch(speculative(3), machine(), Bernoulli(1.0, texts=Texts(num_texts=8)), batch_size=size)
-        for size in (1, 8)
-    )
-    assert together.tokens_per_s == pytest.approx(8 * alone.tokens_per_s)
-    assert together.tpot_s == pytest.approx(alone.tpot_s)
-    assert (alone.mean_rows, together.mean_rows) == (4, 32)
-
-
 def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goes_on() -> None:
     """The first text's outcomes are covered and the second one's are not: it goes on token by token."""
     texts = Texts(num_texts=1, num_tokens=12)

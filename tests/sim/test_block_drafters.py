@@ -37,16 +37,10 @@ def with_head(*seconds: float) -> Profile:
     return machine(target.model_copy(update={"heads": {"head": by_rows(*seconds)}}), lane("draft"))
 
 
-def test_a_window_is_drafted_in_one_pass_with_a_row_for_each_token() -> None:
-    [trace] = simulate(block(4), machine(), assumed(0.0, 3))
-    steps = [span for span in trace.spans if span.work is Work.ROLLOUT_STEP]
-    assert [span.rows for span in steps] == [4, 4, 4]
-
-
-def test_what_was_accepted_is_read_in_the_same_pass() -> None:
-    [trace] = simulate(block(4), machine(), assumed(1.0, 15))
-    steps = [span.rows for span in trace.spans if span.work is Work.ROLLOUT_STEP]
-    assert steps == [4, 4 + 4, 4 + 4]
+@pytest.mark.parametrize(("rate", "num_tokens", "rows"), [(0.0, 3, [4, 4, 4]), (1.0, 15, [4, 4 + 4, 4 + 4])])
+def test_a_window_is_drafted_in_one_pass_that_reads_what_was_accepted(rate: float, num_tokens: int, rows: list[int]):
+    [trace] = simulate(block(4), machine(), assumed(rate, num_tokens))
+    assert [span.rows for span in trace.spans if span.work is Work.ROLLOUT_STEP] == rows
 
 
 @pytest.mark.parametrize("num_tokens", [1, 3, 7])

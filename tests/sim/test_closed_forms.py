@@ -19,22 +19,6 @@ def with_step(step_s: float, **fields: float) -> Profile:
     return machine(lane("target"), lane("draft", draft_step=step_s), **fields)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3, 0.6, 0.9, 1.0])
-@pytest.mark.parametrize("num_tokens", [1, 3, 7])
-def test_mean_acceptance_length_of_independent_draws(rate: float, num_tokens: int) -> None:
-    """(1 - a^(g+1)) / (1 - a) committed tokens per round (Leviathan, 2211.17192, equation 1)."""
-    acceptance = drawn(rate, 0, num_tokens=2000, num_prompts=20)
-    expected = sum(rate**place for place in range(num_tokens + 1))
-    found = predict(speculative(num_tokens), machine(), acceptance)
-    assert found.mean_acceptance_length == pytest.approx(expected, rel=0.02)
-
-
-def test_acceptance_by_position() -> None:
-    acceptance = drawn((0.8, 0.5, 0.0), 0, num_tokens=2000, num_prompts=20)
-    found = predict(speculative(3), machine(), acceptance)
-    assert found.mean_acceptance_length == pytest.approx(1 + 0.8 + 0.8 * 0.5, rel=0.02)
-
-
 def test_plain_decoding_takes_a_verification_and_its_overheads_per_token() -> None:
     profile = machine(lane("target", dispatch_s=2), round_overhead_s=3)
     assert predict(AUTOREGRESSIVE, profile, drawn(0, 0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3

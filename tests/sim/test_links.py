@@ -20,7 +20,7 @@ from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
 from tests.sim.worlds.random_schedules import schedules
-from tests.sim.worlds.records import TREES, drawn, prompt
+from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 
 STATE_BYTES = 100
@@ -106,14 +106,9 @@ def test_an_exit_message_delays_the_branches_that_wait_for_it(
     exit_bytes = 4 * (3 * 8 + features * STATE_BYTES)
     message_s, window_s = latency_s + exit_bytes / bytes_per_s, latency_s + 3 * 8 / bytes_per_s
     first_s = 3 * 40 + window_s  # and a last round, of which the target's time is all that counts
-    round_s = 4 + 1 + message_s + 3 * 40 + window_s + (0.0 if features else _under_way_s(40.0, 5 + message_s))
+    round_s = 4 + 1 + message_s + 3 * 40 + window_s + (0.0 if features else max(0.0, 40.0 - (5 + message_s)))
     expected_s = first_s + (len(trace.rounds) - 1) * round_s + 12 + 0.5
     assert decode_s(schedule, profiles[1], texts) == pytest.approx(expected_s, abs=TOLERANCE_S)
-
-
-def _under_way_s(step_s: float, arrives_s: float) -> float:
-    """How long a message that arrives so long after the start of a step waits for its end."""
-    return max(0.0, step_s - arrives_s)
 
 
 def test_every_message_is_a_span_on_the_track_of_its_link() -> None:
@@ -124,23 +119,11 @@ def test_every_message_is_a_span_on_the_track_of_its_link() -> None:
             LinkProfile(lanes=("host", "draft"), latency_s=0.25, bytes_per_s=32, source=""),
         ),
     )
-    [trace] = simulate(speculative(2), profile, record_of("10"))
+    [trace] = simulate(speculative(2), profile, record(prompt("10")))
     assert [span[:4] for span in trace.spans if span.work is Work.TRANSFER] == [
         ("draft->host", Work.TRANSFER, 2.0, 2.0 + 0.5 + 0.25),
         ("host->target", Work.TRANSFER, 2.75, 2.75 + 0.25 + 0.5),
     ]
-
-
-def record_of(draft: str) -> AcceptanceRecord:
-    return AcceptanceRecord(
-        target="t",
-        drafter="d",
-        dtype="float32",
-        max_window=4,
-        max_new_tokens=len(draft),
-        exit_layers=(4, 7),
-        prompts=(prompt(draft),),
-    )
 
 
 def with_links(profile: Profile, *, latency: float = 1.0, bandwidth: float = 1.0) -> Profile:
