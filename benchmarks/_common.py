@@ -24,7 +24,7 @@ from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile
-from mirrorsd.json_text import json_text
+from mirrorsd.compare.numbers import json_text
 from mirrorsd.model_pair import ModelPair
 from runtime.drafters.shipped import SHIPPED_FOLDER
 

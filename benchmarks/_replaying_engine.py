@@ -10,7 +10,7 @@ import _common  # noqa: F401  # finds the packages of this tree
 from calibrate.prompts import EncodedPrompt
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import ModelPair, folder_of
-from mirrorsd.replayed_run import arbitrary_prompt, prompts_of, replayed_texts, vocab_size_of
+from mirrorsd.text_engine import arbitrary_prompt, prompts_of, replayed_texts, vocab_size_of
 from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import NOBODY

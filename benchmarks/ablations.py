@@ -35,9 +35,9 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import EVENTS, event_of
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.calibrate_pair import exit_layers_of
 from mirrorsd.compare.runs import Measured, load_runs, load_traces
 from mirrorsd.lane_choice import fitted_to
+from mirrorsd.measure_pair import exit_layers_of
 from mirrorsd.model_pair import ModelPair, find_pair, folder_of, name_of
 from planner.search.space import SearchSpace
 from runtime.backends.lane_device import Device

@@ -38,8 +38,8 @@ from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, lanes_of
+from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import ModelPair, find_pair
-from mirrorsd.record_pair import Reach, record
 from runtime.drafters.registry import KINDS, kind_of
 from runtime.drafters.shipped import SHIPPED_FOLDER, find_drafter
 from sim.acceptance.replay import Replay

@@ -36,8 +36,8 @@ from _common import (
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import find_pair
-from mirrorsd.record_pair import Reach, record
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.shipped import find_drafter

@@ -35,9 +35,9 @@ from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import device_lanes
+from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record
 from runtime.engine import Engine
 from sim.world import simulate
 from tests.costs.constant_cost import MILLISECONDS

@@ -21,8 +21,8 @@ from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
 from mirrorsd.compare.outcome import schedule_entries
 from mirrorsd.compare.validate_pair import MeasuredBasis, validate
+from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import find_pair
-from mirrorsd.record_pair import Reach, record
 
 RESULT = RESULTS / "exit-features.json"
 LANES = {"target_lane": "cpu0", "draft_lane": "cpu1"}

@@ -54,13 +54,12 @@ from decoding.record import AcceptanceRecord
 from hwprofiles.host import describe_host, differences
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile, save_profile
-from mirrorsd.calibrate_pair import calibrate, contexts_of
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.validate_pair import matching_prompts
 from mirrorsd.lane_choice import profile_lanes
+from mirrorsd.measure_pair import Reach, calibrate, contexts_of, record
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import new_engine
 from runtime.engine import Engine
 

@@ -33,13 +33,13 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.calibrate_pair import calibration_task
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.lane_choice import chosen_lanes
+from mirrorsd.measure_pair import calibration_task
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.simulation import in_words, make_plan
 from planner.plan import Plan

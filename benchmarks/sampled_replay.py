@@ -25,9 +25,9 @@ from decoding.record import round_starts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import chosen_lanes
+from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import new_engine
 from runtime.engine import Engine
 from sim.acceptance.branch_hits import MISS

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from decoding.trace import Trace as Trace
     from hwprofiles.profile import Profile as Profile
     from hwprofiles.profile import load_profile as load_profile
-    from mirrorsd.calibrate_pair import calibrate as calibrate
-    from mirrorsd.calibrate_pair import contexts_of as contexts_of
+    from mirrorsd.measure_pair import calibrate as calibrate
+    from mirrorsd.measure_pair import contexts_of as contexts_of
+    from mirrorsd.measure_pair import record as record
     from mirrorsd.model_pair import ModelPair as ModelPair
     from mirrorsd.model_pair import find_pair as find_pair
     from mirrorsd.pair_on_platform import PlannedMachine as PlannedMachine
     from mirrorsd.pair_on_platform import plan_pair as plan_pair
     from mirrorsd.prompt_tokens import encode as encode
-    from mirrorsd.record_pair import record as record
     from mirrorsd.simulation import make_plan as make_plan
     from mirrorsd.simulation import predict as predict
     from mirrorsd.simulation import search as search
@@ -62,11 +62,10 @@ _HOMES = {
     "decoding.schedule": ("Schedule", "load_schedule", "save_schedule"),
     "decoding.trace": ("Trace",),
     "hwprofiles.profile": ("Profile", "load_profile"),
-    "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
+    "mirrorsd.measure_pair": ("calibrate", "contexts_of", "record"),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
     "mirrorsd.pair_on_platform": ("PlannedMachine", "plan_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
-    "mirrorsd.record_pair": ("record",),
     "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
     "planner.plan": ("Plan",),

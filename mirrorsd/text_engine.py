@@ -1,4 +1,9 @@
-"""Text in, text out: the engine of the real world with the target's tokenizer and this machine's lanes."""
+"""Text in, text out: the engine of the real world with the target's tokenizer and this machine's lanes.
+
+Or with an acceptance that is known before, that of a record of another pair, or drawn with given rates: the same object
+answers as in both simulators (`sim.acceptance`), so a model that is there as a shape alone, with random weights, runs
+schedules from end to end. Its text means nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from calibrate.prompts import Prompt
+from decoding.errors import ConfigError
+from decoding.record import round_starts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
@@ -18,7 +25,14 @@ from mirrorsd.prompt_tokens import encode_with
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import Listener
+from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
+from runtime.verification.replayed_text import ReplayedText
+from sim.acceptance.assumed import covered
+from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
+from sim.acceptance.joined_record import NO_TOKEN
+from sim.acceptance.rates import Texts
+from sim.acceptance.replay import Acceptance, Outcomes, Replay, record_of, replay_of
 
 OnText = Callable[[str], None]
 
@@ -125,3 +139,146 @@ def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
 def _own_seed(seed: int, prompt_id: str) -> int:
     digest = hashlib.sha256(f"{seed} {prompt_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
+
+
+_STRIDE: Final = 7919
+"""Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
+_PROMPT_LENGTH: Final = 128
+"""Tokens of a prompt that nobody wrote."""
+
+
+class ReplayEngine:
+    """Like `TextEngine` for prompts of known acceptance; a context manager. Answers are labelled and have no text."""
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        lanes: Sequence[LaneSpec],
+        schedule: Schedule,
+        acceptance: Acceptance,
+        *,
+        max_new_tokens: int | None = None,
+    ) -> None:
+        """Prepare; models are loaded by the first prompt.
+
+        Args:
+            pair: the models, whose weights may be random.
+            lanes: where to run.
+            schedule: whose rounds are replayed.
+            acceptance: whose acceptance; a record may be of another pair.
+            max_new_tokens: cut of every text; None leaves a record's as they are.
+
+        Raises:
+            ConfigError: two lanes share a name, or the rates do not answer the schedule.
+            RecordError: the record does not cover the schedule.
+            ModelError: the target's folder lacks something.
+        """
+        self._vocab_size = vocab_size_of(pair)
+        texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
+        self.prompts = prompts_of(acceptance)
+        self._texts = {prompt.prompt_id: text for prompt, text in zip(self.prompts, texts, strict=True)}
+        self._engine = new_engine(pair, lanes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def answer(
+        self,
+        prompt: Prompt,
+        schedule: Schedule,
+        decoding: Decoding,  # noqa: ARG002
+        *,
+        on_text: OnText = lambda _: None,  # noqa: ARG002
+    ) -> Answer:
+        """Decode one of `prompts`: arbitrary ids of its length, by a schedule with the rounds of the one replayed.
+
+        Raises:
+            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+        """
+        text = self._texts[prompt.prompt_id]
+        made = self._engine.replay(schedule, arbitrary_prompt(text.prompt_length, self._vocab_size), text)
+        return Answer(text="", tokens=made.tokens, trace=made.trace)
+
+
+def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
+    """The acceptance of `ACCEPTED,HITS`: how often a drafted token is accepted, and an outcome prepared for.
+
+    Raises:
+        ConfigError: these are not two numbers from 0 to 1.
+    """
+    try:
+        accepted, hits = map(float, rates.split(","))
+    except ValueError as error:
+        raise ConfigError(f"rates are {rates!r}: expected two numbers, such as 0.8,0.6") from error
+    if wrong := [rate for rate in (accepted, hits) if not 0 <= rate <= 1]:
+        raise ConfigError(f"acceptance and hit rates lie in 0..1, found {wrong[0]:g}")
+    texts = Texts(num_texts=1, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
+    return covered(accepted, hits, texts=texts, exit_layers=[schedule.exit_layer] if schedule.exit_layer else [])
+
+
+def replayed_texts(
+    acceptance: Acceptance, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
+) -> list[ReplayedText]:
+    """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
+
+    Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others.
+
+    Raises:
+        RecordError: the record does not cover the schedule.
+        ConfigError: the rates do not.
+    """
+    outcomes = replay_of(acceptance).outcomes(schedule, max_new_tokens)
+    return [_text(outcomes, prompt, vocab_size) for prompt in range(len(outcomes.starts))]
+
+
+def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
+    """Token ids for a prompt of which the length alone is known; another `number` is another prompt."""
+    return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
+
+
+def prompts_of(acceptance: Acceptance) -> tuple[Prompt, ...]:
+    """The prompts of an acceptance, without their words."""
+    named = [(one.name, one.category) for one in record_of(acceptance).prompts]
+    return tuple(Prompt(prompt_id=name, category=category, turns=("",)) for name, category in named)
+
+
+def vocab_size_of(pair: ModelPair) -> int:
+    """Number of token ids that both models have."""
+    from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
+
+    folders = [pair.target_folder]
+    if pair.drafter is not None and kind_of(pair.drafter.folder) == CAUSAL_LM_KIND:
+        folders.append(pair.drafter.folder)
+    return min(ModelConfig.from_folder(folder).vocab_size for folder in folders)
+
+
+def _text(outcomes: Outcomes, prompt: int, vocab_size: int) -> ReplayedText:
+    start, length = outcomes.starts[prompt], outcomes.lengths[prompt]
+    text = [_within(token, place, vocab_size) for place, token in enumerate(outcomes.text[start : start + length])]
+    drafted, sources = list(text), [NO_TOKEN] * length
+    counts = outcomes.num_accepted[start : start + length]
+    for place in round_starts(counts, length):
+        if (end := place + counts[place]) < length:
+            drafted[end] = _other_than(text[end], outcomes.refused[start + place], vocab_size)
+            sources[end] = outcomes.branches[start + place]
+    return ReplayedText(
+        prompt_length=outcomes.prompt_lengths[prompt],
+        text=tuple(text),
+        drafted=tuple(drafted),
+        in_draft=tuple(source == FROM_DRAFT for source in sources),
+        in_exit=tuple(source == FROM_EXIT for source in sources),
+    )
+
+
+def _within(token: int, place: int, vocab_size: int) -> int:
+    """The token, or an id that is there in place of one that is not."""
+    return (place + 1) * _STRIDE % vocab_size if token == NO_TOKEN else token % vocab_size
+
+
+def _other_than(token: int, wanted: int, vocab_size: int) -> int:
+    """What is drafted where `token` is right: the wanted one if that is there and wrong, else the next one."""
+    drafted = wanted % vocab_size
+    return drafted if wanted != NO_TOKEN and drafted != token else (token + 1) % vocab_size

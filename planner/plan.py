@@ -2,19 +2,162 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method
 from hwprofiles.profile import Profile
-from planner.predicted_verdict import Judged, judge, significantly_slower
-from planner.search.comparison import comparer
-from planner.search.halves import judging_part
+from planner.kinds import KINDS, Kind, kind_of
+from planner.search.comparison import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
-from planner.search.space import Placement, SearchSpace
-from planner.verdict import SpeculationVerdict
-from planner.what_if.sensitivity import Sensitivity, analyse
+from planner.search.space import Placement, SearchSpace, judging_part
+from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
+from planner.what_if.break_even import BreakEven
+from planner.what_if.mixed_record import whose_tokens
+from planner.what_if.sensitivity import Sensitivity, Sweep, analyse
+from planner.wording import PART, counted, factor, milliseconds, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
+
+_SMALLEST_SHARE: Final = 0.02
+"""Smallest share of a time that is named."""
+LENGTHS: Final = (16, 2000)
+"""Tokens of a short and of a long answer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What a verdict is about: schedules in the order of choice, predicted over the prompts to judge on.
+
+    `is_held_out` is whether nothing was fitted to these or chosen on them; `is_ever_right` whether any schedule that
+    was searched gets a drafted token accepted, on any prompt.
+    """
+
+    result: SearchResult
+    num_prompts: int
+    is_held_out: bool
+    is_ever_right: bool
+
+    @property
+    def basis(self) -> str:
+        """How the schedules were compared."""
+        if self.is_held_out:
+            return f"predicted on {counted(self.num_prompts, 'held-out prompt')}"
+        prompts = counted(self.num_prompts, "prompt")
+        return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
+
+
+def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity) -> SpeculationVerdict:
+    """Return the verdict on a search; `record` holds the prompts to judge on."""
+    result = judged.result
+    plain, drafting = result.best(kind="plain"), result.best_drafting()
+    claim = None if plain is None or drafting is None else _claim(drafting, plain, compare)
+    pays: Pays = "no" if drafting is None else "cannot_tell" if claim is None else PAYS[claim.outcome]
+    missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
+    winner = plain if pays == "no" and plain is not None else result.winner
+    rivals = _rivals(result, winner)
+    use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
+    return SpeculationVerdict(
+        pays=pays,
+        claim=claim,
+        basis=judged.basis if claim else missing,
+        recommended=_name(winner),
+        schedule=winner.schedule,
+        why=tuple(_why(judged, winner)),
+        next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
+        others=tuple(_claim(winner, rival, compare) for rival in rivals),
+        facts={
+            "Faster for short answers, reading the prompt included": list(short_answers(winner, rivals)),
+            "Fastest instead": list(break_evens(sensitivity, record)),
+            "Tokens per second if one part were 10 % faster": [
+                f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items()
+            ],
+        },
+    )
+
+
+def significantly_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
+    """Return the kinds whose best is told to be slower than the winner: only over these is there a lead to lose."""
+    best = {kind: result.best(kind=kind) for kind in KINDS}
+    return tuple(
+        kind
+        for kind, rival in best.items()
+        if rival is not None and compare(result.winner.schedule, rival.schedule).outcome == "faster"
+    )
+
+
+def _name(candidate: Candidate) -> str:
+    return schedule_name(candidate.schedule, candidate.placement)
+
+
+def _claim(one: Candidate, other: Candidate, compare: Compare) -> Claim:
+    return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
+
+
+def _rivals(result: SearchResult, winner: Candidate) -> list[Candidate]:
+    """Return the best of the winner's method in the other placement, and of every other kind."""
+    found = [result.best(method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split")]
+    found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
+    return [one for one in found if one is not None]
+
+
+def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
+    """Say what the time goes into: of the winner, and of the best speculation where plain decoding wins."""
+    drafting = judged.result.best_drafting()
+    if drafting is not None and not judged.is_ever_right:
+        yield "no drafted token was right on these prompts, so drafting only costs time"
+    beaten = [] if drafting is None or winner.schedule.traits.window != "none" else [drafting]
+    for one in (*beaten, winner):
+        parts = sorted(one.seconds_per_token.items(), key=lambda part: -part[1])
+        shares = [
+            f"{PART[name]} {percent(time_s / one.tpot_s)}"
+            for name, time_s in parts
+            if time_s >= _SMALLEST_SHARE * one.tpot_s
+        ]
+        yield f'of {milliseconds(one.tpot_s)} per token with "{_name(one)}", {", ".join(shares)}'
+
+
+def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
+    """Say for which lengths of an answer a schedule that decodes more slowly is done first.
+
+    Nothing where reading a prompt was not measured.
+    """
+    for rival in rivals:
+        if None in (rival.prediction.prefill_s, winner.prediction.prefill_s) or rival.tpot_s < winner.tpot_s:
+            continue
+        lengths = [
+            length
+            for length in range(LENGTHS[0], LENGTHS[1] + 1)
+            if _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(winner, length)
+        ]
+        if lengths:
+            yield f"{rival.schedule.traits.title}, {lengths[0]:,} to {lengths[-1]:,} tokens"
+
+
+def _e2e_s(candidate: Candidate, num_tokens: int) -> float:
+    time_s = candidate.prediction.e2e_at(num_tokens)
+    assert time_s is not None
+    return time_s
+
+
+def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:
+    """Say at which value of what another kind becomes the fastest."""
+    for sweep in sensitivity.sweeps:
+        for kind, found in sweep.break_evens.items():
+            yield f"{KINDS[kind]}, if {_value(sweep, found, record)}"
+
+
+def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
+    if sweep.quantity == "acceptance":
+        ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
+        num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
+        others = ", and all other drafted tokens by the same share" if num_drafters > 1 else ""
+        return f"{percent(found.at)}{ends} of {whose_tokens(record)} were accepted, not {percent(sweep.now)}{others}"
+    is_faster = found.at > 1
+    at, *limits = (value if is_faster else 1 / value for value in (found.at, found.low, found.high))
+    ends = f" ({factor(min(limits))} to {factor(max(limits))})" if found.low < found.high else ""
+    return f"drafting were {factor(at)}{ends} {'faster' if is_faster else 'slower'}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError, cut
-from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
+from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
 from mirrorsd.cli.options import example
-from mirrorsd.cli.outputs import with_default_destination
 from mirrorsd.cli.verbs import (
     calibrate,
     curve,

@@ -1,4 +1,4 @@
-"""Where the command writes for people: results on stdout, progress and messages on stderr.
+"""Where the command writes: results on stdout or as JSON, progress and messages on stderr, files tried before the work.
 
 On a terminal lines are wrapped between words. In a file or a pipe they stay whole, and tables are as wide as need be.
 Ctrl-C and other wishes to end are answered at once.
@@ -11,10 +11,11 @@ import re
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
-
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
@@ -184,3 +184,72 @@ def end_lanes() -> None:
     for pid in own_processes()[1:]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+STDOUT, _JSON = "-", "--json"
+
+
+def file_that_can_be_written(path: Path | None) -> Path | None:
+    """The option's file; raises `ConfigError` where it could not be written."""
+    from decoding.files import require_writable
+
+    if path is not None:
+        require_writable(path)
+    return path
+
+
+def output(what: str) -> Any:
+    """An option for a file that is not written unless it is named; `what` is its help."""
+    return typer.Option(help=what, show_default=False, callback=file_that_can_be_written)
+
+
+def folder_that_can_be_written(path: Path | None) -> Path | None:
+    """The option's folder; raises `ConfigError` where no file could be written into it."""
+    file_that_can_be_written(None if path is None else path / "file")
+    return path
+
+
+def json_that_can_be_written(destination: str | None) -> str | None:
+    """The option's file, or stdout."""
+    file_that_can_be_written(None if destination in (None, STDOUT) else Path(destination))
+    return destination
+
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        _JSON,
+        metavar="[PATH]",
+        help="Write the result as JSON to PATH; without PATH, or with [bold]-[/], to stdout in place of the text.",
+        show_default=False,
+        callback=json_that_can_be_written,
+    ),
+]
+
+
+def with_default_destination(args: Sequence[str]) -> list[str]:
+    """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one."""
+    complete: list[str] = []
+    for place, arg in enumerate(args):
+        complete.append(arg)
+        following = args[place + 1 : place + 2]
+        if arg == _JSON and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
+            complete.append(STDOUT)
+    return complete
+
+
+def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
+    """Write `data` to where `--json` points, its `relative` paths as seen from there; return whether stdout is free."""
+    from mirrorsd.compare.numbers import json_text, path_from
+
+    if destination is None:
+        return True
+    if destination == STDOUT:
+        typer.echo(json_text(data).encode(), nl=False)  # JSON is UTF-8, whatever the terminal's encoding
+        return False
+    from decoding.yaml_file import write_atomically
+
+    path = Path(destination)
+    moved = {name: path_from(path.parent, Path(data[name])) for name in relative}
+    write_atomically(path, json_text(data | moved))
+    return True

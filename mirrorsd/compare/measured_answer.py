@@ -14,8 +14,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import Measured, Run, pace
-from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs, known_pairs
-from planner.measured_verdict import judge_measured
+from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured, known_pairs
 from planner.paired_ratio import Ratio
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate

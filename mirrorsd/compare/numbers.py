@@ -1,8 +1,16 @@
-"""The numbers that scripts get, under the same names for both worlds; definitions are those of `decoding.metrics`."""
+"""What scripts get: numbers under the same names for both worlds, as `decoding.metrics` defines them, in strict JSON.
+
+Such JSON has neither NaN nor infinity. And the command that comes next.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from decoding import metrics
@@ -13,6 +21,34 @@ if TYPE_CHECKING:
     from planner.paired_ratio import Ratio
     from planner.search.search import Candidate
     from sim.prediction import Prediction
+
+
+def json_text(data: Any) -> str:
+    """Indented JSON with a final newline; numbers that are not finite become null."""
+    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def path_from(folder: Path, path: Path) -> str:
+    """`path` as seen from `folder`: files that refer to each other this way can be moved together."""
+    return os.path.relpath(path.resolve(), folder.resolve())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def run_command(schedule: Path, models: Sequence[str] = ()) -> str:
+    """How to use a schedule file; `models` are the options that name its target, exits and weights."""
+    return shlex.join(("mirrorsd", "run", "--schedule", str(schedule), *models, "--prompt", "Why is the sky blue?"))
+
 
 _NAMES: Final = (
     "num_rounds num_accepted_tokens mean_acceptance_length reuse_rate num_tokens decode_s prefill_s ttft_s e2e_s"

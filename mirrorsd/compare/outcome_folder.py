@@ -22,18 +22,15 @@ from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, rounds_in_words, schedule_entries
 from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
-from mirrorsd.json_text import json_text, path_from
-from mirrorsd.next_command import run_command
-from mirrorsd.repeating_texts import measured_on_repeating, repeating_sentence
-from mirrorsd.simulation import as_recorded
+from mirrorsd.simulation import as_recorded, measured_on_repeating, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
-from planner.report.notes import results_heading
 from planner.report.report import write_report
 from planner.report.report_data import ReportData
+from planner.report.table import results_heading
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 

@@ -17,7 +17,6 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import save_schedule
 from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
-from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
@@ -40,9 +39,9 @@ from mirrorsd.demo.demo_plan import (
 )
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import device_lanes, usual_device
+from mirrorsd.measure_pair import Reach, calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import new_engine
 from planner.kinds import kind_of
 from planner.plan import Plan, make_plan

@@ -14,7 +14,7 @@ from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from mirrorsd.compare.measured_answer import KnownRounds, as_run, measured_schedule
 from mirrorsd.compare.runs import Measured
 from planner.kinds import Kind, kind_of
-from planner.measured_runs import MeasuredSchedule, Runs
+from planner.measured_verdict import MeasuredSchedule, Runs
 from planner.plan import Plan
 from planner.search.search import Candidate
 

@@ -1,8 +1,15 @@
-"""How often an engine accepted drafted tokens: rates by place, from whatever it counts."""
+"""How often an engine accepted drafted tokens: rates by place, from whatever it counts.
+
+Read are answers of llama-server, vLLM and SGLang, their pages of metrics and TensorRT-LLM's, as Prometheus reads them,
+and `speculation_profile.json` of NVIDIA's Model Optimizer. Counters of a page are since the server started: one of a
+server that ran without drafting, or of several drafters, tells of all of it together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import isfinite
@@ -12,7 +19,7 @@ from typing import Any, Final
 
 from decoding.errors import ConfigError
 from decoding.schedule import MAX_WINDOW
-from planner.imported.engine_page import PageRow
+from planner.imported.engine_page import Page, PageRow
 
 _BISECTIONS: Final = 60
 
@@ -101,3 +108,175 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return float("nan")
     return float(value)
+
+
+def is_answers(page: Page) -> bool:
+    """Return whether the first entry of a page is an answer with a word on speculation."""
+    return any(_part(row, *where) is not None for row in page.rows[:1] for where in _PARTS)
+
+
+def read_answers(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
+    """Yield what all answers of each engine come to."""
+    for where, read in _PARTS.items():
+        parts = [part for part in (_part(row, *where) for row in page.rows) if part is not None]
+        if parts:
+            yield read(parts, window)
+
+
+def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
+    """Every round commits what was accepted and one token more, so that rounds are the new tokens less those."""
+    drafted, accepted, new = (sum(one.count(name) for one in parts) for name in _TIMINGS)
+    rounds = new - accepted
+    if rounds <= 0 or accepted > drafted:
+        raise parts[0].wrong("draft_n_accepted", f"fewer than the {new} predicted_n and at most the {drafted} draft_n")
+    return EngineAcceptance.of_mean(
+        "llama.cpp", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
+    )
+
+
+def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
+    steps = [accepted for one in parts for accepted in one.fields.get("per_step_accepted") or ()]
+    if steps and all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST for one in steps):
+        most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
+        by_place = [sum(one > place for one in steps) for place in range(most or max(steps))]
+        return EngineAcceptance.of_shares("vllm", parts[0], by_place, num_rounds=len(steps), out_of=len(steps))
+    rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in _STEPS)
+    if not rounds:
+        raise parts[0].wrong(_STEPS[0], "a step or more")
+    return EngineAcceptance.of_mean(
+        "vllm", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
+    )
+
+
+def _sglang(parts: list[PageRow], window: int | None) -> EngineAcceptance:
+    rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in _VERIFIED)
+    if not rounds:
+        raise parts[0].wrong(_VERIFIED[0], "a verification or more")
+    return EngineAcceptance.of_mean(
+        "sglang", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
+    )
+
+
+_MOST: Final = 1024
+_TIMINGS: Final = ("draft_n", "draft_n_accepted", "predicted_n")
+_STEPS: Final = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+_VERIFIED: Final = ("spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts")
+_PARTS: Final[dict[tuple[str, ...], Callable[[list[PageRow], int | None], EngineAcceptance]]] = {
+    ("timings", "draft_n"): _llama_server,
+    ("metrics", "speculative_decoding", "num_spec_steps"): _vllm,
+    ("meta_info", "spec_verify_ct"): _sglang,
+}
+"""Where each engine says it: the path to the first field, and what reads all of them."""
+
+
+def _part(row: PageRow, *where: str) -> PageRow | None:
+    """Return the map that holds the last field of a path; None where there is none."""
+    value: Any = row.fields
+    for name in where[:-1]:
+        value = value.get(name) if isinstance(value, dict) else None
+    return PageRow(row.path, row.line, value) if isinstance(value, dict) and where[-1] in value else None
+
+
+_LINE: Final = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)(?:\s+\d+)?$")
+_POSITION: Final = re.compile(r'(?:^|,)\s*position="(\d{1,4})"')
+_COUNTING: Final = {"vllm": "vllm:spec_decode_", "llama.cpp": "llamacpp:spec_decode_"}
+_SGLANG: Final = "sglang:spec_"
+_TRTLLM: Final = "trtllm_spec_decode_"
+_KNOWN: Final = (*_COUNTING.values(), _SGLANG, _TRTLLM)
+
+
+def is_metrics(page: Page) -> bool:
+    """Return whether a page is one of metrics of an engine that is known."""
+    return any(line.startswith(("# HELP", "# TYPE", *_KNOWN)) for line in page.text.splitlines()[:2000])
+
+
+def read_metrics(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
+    """Yield what each engine accepted; `window` is how many tokens were drafted, where the page does not tell."""
+    values, places, line = _values(page)
+    everything = PageRow(page.path, line, values)
+    for engine, prefix in _COUNTING.items():
+        if f"{prefix}num_drafts" in values:
+            yield _counted(engine, prefix, everything, places[prefix])
+    if f"{_SGLANG}accept_length" in values:
+        mean = everything.number(f"{_SGLANG}accept_length", least=1)
+        share = values.get(f"{_SGLANG}accept_rate")
+        drafted = (mean - 1) / share if share and mean > 1 else None
+        rounds = values.get(f"{_SGLANG}verify_calls")
+        yield EngineAcceptance.of_mean(
+            "sglang", page.path, mean, drafted=window or drafted, num_rounds=None if rounds is None else int(rounds)
+        )
+    if f"{_TRTLLM}acceptance_length" in values:
+        mean = everything.number(f"{_TRTLLM}acceptance_length", least=1)
+        accepted = everything.number(f"{_TRTLLM}num_accepted_tokens")
+        rounds = accepted / (mean - 1) if mean > 1 else 0.0
+        drafted = everything.number(f"{_TRTLLM}num_draft_tokens") / rounds if rounds else None
+        yield EngineAcceptance.of_mean(
+            "tensorrt-llm", page.path, mean, drafted=window or drafted, num_rounds=round(rounds) or None
+        )
+
+
+def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]) -> EngineAcceptance:
+    rounds = values.count(f"{prefix}num_drafts", least=1)
+    if places:
+        by_place = [places.get(place, 0.0) for place in range(max(places) + 1)]
+        return EngineAcceptance.of_shares(engine, values, by_place, num_rounds=rounds, out_of=rounds)
+    drafted = values.number(f"{prefix}num_draft_tokens") / rounds
+    mean = 1 + values.number(f"{prefix}num_accepted_tokens") / rounds
+    return EngineAcceptance.of_mean(engine, values.path, mean, drafted=drafted, num_rounds=rounds)
+
+
+def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], int]:
+    """Return the metrics of speculation by name, those by place, and the line of the first one.
+
+    Counters of several workers are added up; of means the first one is taken.
+    """
+    values = dict[str, float]()
+    places = defaultdict[str, dict[int, float]](dict)
+    first = 1
+    for number, line in enumerate(page.text.splitlines(), 1):
+        if not line.startswith(_KNOWN):
+            continue
+        found = _LINE.match(line.strip())
+        if found is None:
+            raise PageRow(page.path, number, {"line": line}).wrong("line", "a metric's name, its labels and a number")
+        name = found["name"].removesuffix("_total")
+        value = PageRow(page.path, number, {name: found["value"]}).number(name)
+        first = first if values else number
+        position = _POSITION.search(found["labels"] or "")
+        prefix = next(known for known in _KNOWN if name.startswith(known))
+        if position is not None and name.endswith("_per_pos"):
+            place = int(position[1])
+            places[prefix][place] = places[prefix].get(place, 0.0) + value
+        elif name.endswith(("_length", "_rate")):
+            values.setdefault(name, value)
+        elif not name.endswith("_created"):
+            values[name] = values.get(name, 0.0) + value
+    return values, places, first
+
+
+_RATES: Final = "conditional_accept_rates"
+_SHARES: Final = "marginal_accept_rates"
+_TOLERANCE: Final = 0.02
+
+
+def is_speculation_profile(page: Page) -> bool:
+    """Return whether a page has the fields of one, measured or not."""
+    return "schema_version" in page.fields and bool(page.fields & {_RATES, _SHARES, "measured"})
+
+
+def read_speculation_profile(page: Page) -> Iterator[EngineAcceptance]:
+    """Yield the rates; its own mean must agree with them."""
+    for row in page.rows[:1]:
+        if row.fields.get("measured") is not True:
+            raise row.wrong("measured", "true: a profile that nobody measured says nothing")
+        field = _RATES if row.fields.get(_RATES) else _SHARES
+        values = row.fields.get(field)
+        if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
+            raise row.wrong(field, "a list of rates")
+        shares = list(accumulate(values, mul)) if field == _RATES else values
+        found = EngineAcceptance.of_shares(str(row.fields.get("method") or "a drafter"), row, shares, num_rounds=None)
+        if "mean_accept_length" in row.fields:
+            told = row.number("mean_accept_length", least=1)
+            if abs(found.mean_acceptance_length / told - 1) > _TOLERANCE:
+                raise row.wrong("mean_accept_length", f"{found.mean_acceptance_length:.4g}, as its rates come to")
+        yield found

@@ -8,24 +8,38 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
-from planner.imported.accepted import EngineAcceptance
-from planner.imported.aiconfigurator_tables import is_aiconfigurator, read_aiconfigurator
-from planner.imported.bench_curve import MOST_ROWS, BenchCurve, Sample, curves_of
-from planner.imported.engine_answers import is_answers, read_answers
-from planner.imported.engine_page import Page
-from planner.imported.llama_bench import is_batched_bench, is_llama_bench, read_batched_bench, read_llama_bench
-from planner.imported.llmservingsim import folder_pages, is_llmservingsim, read_llmservingsim
-from planner.imported.metrics_page import is_metrics, read_metrics
-from planner.imported.serving_bench import (
+from planner.imported.accepted import (
+    EngineAcceptance,
+    is_answers,
+    is_metrics,
+    is_speculation_profile,
+    read_answers,
+    read_metrics,
+    read_speculation_profile,
+)
+from planner.imported.benches import (
+    is_batched_bench,
+    is_llama_bench,
     is_one_batch,
     is_serving,
     is_vllm_latency,
+    read_batched_bench,
+    read_llama_bench,
     read_one_batch,
     read_serving,
     read_vllm_latency,
 )
-from planner.imported.speculation_profile import is_speculation_profile, read_speculation_profile
-from planner.imported.vidur_tables import is_vidur, read_vidur
+from planner.imported.engine_page import Page
+from planner.imported.engine_profile import MOST_ROWS, BenchCurve, Sample, curves_of
+from planner.imported.kernel_tables import (
+    folder_pages,
+    is_aiconfigurator,
+    is_llmservingsim,
+    is_vidur,
+    read_aiconfigurator,
+    read_llmservingsim,
+    read_vidur,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

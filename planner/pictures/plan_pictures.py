@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from markupsafe import Markup
@@ -14,18 +15,152 @@ from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from decoding.trace import Trace
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
-from planner.pictures.machine_picture import machine_picture
-from planner.pictures.rounds_picture import NUM_ROUNDS, rounds_picture
+from planner.page_template import page_template
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.platform_plan.acceptance_needed import RATES
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.report.timeline import KEY, lanes_of, pieces
 from planner.search.comparison import comparer
-from planner.wording import milliseconds
+from planner.wording import milliseconds, si
 from sim.world import simulate
+
+_ROW: Final = 58
+_LINE: Final = 16
+_BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 300, 640
+_MOST_DEVICES: Final = 6
+
+
+def machine_picture(
+    platform: Platform, holds: Mapping[str, Sequence[str]], crossing_bytes: Mapping[frozenset[str], float]
+) -> Markup:
+    """Return devices below each other, a bracket for each memory, and links as arcs.
+
+    Args:
+        platform: the machine; of many devices those that hold a model and their nearest neighbours are shown.
+        holds: what a device holds, a line each.
+        crossing_bytes: bytes of a round over the link between two devices.
+    """
+    names = _shown(platform, holds)
+    row = _ROW + _LINE * (max(map(len, holds.values()), default=1) - 1)
+    middle = {name: row * index + row / 2 for index, name in enumerate(names)}
+    links = [link for link in platform.links if set(link.between) <= set(names)]
+    links.sort(key=lambda link: abs(middle[link.between[0]] - middle[link.between[1]]))
+    arcs: list[dict[str, object]] = []
+    named = set[str]()
+    for depth, link in enumerate(links):
+        one, other = sorted(middle[end] for end in link.between)
+        crossing = crossing_bytes.get(frozenset(link.between), 0.0)
+        name = link.sheet or "link"
+        arcs.append(
+            {
+                "is_named": crossing > 0 or name not in named,
+                "top": one,
+                "bottom": other,
+                "x": _BOX_LEFT + _BOX_WIDTH + 16 + 14 * depth,
+                "is_used": crossing > 0,
+                "name": name,
+                "speed": ", ".join(
+                    si(number.value, unit)
+                    for number, unit in ((link.bytes_per_s, "B/s"), (link.latency_s, "s"))
+                    if number is not None
+                ),
+                "bytes": f"{si(crossing, 'B')} a round" if crossing else "",
+            }
+        )
+        named.add(name)
+    svg = page_template(Path(__file__).with_name("machine_picture.svg"), {}).render(
+        width=_WIDTH,
+        height=row * len(names),
+        row=row,
+        line=_LINE,
+        box_left=_BOX_LEFT,
+        box_width=_BOX_WIDTH,
+        devices=[
+            {
+                "top": row * index + 6,
+                "name": name,
+                "sheet": platform.device(name).name,
+                "holds": holds.get(name, ()),
+            }
+            for index, name in enumerate(names)
+        ],
+        memories=_memories(platform, names, middle),
+        arcs=arcs,
+        label_x=_BOX_LEFT + _BOX_WIDTH + 30 + 14 * len(arcs),
+        num_left_out=len(platform.devices) - len(names),
+    )
+    return Markup(svg)  # noqa: S704  the template escapes what it shows
+
+
+def _shown(platform: Platform, holds: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the devices to draw, those of one memory next to each other, what holds a model first."""
+    names = sorted(platform.devices, key=lambda name: name not in holds)[:_MOST_DEVICES]
+    memory_of = _memory_of(platform)
+    pools = list(dict.fromkeys(memory_of.get(name) or name for name in names))
+    return sorted(names, key=lambda name: pools.index(memory_of.get(name) or name))
+
+
+def _memory_of(platform: Platform) -> dict[str, str]:
+    return {device: pool for pool, memory in platform.memory_pools.items() for device in memory.devices}
+
+
+def _memories(platform: Platform, names: list[str], middle: Mapping[str, float]) -> list[dict[str, float]]:
+    """Return a bracket for every memory that several of the devices share."""
+    members: dict[str, list[float]] = {}
+    for name, memory in _memory_of(platform).items():
+        if name in names:
+            members.setdefault(memory, []).append(middle[name])
+    return [{"top": min(ends) - 20, "bottom": max(ends) + 20} for ends in members.values() if len(ends) > 1]
+
+
+_RIGHT: Final = 628
+_LETTER: Final = 8
+_LANE: Final = 34
+_ABOVE: Final = 22
+NUM_ROUNDS: Final = 2
+
+
+def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
+    """Return the lanes over the first rounds of a trace that has spans, in the colours of the demo's page."""
+    rounds = trace.rounds[:NUM_ROUNDS]
+    end_s = rounds[-1].end_s
+    lanes = lanes_of(schedule)
+    left = max(96, _LETTER * (2 + max(map(len, lanes))))
+
+    def x(time_s: float) -> float:
+        return round(left + time_s / end_s * (_RIGHT - left), 1)
+
+    bars = [
+        {
+            "x": x(one.start_s),
+            "width": max(0.6, x(one.end_s) - x(one.start_s)),
+            "y": _ABOVE + _LANE * lanes.index(one.span.lane),
+            "colour": KEY[one.span.work].colour,
+            "is_exposed": one.exposed,
+            "told": f"{KEY[one.span.work].label}, {milliseconds(one.span.end_s - one.span.start_s)}",
+        }
+        for one in pieces(trace, schedule, end_s)
+    ]
+    used = [work for work in KEY if any(span.work is work and span.start_s < end_s for span in trace.spans)]
+    svg = page_template(Path(__file__).with_name("rounds_picture.svg"), {}).render(
+        width=_WIDTH,
+        left=left,
+        right=_RIGHT,
+        above=_ABOVE,
+        lane_height=_LANE,
+        lanes=lanes,
+        bars=bars,
+        marks=[(x((one.start_s + one.end_s) / 2), x(one.end_s), one.num_committed, one.hit) for one in rounds],
+        end=milliseconds(end_s),
+        key=[(KEY[work].colour, KEY[work].label) for work in used],
+    )
+    return Markup(svg)  # noqa: S704  the template escapes what it shows
+
 
 _ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
 _MOST_LINES: Final = 4

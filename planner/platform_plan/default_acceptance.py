@@ -8,8 +8,7 @@ from typing import Final
 
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.models.head_shapes import LOOKUP
-from planner.reproduce.setup import NUM_STREAMS
-from planner.reproduce.stream_rate import stream_rate
+from planner.reproduce.setup import NUM_STREAMS, stream_rate
 from planner.retrodict.drafters import RATES
 from sim.acceptance.rates import TaskRates
 from sim.derived.assumption import Assumption

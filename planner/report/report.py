@@ -17,13 +17,20 @@ from plotly.offline import get_plotlyjs
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.page_template import page_template
-from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
-from planner.report.break_even_figure import break_even_figure
+from planner.report.curves import acceptance, acceptance_keys, break_even_figure, longest_windows
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
-from planner.report.notes import facts, notes, results_heading
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
+from planner.report.table import (
+    calibration_rows,
+    facts,
+    notes,
+    result_rows,
+    results_heading,
+    scale_end_s,
+    time_rows,
+    used_parts,
+)
 from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import between, capital, counted, error_percent, factor, milliseconds, percent, tokens_per_second
 

@@ -11,8 +11,8 @@ from decoding.errors import ConfigError
 from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import RelativeError
-from planner.reproduce.machine import ConstantName, Constants, Machine
 from planner.reproduce.reproduction import Reproduction
+from planner.reproduce.setup import ConstantName, Constants, Machine
 
 DATASHEET: Final = "datasheet"
 _FOLDER: Final = Path(__file__).parent

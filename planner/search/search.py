@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Final
 
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
-from planner.html_table import html_table
 from planner.kinds import Kind, kind_of
-from planner.search.halves import Halves, halves
-from planner.search.space import Placement, SearchSpace, placement_name, survey
+from planner.search.space import Halves, Placement, SearchSpace, halves, placement_name, survey
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
+
+
+def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table with a caption; every cell is text."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
 
 LEADING_METHODS = 3
 """So many methods are the fastest few."""
@@ -124,7 +131,7 @@ class SearchResult:
 def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
 
-    Budgets of branches are fitted to half of the prompts, and the winner is chosen on it, see `planner.search.halves`.
+    Budgets of branches are fitted to half of the prompts, and the winner is chosen on it, see `planner.search.space`.
 
     Raises:
         PlanError: nothing in the space can be priced by the profile and the record.

@@ -9,7 +9,7 @@ import pytest
 from hwprofiles.host import LaneCores
 from mirrorsd.lane_choice import specs_of
 from mirrorsd.model_pair import find_pair
-from mirrorsd.replayed_run import replayed_texts
+from mirrorsd.text_engine import replayed_texts
 from planner.platform_plan.default_acceptance import COVERAGE
 from runtime.backends.openvino import buckets
 from tests.benchmarks.scripts import RESULTS, load_script

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from mirrorsd.cli.app import app
-from mirrorsd.cli.outputs import with_default_destination
+from mirrorsd.cli.console import with_default_destination
 
 ROOT = Path(__file__).parents[2]
 COMMAND = typer.main.get_command(app)

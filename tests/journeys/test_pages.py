@@ -97,7 +97,7 @@ QUICK = """
 from functools import partial
 import mirrorsd
 from mirrorsd.lane_choice import device_lanes
-from mirrorsd.record_pair import Reach
+from mirrorsd.measure_pair import Reach
 
 mirrorsd.bundled_prompts = lambda known=mirrorsd.bundled_prompts: known()[:2]
 mirrorsd.find_pair = partial(mirrorsd.find_pair, heads=("prompt-lookup", "smollm2-135m-medusa"))

@@ -1,6 +1,6 @@
 import pytest
 
-from mirrorsd.calibrate_pair import usual_exit
+from mirrorsd.measure_pair import usual_exit
 
 
 @pytest.mark.parametrize(

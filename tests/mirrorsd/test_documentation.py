@@ -13,7 +13,7 @@ import yaml
 
 import mirrorsd
 from mirrorsd.cli.app import app
-from mirrorsd.cli.outputs import with_default_destination
+from mirrorsd.cli.console import with_default_destination
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,7 +10,7 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair
-from mirrorsd.replayed_run import arbitrary_prompt, drawn, replayed_texts
+from mirrorsd.text_engine import arbitrary_prompt, drawn, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder

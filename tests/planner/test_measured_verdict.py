@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from planner.kinds import KINDS, kind_of
-from planner.measured_runs import KnownTime, MeasuredSchedule, PromptTime, Runs
-from planner.measured_verdict import judge_measured
+from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured
 from planner.paired_ratio import paired_ratio
 
 PLAIN = Schedule(method="autoregressive", target_lane="both")

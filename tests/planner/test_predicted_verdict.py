@@ -7,11 +7,9 @@ import pytest
 
 from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
-from planner.plan import make_plan
-from planner.predicted_verdict import judge, short_answers, significantly_slower
-from planner.search.halves import halves, only
+from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
-from planner.search.space import SearchSpace
+from planner.search.space import SearchSpace, halves, only
 from sim.evaluator import predict
 from tests.planner.synthetic import TREES, acceptance_record, machine
 

@@ -7,8 +7,7 @@ import pytest
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
 from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.sheets import device_sheet, shipped_names
-from planner.row_curve import row_curve
-from planner.row_curve_picture import curve_svg
+from planner.row_curve import curve_svg, row_curve
 from sim.derived.roofline import StoredModel
 
 SMALL = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
-from mirrorsd.cli.progress_bar import task
+from mirrorsd.cli.console import (
+    JsonOption,
+    escaped,
+    file_that_can_be_written,
+    say_next,
+    show,
+    telling_what_was_saved,
+    write_json,
+)
+from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
     from hwprofiles.profile import Profile
@@ -56,9 +62,9 @@ def calibrate(
     json: JsonOption = None,
 ) -> None:
     """Measure this machine with these models; of the prompts only the lengths matter."""
-    from mirrorsd.calibrate_pair import calibrate as measure
-    from mirrorsd.calibrate_pair import contexts_of
     from mirrorsd.lane_choice import chosen_lanes
+    from mirrorsd.measure_pair import calibrate as measure
+    from mirrorsd.measure_pair import contexts_of
     from mirrorsd.prompt_tokens import num_tokens
     from runtime.storage.shape_folder import has_random_weights
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import JsonOption, output, say, show, show_paragraphs, write_json
 
 if TYPE_CHECKING:
     from planner.row_curve import RowCurve
@@ -43,8 +42,7 @@ def curve(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
     from hwprofiles.weights.formats import weights_named
-    from planner.row_curve import row_curve
-    from planner.row_curve_picture import curve_svg
+    from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
 
     counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")

@@ -10,17 +10,18 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import (
+    JsonOption,
     escaped,
+    folder_that_can_be_written,
     results,
     say_command,
     show,
     show_paragraphs,
     show_verdict,
     telling_what_was_saved,
+    write_json,
 )
-from mirrorsd.cli.other_programs import OthersWatch
-from mirrorsd.cli.outputs import JsonOption, folder_that_can_be_written, write_json
-from mirrorsd.cli.progress_bar import stages, task
+from mirrorsd.cli.progress_bar import OthersWatch, stages, task
 
 if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport

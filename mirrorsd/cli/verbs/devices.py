@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from mirrorsd.cli.console import escaped, show
-from mirrorsd.cli.outputs import JsonOption, write_json
+from mirrorsd.cli.console import JsonOption, escaped, show, write_json
 
 EXAMPLE = "mirrorsd devices --json"
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, show, show_paragraphs
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import JsonOption, escaped, output, say, show, show_paragraphs, write_json
 
 if TYPE_CHECKING:
     from planner.imported.accepted import EngineAcceptance
-    from planner.imported.bench_curve import BenchCurve
+    from planner.imported.engine_profile import BenchCurve
 
 EXAMPLE = (
     "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"

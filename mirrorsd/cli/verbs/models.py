@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.outputs import JsonOption, write_json
+from mirrorsd.cli.console import JsonOption, escaped, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(

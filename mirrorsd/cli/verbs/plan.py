@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, results, say, say_next, show, show_paragraphs, show_verdict
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import (
+    JsonOption,
+    escaped,
+    output,
+    results,
+    say,
+    say_next,
+    show,
+    show_paragraphs,
+    show_verdict,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -127,7 +137,7 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.plan_tables import (
+    from mirrorsd.cli.tables import (
         batch_table,
         draft_table,
         measured_table,
@@ -246,7 +256,7 @@ def _described(platform: str | None, profile: Path | None) -> str | Profile:
 
 def _show_machines(machines: Sequence[MachineChoice]) -> None:
     """Show several machines, and of each which device is too small for the target."""
-    from mirrorsd.cli.plan_tables import machine_table
+    from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
 
     show(machine_table(machines))

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mirrorsd.cli.console import escaped, say, show
-from mirrorsd.cli.outputs import JsonOption, write_json
+from mirrorsd.cli.console import JsonOption, escaped, say, show, write_json
 
 FOUND: Final = 1
 """Exit status when the linter has found something, as linters do."""

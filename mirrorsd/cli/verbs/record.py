@@ -10,10 +10,16 @@ import typer
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
-from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
-from mirrorsd.cli.progress_bar import task
+from mirrorsd.cli.console import (
+    JsonOption,
+    escaped,
+    file_that_can_be_written,
+    say_next,
+    show,
+    telling_what_was_saved,
+    write_json,
+)
+from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,8 +60,8 @@ def record(
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
     from mirrorsd.lane_choice import fitted_to, usual_device
-    from mirrorsd.record_pair import Reach
-    from mirrorsd.record_pair import record as make
+    from mirrorsd.measure_pair import Reach
+    from mirrorsd.measure_pair import record as make
 
     wanted = options.chosen_prompts(prompts, per_category)
     reach = Reach(
@@ -89,7 +95,7 @@ def record(
 
 
 def _in_words(result: dict[str, Any]) -> str:
-    from mirrorsd.repeating_texts import repeating_sentence
+    from mirrorsd.simulation import repeating_sentence
     from planner.wording import counted, percent
 
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, show
-from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, write_json
+from mirrorsd.cli.console import JsonOption, escaped, file_that_can_be_written, show, write_json
 
 EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 

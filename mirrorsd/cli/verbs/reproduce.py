@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import JsonOption, output, say, show, show_paragraphs, write_json
 
 if TYPE_CHECKING:
-    from planner.reproduce.baselines import Baselines
+    from planner.reproduce.fitted_table import Baselines
     from planner.reproduce.reproduction import PredictedCell, Reproduction
 
 EXAMPLE = "mirrorsd reproduce --published mirror-sd-qwen3-14b --target qwen3-14b --platform m2-ultra-x8"
@@ -52,12 +51,11 @@ def reproduce(
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named
     from planner.reproduce import stored_constants
-    from planner.reproduce.baselines import Baselines
+    from planner.reproduce.fitted_table import Baselines
     from planner.reproduce.fitted_table import fit as fit_to
-    from planner.reproduce.machine import Machine
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
-    from planner.reproduce.setup import Setup
+    from planner.reproduce.setup import Machine, Setup
     from planner.reproduce.table_page import sentences, write_page
     from sim.derived.roofline import StoredModel
 
@@ -129,8 +127,7 @@ def _constants(found: Reproduction, origin: str) -> Any:
 
 def _result(found: Reproduction, baselines: Baselines, origin: str) -> dict[str, Any]:
     from mirrorsd.compare.numbers import picked
-    from planner.reproduce.other_columns import other_columns
-    from planner.reproduce.table_page import at_bounds
+    from planner.reproduce.table_page import at_bounds, other_columns
 
     constants = {
         one.name: {"value": found.constants[one.name], **picked(one, "low high datasheet source")}

@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved
-from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import STDOUT, JsonOption, output, write_json
+from mirrorsd.cli.console import (
+    STDOUT,
+    JsonOption,
+    escaped,
+    harmless,
+    output,
+    results,
+    say,
+    say_whose,
+    telling_what_was_saved,
+    write_json,
+)
+from mirrorsd.cli.progress_bar import watching_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
-    from mirrorsd.cli.other_programs import OthersWatch
+    from mirrorsd.cli.progress_bar import OthersWatch
     from mirrorsd.model_pair import ModelPair
-    from mirrorsd.replayed_run import ReplayEngine
-    from mirrorsd.text_engine import Decoding, TextEngine
+    from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
@@ -137,8 +146,7 @@ class _Source(NamedTuple):
         """What answers; raises `ConfigError` where the target reads no prompts."""
         from decoding.errors import ConfigError
         from decoding.record import AcceptanceRecord
-        from mirrorsd.replayed_run import ReplayEngine, drawn
-        from mirrorsd.text_engine import TextEngine
+        from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
         from runtime.storage.shape_folder import has_random_weights
 
         count = decoding.max_new_tokens
@@ -156,7 +164,7 @@ class _Source(NamedTuple):
     def asked(self, engine: TextEngine | ReplayEngine) -> tuple[Prompt, ...]:
         """The questions."""
         from calibrate.prompts import Prompt
-        from mirrorsd.replayed_run import ReplayEngine
+        from mirrorsd.text_engine import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
             return engine.prompts

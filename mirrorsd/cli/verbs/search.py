@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import (
+    JsonOption,
+    escaped,
+    output,
+    say,
+    say_command,
+    say_next,
+    say_whose,
+    show,
+    show_verdict,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +55,7 @@ def search(
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
     from mirrorsd.cli.tables import ranking
-    from mirrorsd.next_command import run_command
+    from mirrorsd.compare.numbers import run_command
     from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.search_page import write_search_page
     from planner.search.space import SearchSpace

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show
-from mirrorsd.cli.outputs import JsonOption, output, write_json
+from mirrorsd.cli.console import JsonOption, escaped, output, say, say_command, say_next, say_whose, show, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -68,7 +67,7 @@ def simulate(
 def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record: Path) -> None:
     """Lead to the comparison with real runs; without the file of the user's prompts only to a run."""
     from calibrate.prompts import bundled_prompts
-    from mirrorsd.next_command import run_command
+    from mirrorsd.compare.numbers import run_command
 
     if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts("pool")}:
         say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)

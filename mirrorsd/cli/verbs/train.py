@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
+from mirrorsd.cli.console import (
+    JsonOption,
+    escaped,
+    file_that_can_be_written,
+    folder_that_can_be_written,
+    say,
+    show,
+    telling_what_was_saved,
+    write_json,
+)
 from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
-from mirrorsd.cli.outputs import JsonOption, file_that_can_be_written, folder_that_can_be_written, write_json
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import (
+    JsonOption,
+    folder_that_can_be_written,
     results,
     say_command,
     say_whose,
@@ -16,10 +18,9 @@ from mirrorsd.cli.console import (
     show_paragraphs,
     show_verdict,
     telling_what_was_saved,
+    write_json,
 )
-from mirrorsd.cli.other_programs import watching_others
-from mirrorsd.cli.outputs import JsonOption, folder_that_can_be_written, write_json
-from mirrorsd.cli.progress_bar import task
+from mirrorsd.cli.progress_bar import task, watching_others
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 

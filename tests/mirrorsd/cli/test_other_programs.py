@@ -2,7 +2,7 @@ import pytest
 
 from hwprofiles.other_use import Use
 from mirrorsd.cli import console
-from mirrorsd.cli.other_programs import OthersWatch, watching_others
+from mirrorsd.cli.progress_bar import OthersWatch, watching_others
 
 BUSY, QUIET = Use(programs=0.8, host=0.0, num_cores=2), Use(programs=0.0, host=0.0, num_cores=2)
 

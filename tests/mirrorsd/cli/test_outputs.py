@@ -8,8 +8,8 @@ import typer
 
 from decoding.errors import ConfigError
 from mirrorsd.cli.app import app
-from mirrorsd.cli.outputs import with_default_destination, write_json
-from mirrorsd.json_text import json_text, path_from
+from mirrorsd.cli.console import with_default_destination, write_json
+from mirrorsd.compare.numbers import json_text, path_from
 from tests.mirrorsd.cli.test_app import leaves
 
 WRITTEN = {"--out", "--json", "--trace", "--states", "--save-constants"}

@@ -5,9 +5,8 @@ import pytest
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.numbers import json_text, ratio_entry
 from mirrorsd.compare.runs import Measured
-from mirrorsd.json_text import json_text
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace

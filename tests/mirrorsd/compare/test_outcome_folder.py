@@ -10,7 +10,7 @@ import pytest
 from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import save_profile
-from mirrorsd.cli.outputs import write_json
+from mirrorsd.cli.console import write_json
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_judged, read_report_data, write_outcome
 from mirrorsd.compare.runs import Measured, save_traces

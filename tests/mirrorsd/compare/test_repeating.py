@@ -8,11 +8,9 @@ import pytest
 from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import ttft_entry
-from mirrorsd.repeating_texts import measured_on_repeating, predicted_on_repeating, repeating_sentence
-from mirrorsd.simulation import make_plan
-from planner.search.halves import judging_part
+from mirrorsd.simulation import make_plan, measured_on_repeating, predicted_on_repeating, repeating_sentence
 from planner.search.search import rank
-from planner.search.space import SearchSpace
+from planner.search.space import SearchSpace, judging_part
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 

@@ -12,11 +12,11 @@ from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt, Prompt, draw_prompts
 from decoding.schedule import load_schedule
 from hwprofiles.other_use import Use
+from mirrorsd.compare.numbers import run_command
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
 from mirrorsd.demo.demo_plan import FIRST_PROMPTS
 from mirrorsd.demo.stages import Stages
-from mirrorsd.next_command import run_command
 from planner.search.space import SearchSpace
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import Answer

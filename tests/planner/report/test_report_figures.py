@@ -8,8 +8,7 @@ import pytest
 
 import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
-from planner.report.acceptance_figure import acceptance, longest_windows
-from planner.report.break_even_figure import break_even_figure
+from planner.report.curves import acceptance, break_even_figure, longest_windows
 from planner.report.figure import STROKES, spread_apart
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows

@@ -5,10 +5,9 @@ import pytest
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from planner.reproduce.fitted_table import fit
-from planner.reproduce.machine import Machine
 from planner.reproduce.published_table import PublishedTable, load_table
 from planner.reproduce.reproduction import Reproduction
-from planner.reproduce.setup import Setup
+from planner.reproduce.setup import Machine, Setup
 from sim.derived.roofline import StoredModel
 
 

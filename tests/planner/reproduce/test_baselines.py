@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reproduce.baselines import constant_error, left_out_error
-from planner.reproduce.other_columns import other_columns
+from planner.reproduce.fitted_table import constant_error, left_out_error
 from planner.reproduce.published_table import load_table, parse_table
 from planner.reproduce.reproduction import predict_table
+from planner.reproduce.table_page import other_columns
 
 
 def test_a_constant_is_judged_on_cells_that_it_has_not_seen():

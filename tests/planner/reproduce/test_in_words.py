@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reproduce.baselines import Baselines
+from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
 from planner.reproduce.table_page import amount, at_bounds, sentences

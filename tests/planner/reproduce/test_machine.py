@@ -3,7 +3,7 @@ import pytest
 from decoding.errors import ConfigError
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
-from planner.reproduce.machine import Machine
+from planner.reproduce.setup import Machine
 
 
 def test_without_names_the_target_is_on_the_gpus_and_the_draft_on_the_npus(machine):

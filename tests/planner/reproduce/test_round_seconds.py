@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reproduce.round_seconds import Arms, RoundSeconds, tokens_per_round
-from planner.reproduce.setup import EXIT_TOP_K, NUM_STREAMS, PROMPT_TOKENS, WINDOW
-from planner.reproduce.stream_rate import stream_rate
+from planner.reproduce.reproduction import Arms, RoundSeconds, tokens_per_round
+from planner.reproduce.setup import EXIT_TOP_K, NUM_STREAMS, PROMPT_TOKENS, WINDOW, stream_rate
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import TaskRates, Texts
 from sim.evaluator import evaluate

@@ -3,8 +3,8 @@ import yaml
 
 from decoding.errors import ConfigError
 from hwprofiles.platform import load_platform
-from planner.reproduce.machine import Machine
 from planner.reproduce.reproduction import predict_table
+from planner.reproduce.setup import Machine
 from planner.reproduce.stored_constants import default_constants, load_constants, save_constants
 
 

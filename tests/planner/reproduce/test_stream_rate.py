@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
-from planner.reproduce.setup import NUM_STREAMS, WINDOW
-from planner.reproduce.stream_rate import mean_steps, stream_rate
+from planner.reproduce.setup import NUM_STREAMS, WINDOW, mean_steps, stream_rate
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 

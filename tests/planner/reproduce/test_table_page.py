@@ -1,6 +1,6 @@
 import re
 
-from planner.reproduce.baselines import Baselines
+from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
 from planner.reproduce.table_page import render_page

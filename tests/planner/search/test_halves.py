@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.search.halves import FEWEST, choosing_part, halves, judging_part
+from planner.search.space import FEWEST, choosing_part, halves, judging_part
 from tests.planner.synthetic import acceptance_record
 
 EIGHT = acceptance_record(num_prompts=8, num_tokens=4)

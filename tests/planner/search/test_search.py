@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import PlanError
-from planner.search.halves import halves, only
 from planner.search.search import pick_demo_schedules, rank, search
-from planner.search.space import SearchSpace, survey
+from planner.search.space import SearchSpace, halves, only, survey
 from sim.evaluator import predict
 from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, show_paragraphs
-from mirrorsd.cli.outputs import JsonOption, write_json
+from mirrorsd.cli.console import JsonOption, escaped, show, show_paragraphs, write_json
 
 if TYPE_CHECKING:
     from planner.retrodict.retrodiction import Retrodicted, Retrodiction

@@ -45,7 +45,7 @@ def asked(monkeypatch):
         alone = {"lanes": (lane,), "links": (), "contention": (), "notes": ("Too few repeats [of all].",)}
         return machine().model_copy(update=alone)
 
-    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
+    monkeypatch.setattr("mirrorsd.measure_pair.calibrate", measure)
     return seen
 
 

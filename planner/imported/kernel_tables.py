@@ -1,0 +1,227 @@
+"""Tables of single kernels: a pass as the sum of a model's kernels, one after the other, as in a CUDA graph.
+
+LLMServingSim's `tpN` folders hold `dense.csv` (by rows), `per_sequence.csv` (output head) and `attention.csv` (by
+sequences and cached tokens); its older `layers.csv` holds everything in one. Vidur's `compute/DEVICE/MODEL/mlp.csv`
+holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of sizes of no model in particular: one
+between those that were timed is taken on the straight line of logarithms, and none beyond them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from math import exp, log
+from pathlib import Path
+from typing import Final
+
+from decoding.errors import ConfigError
+from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from planner.imported.engine_page import Page
+from planner.imported.engine_profile import MOST_ROWS, BenchTime, CurveOf, Sample
+
+
+def named_shape(path: Path, target: str | None) -> ModelShape:
+    """Return the shape.
+
+    Raises:
+        ConfigError: none is given, and no part of the path is called as one that ships.
+        ModelError: the given one cannot be had.
+    """
+    if target is not None:
+        return model_shape(target)
+    shipped = shipped_models()
+    for part in reversed(path.resolve().parts):
+        name = part.lower().removesuffix("-hf").removesuffix("-instruct").removeprefix("meta-")
+        if name in shipped:
+            return model_shape(name)
+    raise ConfigError(f"{path}: tables of layers do not say how many layers a model has; say it: --target llama-3.1-8b")
+
+
+_DENSE: Final = {"layer", "tokens", "time_us"}
+_OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
+_ONCE: Final = frozenset({"embedding", "final_layernorm", "lm_head", "sampler"})
+_TWICE: Final = "layernorm"
+"""Before attention and before the feed-forward part; every other kernel is called once a layer."""
+_ATTENTION: Final = "attention"
+Times = Mapping[str, Mapping[int, float]]
+"""Seconds by kernel and rows."""
+
+
+def is_llmservingsim(page: Page) -> bool:
+    """Return whether a page is one of its tables by rows."""
+    return page.fields >= _DENSE or page.fields >= _OLDER
+
+
+def folder_pages(folder: Path) -> list[Path]:
+    """Return the tables to read in a folder of profiles and in all below it, LLMServingSim's and Vidur's."""
+    found = [path for name in ("dense.csv", "layers.csv", "mlp.csv") for path in sorted(folder.rglob(name))]
+    if not found:
+        raise ConfigError(f"{folder}: no dense.csv or layers.csv (LLMServingSim) and no mlp.csv (Vidur) in this folder")
+    return found
+
+
+def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator[Sample]:
+    """Yield passes over every number of rows that all kernels were timed with."""
+    shape = named_shape(page.path, target)
+    if shape.num_experts:
+        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
+    if page.fields >= _OLDER:
+        times, settings = _older(page), "the kernels alone, one after the other"
+    else:
+        times, context = _tables(page, context)
+        settings = "the kernels alone, one after the other"
+    if "lm_head" not in times:
+        settings += ", without output head"
+    if _ATTENTION not in times and "attn" not in times:
+        settings, context = f"{settings}, without attention", 0
+    device = next((part for part in reversed(page.path.resolve().parts[:-1]) if part in _devices(page)), "the device")
+    of = CurveOf("vllm", shape.name, device, "several sequences", context, settings)
+    for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
+        if 1 <= rows <= MOST_ROWS:
+            calls = {name: _calls(name, shape.num_layers) for name in times}
+            seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
+            yield Sample(of, rows, BenchTime.of(seconds), is_plain=rows == 1)
+
+
+def _calls(name: str, num_layers: int) -> int:
+    if name in _ONCE:
+        return 1
+    return 2 * num_layers if name == _TWICE else num_layers
+
+
+def _older(page: Page) -> Times:
+    found = defaultdict[str, dict[int, float]](dict)
+    for row in page.rows:
+        found[row.text("layer_name")].setdefault(row.count("input"), row.time_s("latency(ns)", 1e-9))
+    return found
+
+
+def _tables(page: Page, context: int) -> tuple[Times, int]:
+    """Return all kernels, and the cached tokens that attention was timed with."""
+    found = defaultdict[str, dict[int, float]](dict)
+    heads, attention = (page.path.with_name(name) for name in ("per_sequence.csv", "attention.csv"))
+    pages = {"tokens": page} | ({"sequences": Page.read(heads)} if heads.is_file() else {})
+    for rows, own in pages.items():
+        for row in own.rows:
+            found[row.text("layer")][row.count(rows)] = row.time_s("time_us", 1e-6)
+    if attention.is_file():
+        plain = [row for row in Page.read(attention).rows if not row.count("prefill_chunk") and row.count("n_decode")]
+        contexts = {row.count("kv_decode") for row in plain}
+        context = min(contexts, key=lambda one: abs(one - context), default=context)
+        for row in plain:
+            if row.count("kv_decode") == context:
+                found[_ATTENTION][row.count("n_decode")] = row.time_s("time_us", 1e-6)
+    return found, context
+
+
+def _devices(page: Page) -> set[str]:
+    """Return the folders that are named by a device: those above the model's maker."""
+    parts = page.path.resolve().parts
+    return {parts[place + 1] for place, part in enumerate(parts[:-2]) if part in ("perf", "perf_models", "compute")}
+
+
+_FIRST, _LAST = "time_stats.", ".median"
+_VIDUR_ONCE: Final = "emb"
+_VIDUR_TWICE: Final = "add"
+"""The residual sums after attention and after the feed-forward part."""
+
+
+def is_vidur(page: Page) -> bool:
+    """Return whether a page is a table of a model's products."""
+    return page.fields >= {"num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"}
+
+
+def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
+    """Yield passes by rows, for every number of devices."""
+    shape = named_shape(page.path, target)
+    names = [name for name in page.rows[0].fields if name.startswith(_FIRST) and name.endswith(_LAST)]
+    parts = page.path.resolve().parts
+    device = parts[parts.index("compute") + 1] if "compute" in parts[:-2] else "the device"
+    times = defaultdict[tuple[int, int], list[float]](list)
+    for row in page.rows:
+        rows, workers = row.count("num_tokens"), row.count("num_tensor_parallel_workers", least=1)
+        if 1 <= rows <= MOST_ROWS:
+            calls = {
+                name: _kernel_calls(name.removeprefix(_FIRST).removesuffix(_LAST), shape.num_layers) for name in names
+            }
+            timed = [name for name in names if row.fields[name] not in (None, "")]
+            times[workers, rows].append(sum(calls[name] * row.number(name) * 1e-3 for name in timed))
+    for (workers, rows), seconds in sorted(times.items()):
+        settings = f"of {workers} devices, without attention, output head and what devices exchange"
+        of = CurveOf("vidur", shape.name, device, "several sequences", 0, settings)
+        yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)), is_plain=rows == 1)
+
+
+def _kernel_calls(name: str, num_layers: int) -> int:
+    if name == _VIDUR_ONCE:
+        return 1
+    return 2 * num_layers if name == _VIDUR_TWICE else num_layers
+
+
+_FIELDS: Final = {"gemm_dtype", "m", "n", "k", "latency"}
+Grid = Mapping[int, Mapping[int, float]]
+"""Seconds of a product by n and k."""
+
+
+def is_aiconfigurator(page: Page) -> bool:
+    """Return whether a page is a table of products."""
+    return page.fields >= _FIELDS
+
+
+def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:
+    """Yield passes by rows, for every type of weights that the table has."""
+    shape = named_shape(page.path, target)
+    if shape.num_experts:
+        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
+    grids = defaultdict[tuple[str, str, str, int], dict[int, dict[int, float]]](lambda: defaultdict(dict))
+    for row in page.rows:
+        rows = row.count("m", least=1)
+        if rows <= MOST_ROWS:
+            kind = row.text("framework"), row.text("device"), row.text("gemm_dtype")
+            grids[*kind, rows][row.count("n", least=1)][row.count("k", least=1)] = row.time_s("latency", 1e-3)
+    for (framework, device, dtype, rows), grid in sorted(grids.items()):
+        settings = f"{dtype}; products alone, without attention and norms"
+        of = CurveOf(framework.lower(), shape.name, device, "several sequences", 0, settings)
+        seconds = sum(calls * _product_s(page, grid, *size) for size, calls in _products(shape).items())
+        yield Sample(of, rows, BenchTime.of(seconds), is_plain=rows == 1)
+
+
+def _products(shape: ModelShape) -> dict[tuple[int, int], int]:
+    """Return the products of a pass by (n, k), and how often each is called."""
+    width, feed_forward = shape.hidden_size, shape.intermediate_size
+    query, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    found = defaultdict[tuple[int, int], int](int)
+    up = 2 * feed_forward if shape.is_gated else feed_forward
+    for size in ((query + 2 * kv, width), (width, query), (up, width), (width, feed_forward)):
+        found[size] += shape.num_layers
+    found[shape.vocab_size, width] += 1
+    return found
+
+
+def _product_s(page: Page, grid: Grid, n: int, k: int) -> float:
+    """Return the time of one product; `ConfigError` where the table does not reach as far."""
+    around = [(one, _between({at: log(time_s) for at, time_s in grid[one].items()}, k)) for one in _ends([*grid], n)]
+    known = {one: value for one, value in around if value is not None}
+    value = _between(known, n) if around and len(known) == len(around) else None
+    if value is None:
+        raise ConfigError(f"{page.path}: no products around n = {n}, k = {k}, which the model has")
+    return exp(value)
+
+
+def _between(values: Mapping[int, float], at: int) -> float | None:
+    ends = _ends([*values], at)
+    if not ends:
+        return None
+    low, high = ends[0], ends[-1]
+    share = 0.0 if low == high else log(at / low) / log(high / low)
+    return values[low] * (1 - share) + values[high] * share
+
+
+def _ends(sizes: list[int], at: int) -> list[int]:
+    """Return the size itself, or the two around it; none where it lies outside."""
+    ordered = sorted(sizes)
+    place = bisect_left(ordered, at)
+    if place < len(ordered) and ordered[place] == at:
+        return [at]
+    return ordered[place - 1 : place + 1] if 0 < place < len(ordered) else []
