@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import log
 from typing import Any, Final
 
@@ -15,14 +15,16 @@ from hwprofiles.curves.row_prices import STEPS, Asked, Step, reading, relative_l
 ROWS: Final = (2, 3, 4, 5, 6, 8)
 
 
-def left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
-    """Return errors by step: of ratios, and of the efficiency of reading.
+def left_out(curves: Sequence[PublicCurve], starts_s: Callable[[PublicCurve], float]) -> dict[str, Any]:
+    """Return errors by step: of ratios, and of the pass over one row, dense models and mixtures apart.
+
+    `starts_s` is what kernels' starts take of such a pass.
 
     The steps of the device itself leave the one curve out, the others leave out all curves of its device, and what is
     nearer too: so every step is asked about the same curves.
     """
-    ratios, efficiencies = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
-    shares = defaultdict[Step, list[float]](list)
+    ratios, shares = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
+    dense, mixtures = defaultdict[Step, list[float]](list), defaultdict[Step, list[float]](list)
     for left in curves:
         if left.is_deep:
             continue
@@ -39,11 +41,14 @@ def left_out(curves: Sequence[PublicCurve]) -> dict[str, Any]:
                         shares[step].append(relative_log_error(measured, predicted))
             read = reading(asked, others)
             if read is not None and left.efficiency is not None and read.step == step:
-                efficiencies[step].append(abs(log(left.efficiency / read.efficiency)))
+                reading_s = (left.one_row_s - starts_s(left)) * left.efficiency / read.efficiency
+                one_rows = mixtures if left.is_mixture else dense
+                one_rows[step].append(abs(log((starts_s(left) + reading_s) / left.one_row_s)))
     return {
         "ratios": {step: _summary(ratios[step]) for step in STEPS},
         "share_of_log_ratio": {step: _summary(shares[step]) for step in STEPS},
-        "efficiency": {step: _summary(efficiencies[step]) for step in STEPS},
+        "one_row": {step: _summary(dense[step]) for step in STEPS},
+        "one_row_of_mixtures": {step: _summary(mixtures[step]) for step in STEPS},
     }
 
 

@@ -42,7 +42,7 @@ _MOST_CONTEXT: Final = 1024
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
     "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
-    "m5max": 614e9, "m1max": 400e9, "m1pro": 200e9, "rx7900xtx": 960e9,
+    "m2max": 400e9, "m5max": 614e9, "m1max": 400e9, "m1pro": 200e9, "rx7900xtx": 960e9,
     "rtxpro6000": 1792e9, "rtx5090": 1792e9, "h100": 3350e9, "rtx5080": 960e9, "a100": 2039e9, "rtx3060": 360e9,
     "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
     "rx7900xt": 800e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
@@ -85,7 +85,10 @@ MODELS: Final = {
     "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
     "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
     "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
-    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
+    "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "GLM 4.7 Flash (MoE)": Read(3.58, 47, 29.6, 64, 4),
+    "Qwen3.6-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8), "Qwen3.5-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8),
+    "Qwen3-Next-80B-A3B (MoE)": Read(3.56, 48, 79.4, 512, 10), "DeepSeek-V2-Lite (MoE)": Read(2.45, 27, 15.5, 64, 6),
+    "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
     "gpt-oss 20B (MoE)": Read(3.6, 24, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 36, 116.8, 128, 4),
     "Qwen3-30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
     "qwen3moe 30B.A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
@@ -94,8 +97,8 @@ MODELS: Final = {
 BITS: Final = {
     "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
     "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
-    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4": 4.4, "4-bit g64": 4.5, "4-bit": 4.5, "Q1_0": 1.3,
-    "IQ4_XS": 4.35,
+    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4": 4.4, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
+    "Q1_0": 1.3, "IQ4_XS": 4.35, "AWQ 4-bit": 6.2, "FP16": 16.0,
 }  # fmt: skip
 """Of a weight, head included."""
 
@@ -107,7 +110,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     told = [curve for file in (folder / "row_curves.csv", MORE) for curve in condensed(file)]
     write_table([*told, *(_curve(*one) for one in served_curves(folder))])
-    found = left_out(read_curves())
+    found = left_out(read_curves(), lambda curve: starts_s(MODELS[curve.model]))
     write_errors(found)
     write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
     for question, steps in found.items():
@@ -126,13 +129,18 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
             yield _curve(told, few)
 
 
+def starts_s(read: Read) -> float:
+    """Return what the starts of kernels take of a pass."""
+    return read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
+
+
 def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurve:
     key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
     read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
     efficiency = None
     if read and bits and peak and is_short:
-        reading_s = times_ms[1] * 1e-3 - read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
+        reading_s = max(1e-9, times_ms[1] * 1e-3 - starts_s(read))
         efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
     weights = weights_class(told["weights"])
     assert weights is not None, f"nobody knows the weights {told['weights']}"
@@ -170,12 +178,14 @@ def write_table(curves: Iterable[PublicCurve]) -> None:
 
 def write_errors(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     """Write what steps cost as it ships."""
-    rows, read = (
-        _rising([found[question][step] for step in STEPS]) for question in ("share_of_log_ratio", "efficiency")
+    rows, dense, mixed = (
+        _rising([found[question][step] for step in STEPS])
+        for question in ("share_of_log_ratio", "one_row", "one_row_of_mixtures")
     )
     lines = ["# What answers by public curves were off by in nine of ten cases; benchmarks/row_curves.py wrote it."]
     lines += [
-        f"{step}: {{rows: {one:.3f}, reading: {other:.3f}}}" for step, one, other in zip(STEPS, rows, read, strict=True)
+        f"{step}: {{rows: {one:.3f}, reading: {two:.3f}, reading_of_mixtures: {three:.3f}}}"
+        for step, one, two, three in zip(STEPS, rows, dense, mixed, strict=True)
     ]
     ERRORS_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -42,9 +42,9 @@ _FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
-KERNEL_START_S: Final = 3e-6
-"""What every kernel takes beside reading where engines' curves are asked: of 0 to 10 us, 3 to 5 make one-row speeds of
-small models and fast memories agree best with the others (efficiencies of reading are net of it)."""
+KERNEL_START_S: Final = 7e-6
+"""What every kernel takes beside reading where engines' curves are asked: of 0 to 30 us, 7 to 8 predict passes over one
+row best that are left out, small models above all (efficiencies of reading are net of it)."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -56,11 +56,13 @@ class StepErrors(StrictModel):
 
     Attributes:
         rows: in nine of ten cases, as a share of the logarithm of the ratio (and 0.05).
-        reading: the same of the efficiency of reading, relative.
+        reading: the same of a dense model's pass over one row, relative.
+        reading_of_mixtures: and of that of a mixture of experts.
     """
 
     rows: Annotated[float, Field(gt=0, le=10)]
     reading: Annotated[float, Field(gt=0, le=10)]
+    reading_of_mixtures: Annotated[float, Field(gt=0, le=10)]
 
 
 class _Errors(RootModel[dict[Step, StepErrors]]):
@@ -158,7 +160,8 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
     step = _step(asked, near)
     total = sum(weight for _, weight in near)
     value = exp(sum(weight * log(curve.efficiency or 1.0) for curve, weight in near) / total)
-    error = source_errors()[step].reading if curves is None else 0.0
+    question = "reading_of_mixtures" if asked.is_mixture else "reading"
+    error = float(getattr(source_errors()[step], question)) if curves is None else 0.0
     return Reading(min(value, 1.0), error, step, _told(near))
 
 

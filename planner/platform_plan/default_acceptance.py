@@ -9,7 +9,7 @@ from typing import Final
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.models.head_shapes import LOOKUP
 from planner.reproduce.setup import NUM_STREAMS, stream_rate
-from planner.retrodict.drafters import RATES
+from planner.retrodict.drafters import usual_rate
 from sim.acceptance.rates import TaskRates
 from sim.derived.assumption import Assumption
 
@@ -27,10 +27,10 @@ RATES_SOURCE: Final = (
     "temperature 0 (arXiv 2510.13161, Table 1)"
 )
 HEAD_RATES: Final[Mapping[str, Assumption]] = {
-    "mtp": RATES["mtp"],
-    "eagle3": RATES["eagle"],
-    "dflash": RATES["block"],
-    LOOKUP: RATES["lookup"],
+    "mtp": usual_rate("mtp"),
+    "eagle3": usual_rate("eagle"),
+    "dflash": usual_rate("block"),
+    LOOKUP: usual_rate("lookup"),
     "medusa": Assumption.of(
         "acceptance.rate",
         0.41,

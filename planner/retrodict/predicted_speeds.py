@@ -133,7 +133,7 @@ class PredictedCase:
         return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
 
     def _brought(self, one: PublishedSpeed, share: float | None) -> RoundTokens:
-        found = accepted(self.draft, one.drafted, share)
+        found = accepted(self.draft, one.drafted, share, is_parallel=self.case.drafter.parallel)
         return found if one.is_drafted_known else RoundTokens(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
 
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:

@@ -77,9 +77,9 @@ _USUAL_ROWS: Final = 5
 """Of a verification: what curves say is told as the growth up to these."""
 KERNEL_START: Final = Quantity(
     value=KERNEL_START_S,
-    span=(0.0005e-3, 0.005e-3),
+    span=(0.5e-6, 12e-6),
     status="derived",
-    source="what makes one-row speeds of llama.cpp agree best on small and large models (benchmarks/row_curves.py)",
+    source="what predicts one-row speeds that are left out best, of small and large models (benchmarks/row_curves.py)",
 )
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""

@@ -17,7 +17,7 @@ public_evidence, rate_of_share, window_shares = script.public_evidence, script.r
 
 PAGE = ROOT / "docs" / "platforms.md"
 MISSED = {
-    "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.33),
+    "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.26),
     "M5 Pro, GPU decoding next to a draft on the same GPU": (-0.3, -0.49),
     "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 4 sequences, times the tokens/s of one": (2.86, 3.46),
     "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 16 sequences, times the tokens/s of one": (7.98, 10.21),
@@ -129,7 +129,7 @@ def test_errors_that_ship_are_those_of_the_result_and_never_fall_with_a_step_awa
     shipped = [source_errors()[step] for step in STEPS]
     assert [one.rows for one in shipped] == sorted(one.rows for one in shipped)
     assert shipped[0].rows == found["share_of_log_ratio"]["device"]["of_90"]
-    assert shipped[0].reading == found["efficiency"]["device"]["of_90"]
+    assert shipped[0].reading == found["one_row"]["device"]["of_90"]
 
 
 kernel_laws = load_script("kernel_laws")

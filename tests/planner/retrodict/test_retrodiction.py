@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from planner.retrodict.case_machine import case_machine
 from planner.retrodict.cases import Case, load_cases
-from planner.retrodict.drafters import accepted, draft_of, tokens_of_rate
+from planner.retrodict.drafters import (
+    accepted,
+    draft_of,
+    rate_of_tokens,
+    tokens_in_parallel,
+    tokens_of_rate,
+    usual_rate,
+)
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import retrodict
 from planner.retrodict.worth import WORTH
@@ -151,3 +158,21 @@ def test_what_a_plan_says_of_such_predictions_is_the_result_and_the_result_is_to
     errors, held = (f"{100 * told[name]:.0f} %" for name in ("median_abs_error", "coverage"))
     assert f"{errors} off in the median of {told['num']}, and inside their intervals in {held}" in WORTH
     assert retrodict(load_cases(CASES)).summary()["ratio"] == pytest.approx(told)
+
+
+def test_a_draft_that_runs_ahead_loses_what_it_drafted_after_a_refusal():
+    assert tokens_in_parallel(0.8, 5) == pytest.approx(2.19, abs=0.01), "PEARL's formula, worked out by others"
+    assert tokens_in_parallel(1.0, 5) == 5
+    assert tokens_in_parallel(0.0, 5) == 1
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle", "block", "draft"])
+def test_a_usual_acceptance_is_that_of_its_sources(kind):
+    several, single = usual_rate(kind), usual_rate(kind, is_single=True)
+    assert 0.5 < several.low < several.value < several.high < 0.95
+    assert single.value >= several.value, "later tokens are drafted from the drafter's own states"
+
+
+@given(rate=st.floats(0.01, 0.99), drafted=st.integers(1, 16))
+def test_a_rate_makes_the_tokens_that_tell_it(rate, drafted):
+    assert rate_of_tokens(tokens_of_rate(rate, drafted), drafted) == pytest.approx(rate, abs=1e-4)
