@@ -40,6 +40,13 @@ DRAFTING_ERROR: Final = 0.3
 THROTTLED_ERROR: Final = 0.3
 """Of a device that the label calls a slower form of its sheet's."""
 
+FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
+    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int8": "mlx-8bit"},
+    "llama.cpp": {"mxfp4": "mxfp4_moe"},
+    "ds4": {"mxfp4": "mxfp4_moe"},
+}
+"""What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
+
 
 @dataclass(frozen=True, slots=True)
 class PredictedSpeed:
@@ -72,7 +79,7 @@ class PredictedCase:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
         machine = case_machine(case.device, case.engine)
-        sheet, weights = machine.sheet, weights_named(case.target.weights or "bf16")
+        sheet, weights = machine.sheet, _weights(case)
         target = StoredModel(shape=model_shape(case.target.shape), weights=weights)
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
@@ -178,3 +185,9 @@ class PredictedCase:
         reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
         return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled)
+
+
+def _weights(case: Case) -> str:
+    named = weights_named(case.target.weights or "bf16")
+    engine = engine_of(case.engine) or case.engine
+    return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)

@@ -176,3 +176,9 @@ def test_a_usual_acceptance_is_that_of_its_sources(kind):
 @given(rate=st.floats(0.01, 0.99), drafted=st.integers(1, 16))
 def test_a_rate_makes_the_tokens_that_tell_it(rate, drafted):
     assert rate_of_tokens(tokens_of_rate(rate, drafted), drafted) == pytest.approx(rate, abs=1e-4)
+
+
+@pytest.mark.parametrize(("engine", "stored"), [("oMLX", "mlx-mxfp4"), ("ds4", "mxfp4_moe"), ("vLLM 0.27", "mxfp4")])
+def test_a_name_of_weights_means_the_files_of_its_engine(engine, stored):
+    asked = case(device="Apple M3 Ultra", engine=engine, target={"shape": "glm-5.2", "weights": "MXFP4"})
+    assert PredictedCase.of(asked).target.weights == stored
