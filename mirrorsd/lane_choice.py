@@ -34,22 +34,14 @@ def usual_device(pair: ModelPair) -> str:
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """The lanes of a device.
-
-    Raises:
-        ConfigError: the device is not there, or does not compute with this form.
-    """
+    """The lanes of a device; `ConfigError` where the device is not there, or does not compute with this form."""
     require_device(device)
     require_form(device, device, dtype)
     return specs_of(lanes_of(device))
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
-    """The lanes that a profile was measured on.
-
-    Raises:
-        ConfigError: a lane wants cores that are not there, or a device that is not.
-    """
+    """The lanes that a profile was measured on; `ConfigError` where one wants cores or a device that are not there."""
     for lane in profile.lanes:
         if ":" in lane.device and lane.device != (named := Device.of_lane(lane.name).name):
             msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {named}"
@@ -58,11 +50,7 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
 
 
 def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
-    """The lanes that a comma-separated list names, of any devices; else all of a device, or of the usual one.
-
-    Raises:
-        ConfigError: a device is not there or does not compute with this form, or has no such lane; or both are given.
-    """
+    """The lanes that a comma-separated list names, of any devices; else all of a device, or of the usual one."""
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
@@ -84,11 +72,7 @@ def all_lane_specs() -> tuple[LaneSpec, ...]:
 
 
 def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
-    """Refuse a schedule on other lanes than these before anything is loaded, and say what would run it.
-
-    Raises:
-        ConfigError: a lane is not there: a missing device's, or a device of a platform that says no lane for it.
-    """
+    """Refuse a schedule on other lanes than these before anything is loaded, and say what would run it."""
     names = [lane.name for lane in lanes]
     for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
         if name in names:

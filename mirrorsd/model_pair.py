@@ -38,11 +38,7 @@ def is_shipped_shape(name: str) -> bool:
 
 
 def shipped_shape_folder(name: str) -> Path:
-    """The folder of a model with random weights and a shape that ships.
-
-    Raises:
-        ModelError: the shape has parts that no decoder here has, or the folder cannot be written.
-    """
+    """The folder of a shape that ships, with random weights; `ModelError` where no decoder here has its parts."""
     from hwprofiles.model_shape import model_shape
     from runtime.storage.shape_folder import PREFIX, save_shape
 
@@ -113,20 +109,12 @@ class ModelPair:
     heads: tuple[NamedFolder, ...] = ()
 
     def head_for(self, method: Method) -> str | None:
-        """Name of the first head for a method; None if there is none.
-
-        Raises:
-            ModelFormatError: a head's configuration is missing or damaged.
-        """
+        """Name of the first head for a method; None if there is none."""
         return next((name for name, own in self.head_methods.items() if own == method), None)
 
     @property
     def head_methods(self) -> Mapping[str, Method]:
-        """The method that each head is for, by the head's name.
-
-        Raises:
-            ModelFormatError: a head's configuration is missing or damaged.
-        """
+        """The method that each head is for, by its name; `ModelFormatError` where a head's configuration is damaged."""
         from runtime.drafters.registry import KINDS
 
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
@@ -138,12 +126,7 @@ class ModelPair:
         return replace(self, heads=heads, drafter=None if heads else self.drafter)
 
     def with_drafter(self, schedule: Schedule) -> Schedule:
-        """The schedule with the name of that one of these models that drafts by its method.
-
-        Raises:
-            ConfigError: none does.
-            ModelFormatError: a head's configuration is missing or damaged.
-        """
+        """The schedule with the name of that one of these models that drafts by its method, or `ConfigError`."""
         traits = schedule.traits
         if traits.drafts == "nobody" or traits.is_simulated_only:
             return schedule

@@ -62,12 +62,7 @@ class PlannedMachine(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """How both models are stored.
-
-    Attributes:
-        target, draft: formats of weights by the names that people type.
-        cache_bits: of each cached key and value.
-    """
+    """How both models are stored: formats of weights as people type them, and bits of cached keys and values."""
 
     target: str | None = None
     draft: str | None = None
@@ -170,8 +165,7 @@ def beside_measured(
 ) -> list[BesideMeasured]:
     """The runs of a file beside what a plan predicts of them, as far as it can; models are those it was asked for by.
 
-    Raises:
-        ConfigError: the file holds no runs, or those of another model, or none that the plan can predict; says why.
+    Raises `ConfigError` where the file holds no runs, or those of another model, or none that the plan can predict.
     """
     question, found, reasons = plan.question, [], []
     for run in load_runs(Path(path)):

@@ -18,11 +18,7 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 
 def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
-    """How long each prompt is for the target; for one with random weights, which has no tokenizer, by its characters.
-
-    Raises:
-        ModelFormatError: the tokenizer of a target that has weights is missing or damaged.
-    """
+    """How long each prompt is for the target; by its characters for one with random weights, which has no tokenizer."""
     from runtime.storage.shape_folder import has_random_weights
 
     if has_random_weights(Path(target_folder)):

@@ -58,9 +58,8 @@ class RunFile:
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open `path` for appending; what an interruption left of a row at its end is cut off.
 
-        Raises:
-            ConfigError: the file cannot be read or written, another run has it open, or it holds something else: a
-                damaged row, one of other settings, or what no run wrote. It is as it was then.
+        Raises `ConfigError`, and leaves it as it is, where it cannot be read or written, another run has it open, or it
+        holds something else: a damaged row, one of other settings, or what no run wrote.
         """
         self.path = path
         self._settings = json.loads(json.dumps(settings))
@@ -83,11 +82,7 @@ class RunFile:
         self._file.close()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row with its settings; it is on disk when this returns.
-
-        Raises:
-            ConfigError: it cannot be written; nothing of it is in the file.
-        """
+        """Add a row with its settings; it is on disk when this returns, and not at all after a `ConfigError`."""
         whole = {PROMPT_ID: row[PROMPT_ID], **row, SETTINGS: self._settings}
         line = json.dumps(whole, ensure_ascii=False, allow_nan=False)
         left, num_bytes = memoryview(line.encode("utf-8") + b"\n"), os.fstat(self._file.fileno()).st_size

@@ -65,8 +65,7 @@ def predicted_on_repeating(plan: Plan) -> str | None:
 def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple[list[str], Ratio | None]:
     """Return the prompts that were run whose texts repeat themselves, and what drafting is worth on the others.
 
-    That is the speed of the drafting schedule predicted fastest over that of the plain one, on the prompts that both
-    ran; None if one of them or all other prompts are missing.
+    Of either side the schedule predicted fastest counts, on the prompts that both ran; None where one side lacks.
     """
     texts = record.prompts[: judged.measured.num_prompts]
     others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
@@ -161,11 +160,8 @@ def require_same_models(
 ) -> str | None:
     """Refuse a profile and a record of different targets, drafters, weights or back ends: no prediction would be true.
 
-    Of the lanes of the profile one at least has to compute as was recorded, and all of those of a `schedule`.
-
-    Returns:
-        None if they are of the same models, or acceptance is not recorded; else, if `replayed`, the sentence that
-        results have to carry.
+    Of the lanes of the profile one at least has to compute as was recorded, and all of those of a `schedule`. Where
+    they differ and that is `replayed` on purpose, the sentence is returned that results have to carry; else None.
 
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.

@@ -65,12 +65,7 @@ class TextEngine:
     """Answers prompts by any schedule; a context manager, whose lane processes stay between prompts."""
 
     def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec]) -> None:
-        """Prepare; models are loaded by the first prompt.
-
-        Raises:
-            ConfigError: two lanes share a name, or a lane wants cores that are not there.
-            ModelError: the target's folder lacks something.
-        """
+        """Prepare; models are loaded by the first prompt. `ConfigError` where the lanes cannot be had."""
         self._tokenizer = Tokenizer.from_folder(pair.target_folder)
         self._engine = new_engine(pair, lanes)
 
@@ -159,19 +154,10 @@ class ReplayEngine:
         *,
         max_new_tokens: int | None = None,
     ) -> None:
-        """Prepare; models are loaded by the first prompt.
+        """Prepare; models, whose weights may be random, are loaded by the first prompt.
 
-        Args:
-            pair: the models, whose weights may be random.
-            lanes: where to run.
-            schedule: whose rounds are replayed.
-            acceptance: whose acceptance; a record may be of another pair.
-            max_new_tokens: cut of every text; None leaves a record's as they are.
-
-        Raises:
-            ConfigError: two lanes share a name, or the rates do not answer the schedule.
-            RecordError: the record does not cover the schedule.
-            ModelError: the target's folder lacks something.
+        The record may be of another pair; texts are cut at `max_new_tokens`. Errors are those of `TextEngine` and
+        `replayed_texts`.
         """
         self._vocab_size = vocab_size_of(pair)
         texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
@@ -193,22 +179,14 @@ class ReplayEngine:
         *,
         on_text: OnText = lambda _: None,  # noqa: ARG002
     ) -> Answer:
-        """Decode one of `prompts`: arbitrary ids of its length, by a schedule with the rounds of the one replayed.
-
-        Raises:
-            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
-        """
+        """Decode one of `prompts`, arbitrary ids of its length, by the rounds of the replay."""
         text = self._texts[prompt.prompt_id]
         made = self._engine.replay(schedule, arbitrary_prompt(text.prompt_length, self._vocab_size), text)
         return Answer(text="", tokens=made.tokens, trace=made.trace)
 
 
 def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
-    """The acceptance of `ACCEPTED,HITS`: how often a drafted token is accepted, and an outcome prepared for.
-
-    Raises:
-        ConfigError: these are not two numbers from 0 to 1.
-    """
+    """The acceptance of `ACCEPTED,HITS`, rates from 0 to 1: of a drafted token, and of an outcome prepared for."""
     try:
         accepted, hits = map(float, rates.split(","))
     except ValueError as error:
@@ -224,11 +202,8 @@ def replayed_texts(
 ) -> list[ReplayedText]:
     """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
 
-    Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others.
-
-    Raises:
-        RecordError: the record does not cover the schedule.
-        ConfigError: the rates do not.
+    Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
+    a record, or `ConfigError` where rates, do not cover the schedule.
     """
     outcomes = replay_of(acceptance).outcomes(schedule, max_new_tokens)
     return [_text(outcomes, prompt, vocab_size) for prompt in range(len(outcomes.starts))]

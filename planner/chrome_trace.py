@@ -38,11 +38,7 @@ def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
 
 
 def write_json(text: str, path: Path) -> None:
-    """Write a trace's JSON atomically, compressed when the name ends in `.gz`.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write a trace's JSON atomically, compressed for a name in `.gz`; `TraceError` where it cannot be written."""
     content = text.encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)

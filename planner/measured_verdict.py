@@ -32,15 +32,12 @@ class KnownTime(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredSchedule:
-    """A schedule that was run.
+    """A schedule that was run, by its own name in tables.
 
     Attributes:
-        name: what tables call it; no two share one.
-        schedule: what was run.
         predicted_s: predicted time per token.
         prompts: what was measured, by prompt. A prompt that failed, or was left out, is not in it.
-        recorded: every recorded prompt as it is simulated: what is known of those that were not run. Empty where
-            nothing is.
+        recorded: every recorded prompt as it is simulated, run or not. Empty where nothing is known.
     """
 
     name: str
@@ -62,11 +59,7 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True)
 class Runs:
-    """The schedules that can be compared: any two of them have run a prompt that all have run.
-
-    Attributes:
-        finished: these schedules.
-    """
+    """The schedules that can be compared, `finished`: any two of them have run a prompt that all have run."""
 
     finished: tuple[MeasuredSchedule, ...]
 
@@ -79,10 +72,7 @@ class Runs:
         return cls(tuple(one for one in schedules if one in left))
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
-        """Return the other's time over one's, over all recorded prompts where their rounds are known.
-
-        `recorded` are simulated times of these prompts, if not of their whole texts.
-        """
+        """Return the other's time over one's, over all recorded prompts, or `recorded` ones, where rounds are known."""
         if self._costs is None:
             return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
@@ -103,10 +93,7 @@ class Runs:
         return CommonFit(known) if len(known) == len(self.finished) else None
 
     def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
-        """Return the other's measured time over one's, on the prompts that both have run.
-
-        Each counts for as many tokens in both: texts may differ by a few.
-        """
+        """Return the other's measured time over one's on shared prompts, each by as many tokens in both."""
         shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
         lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
         both = zip(*shared, strict=True)

@@ -12,11 +12,7 @@ MOST_PADDING: Final = 128
 
 
 def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
-    """Refuse a draft that has another tokenizer than its target, as far as shapes tell.
-
-    Raises:
-        PlanError: both tokenizers are known and differ, or one is not known and the vocabularies differ.
-    """
+    """Refuse a draft of another tokenizer by `PlanError`; where one is not told, a draft of another vocabulary."""
     if is_taken_for_granted(target, draft):
         differ = abs(target.vocab_size - draft.vocab_size) > MOST_PADDING
         facts = f"the vocabularies have {draft.vocab_size:,} and {target.vocab_size:,} tokens"

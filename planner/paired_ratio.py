@@ -71,11 +71,7 @@ class Pairs(NamedTuple):
     kinds: Sequence[str] = ()
 
     def checked(self) -> tuple[Seconds, Seconds]:
-        """Return both as arrays.
-
-        Raises:
-            ValueError: there is no pair, not every time has its partner, or one is not positive.
-        """
+        """Return both as arrays; `ValueError` where there is no pair, a time has no partner, or one is not positive."""
         ours, theirs = np.asarray(self.one, dtype=np.float64), np.asarray(self.other, dtype=np.float64)
         if len(ours) != len(theirs) or not len(ours):
             msg = f"times are compared in pairs; these are {len(ours)} and {len(theirs)}"
@@ -87,14 +83,11 @@ class Pairs(NamedTuple):
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Total time of `other` over that of `one`, seconds of the same prompts in the same order.
+    """Total time of `other` over that of `one`, seconds of the same prompts in the same order; errors as of `Pairs`.
 
     The interval is Student's, around the logarithm of the ratio: every prompt's own log ratio deviates equally, and
     counts by its share of the time. (Jackknife and linearised ratio estimators know only the deviations of the long
     prompts; with few prompts their intervals are too narrow.) One prompt shows no deviation: its interval has no end.
-
-    Raises:
-        ValueError: there is no pair, not every time has its partner, or one is not positive.
     """
     ours, theirs = Pairs(one, other).checked()
     num_pairs = len(ours)
@@ -109,12 +102,9 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 class CommonFit:
     """How far schedules are off their simulated times, from all their runs together.
 
-    log(measured / simulated) of a run is the schedule's part, the prompt's part, and noise that is as large in all
-    runs, however long they are; both parts are fitted by least squares. So the noise is known from all runs, and two
-    schedules that ran few prompts together are also compared by way of the others.
-
-    Attributes:
-        noise: its standard deviation; infinite where there are too few runs to show any.
+    log(measured / simulated) of a run is the schedule's part, the prompt's part, and `noise` (a standard deviation)
+    that is as large in all runs, however long they are; both parts are fitted by least squares. So the noise is known
+    from all runs, and two schedules that ran few prompts together are also compared by way of the others.
     """
 
     def __init__(self, logs: Mapping[str, Mapping[str, float]]) -> None:
@@ -147,14 +137,11 @@ class CommonFit:
 
 
 def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
-    """Return the ratio over all recorded prompts, of which some were run.
+    """Return the ratio over all recorded prompts, of which some were run; errors as of `Pairs`.
 
     The rounds of every recorded prompt are known, so runs have to tell only what these rounds really cost: the
     simulated ratio of all prompts is corrected by `cost`, how much further off the other's simulated times are as a
     logarithm, with its half-width (the ratio estimator of two-phase sampling).
-
-    Raises:
-        ValueError: as in `paired_ratio`.
     """
     ours, theirs = recorded.checked()
     return Ratio(
@@ -185,10 +172,7 @@ def prompts_error(times_s: Pairs) -> float:
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
-    """Return how many prompts like these would tell which is faster; None where `MOST_PAIRS` would not.
-
-    One prompt shows no spread, and says nothing of others.
-    """
+    """Return how many prompts like these would tell which is faster; None where `MOST_PAIRS` would not, or of one."""
     lead, shared = abs(log(ratio.value)), ratio.machine_error
     if ratio.num_pairs < 2 or lead <= shared:
         return None

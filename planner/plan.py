@@ -119,10 +119,7 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
-    """Say for which lengths of an answer a schedule that decodes more slowly is done first.
-
-    Nothing where reading a prompt was not measured.
-    """
+    """Say for which lengths of answers a schedule that decodes more slowly is done first, by measured prefills."""
     for rival in rivals:
         if None in (rival.prediction.prefill_s, winner.prediction.prefill_s) or rival.tpot_s < winner.tpot_s:
             continue
@@ -181,11 +178,7 @@ class Plan:
 
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Plan:
-    """Search `space` on `profile` and `record`, and judge what comes out.
-
-    Raises:
-        PlanError: nothing in the space can be priced by the profile and the record.
-    """
+    """Search `space` on `profile` and `record`, and judge what comes out; `PlanError` where nothing can be priced."""
     found = search(space, profile, record)
     to_judge = judging_part(record)
     judged = Judged(

@@ -33,12 +33,9 @@ _IN_WORDS: Final[dict[Status, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowTime:
-    """A pass of the whole model over some rows.
+    """A pass of the whole model over some rows, predicted to lie within its ends with 90 %.
 
-    Attributes:
-        rows: tokens that are verified at once.
-        time_s: predicted seconds, which lie between `low` and `high` with 90 %.
-        ratio: over the pass of one row, between `ratio_low` and `ratio_high`: what both have in common cancels.
+    `ratio` is over the pass of one row: what both have in common cancels.
     """
 
     rows: int
@@ -52,12 +49,11 @@ class RowTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowCurve:
-    """A model's passes on one device, by rows.
+    """A model's passes on one device, by rows, and the numbers that they stand on.
 
     Attributes:
         engine: what runs the model; None where only guesses are left, or where it makes no difference.
         by_curves: what public curves say, where they do.
-        assumptions: the numbers that the times stand on.
     """
 
     model: StoredModel

@@ -36,11 +36,7 @@ RUN: Final = frozenset({"gguf", "huggingface_hub", "ml_dtypes", "openvino", "saf
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """Return the message for a missing package of an extra.
-
-    Raises:
-        ModuleNotFoundError: the module belongs to no extra, which is a defect.
-    """
+    """Return the message for a missing package of an extra; raises the error where its module belongs to none."""
     name = (error.name or "").partition(".")[0]
     if name not in RUN:
         raise error

@@ -99,11 +99,7 @@ def _beginning(incomplete: str, names: Sequence[str]) -> list[str]:
 
 
 def counts(option: str, text: str, most: int, such_as: str) -> tuple[int, ...]:
-    """Return the numbers of 1..`most` that an option lists, separated by commas.
-
-    Raises:
-        ConfigError: there is none, or something else among them.
-    """
+    """Return the numbers of 1..`most` that an option lists, one at least; `ConfigError` where they are others."""
     from decoding.errors import ConfigError, shown
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -293,12 +289,7 @@ def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
 
 
 def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:
-    """What `--record` or `--acceptance` means; assumed texts are in contexts of the profile.
-
-    Raises:
-        ConfigError: neither or both are given, or what is assumed is impossible.
-        RecordError: the record cannot be read.
-    """
+    """What `--record` or `--acceptance`, one of the two, means; assumed texts are in contexts of the profile."""
     from decoding.errors import ConfigError
     from decoding.record import AcceptanceRecord
 

@@ -132,10 +132,7 @@ _LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time
 
 
 def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
-    """Return the best `top` of every method and place; a column that nothing is known for is left out.
-
-    What needs training is there where it would be the fastest.
-    """
+    """Return the best `top` of every method and place, those to train only where fastest, by what is known of any."""
     leaders = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s][
         :top
     ]

@@ -32,12 +32,9 @@ class JudgedRuns:
     """Runs next to their predictions, and what follows from them.
 
     Attributes:
-        measured: the runs.
-        results: predicted and measured, one per schedule.
-        comparisons: their rounds and times.
+        results, comparisons: predicted and measured, rounds and times, one per schedule.
         ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
             ran; None if no plain one was run.
-        verdict: whether speculation pays, and which schedule is recommended.
         num_recorded: prompts of which rounds are known, of whichever schedule most.
     """
 
@@ -87,12 +84,8 @@ def judge_runs(
 ) -> JudgedRuns:
     """Compare runs with what is predicted of the same texts, and judge them.
 
-    Args:
-        candidates: with what is predicted of every prompt of the record.
-        measured: runs of the first of these prompts.
-        profile: the machine.
-        record: what would be accepted.
-        more: a record of further prompts, which may know of a few schedules alone.
+    `candidates` hold what is predicted of every prompt of the record, whose first ones were run; `more` is a record of
+    further prompts, which may know of a few schedules alone.
     """
     records = [record, *([] if more is None else [more])]
     known = KnownRounds(profile, records)
@@ -159,16 +152,7 @@ def measured_schedule(
     traces: Sequence[Trace],
     known: KnownRounds,
 ) -> MeasuredSchedule:
-    """Return a schedule as it is judged.
-
-    Args:
-        name: what tables call it.
-        recorded: with what is predicted of every prompt of the record.
-        simulated: with what is predicted of the texts that were run.
-        times_s: of those, measured.
-        traces: of those.
-        known: of recorded prompts, whose first they are.
-    """
+    """Return a schedule as it is judged; `recorded` and `known` are of all recorded prompts, the rest of those run."""
     recorded_s = known.of(recorded.schedule)
     each = zip(recorded_s, times_s, simulated.prediction.prompt_decode_s, traces, strict=False)
     return MeasuredSchedule(

@@ -176,9 +176,7 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
 def read_report_data(path: Path) -> ReportData:
     """Return everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
 
-    Raises:
-        ConfigError: the object is missing, damaged, or of something else.
-        MirrorsdError: a file that it names is missing or damaged.
+    Raises `ConfigError` where it is damaged or of something else, and `MirrorsdError` where a file that it names is.
     """
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
@@ -198,11 +196,7 @@ def read_report_data(path: Path) -> ReportData:
 
 
 def read_judged(path: Path) -> JudgedRuns:
-    """Return the runs that such an object is about, next to what is predicted of them now; nothing is searched.
-
-    Raises:
-        MirrorsdError: what `read_report_data` does.
-    """
+    """Return the runs that such an object is about, next to what is predicted of them now; nothing is searched."""
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
     return _judge(saved, profile, record, more, measured)

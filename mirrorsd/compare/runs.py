@@ -103,21 +103,13 @@ class _Runs(BaseModel):
 
 
 def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
-    """Write lists of traces, one list per schedule, atomically.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write lists of traces, one list per schedule, atomically; `TraceError` where the file cannot be written."""
     content = _Traces(format="mirrorsd-traces-1", traces=tuple(map(tuple, traces)))
     write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": _WITHOUT_STATE}}}), path)
 
 
 def load_traces(path: Path) -> list[list[Trace]]:
-    """Read what `save_traces` wrote.
-
-    Raises:
-        TraceError: the file is missing, damaged, or holds something else.
-    """
+    """Read what `save_traces` wrote; `TraceError` where the file is missing, damaged, or holds something else."""
     try:
         content = _Traces.model_validate_json(read_compressed(path, _MAX_BYTES))
         _check([trace for row in content.traces for trace in row])
@@ -127,22 +119,14 @@ def load_traces(path: Path) -> list[list[Trace]]:
 
 
 def save_runs(measured: Measured, path: Path) -> None:
-    """Write runs atomically, without the traces that count.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write runs atomically, without the traces that count; `TraceError` where the file cannot be written."""
     runs = tuple(tuple(_entry(run) for run in row) for row in measured.runs)
     content = _Runs(format="mirrorsd-runs-2", runs=runs, cuts=measured.cuts)
     write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": _WITHOUT_STATE}}}}), path)
 
 
 def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
-    """Read what `save_runs` wrote, and put it together with its traces.
-
-    Raises:
-        TraceError: the file is missing, damaged, of other traces, or holds something else.
-    """
+    """Put what `save_runs` wrote together with its traces; `TraceError` where it is damaged, or of other traces."""
     try:
         content = _Runs.model_validate_json(read_compressed(path, _MAX_BYTES))
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
@@ -183,11 +167,7 @@ def anchor_context(profile: Profile) -> int:
 
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
-    """Return seconds of an anchor by the profile, on every lane that has a target.
-
-    Raises:
-        OutOfRangeError: a lane has no anchor, and was not measured with such a context.
-    """
+    """Return seconds of an anchor by the profile, on every lane of a target, all of them measured in such a context."""
     return {lane.name: _anchor_s(lane, profile) for lane in profile.lanes if lane.layer is not None}
 
 

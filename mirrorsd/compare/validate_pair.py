@@ -52,11 +52,7 @@ def require_reach(
     *,
     sides: tuple[object, object] = ("the profile", "the record"),
 ) -> None:
-    """Refuse texts that are longer or shorter than what was calibrated on some lanes.
-
-    Raises:
-        OutOfRangeError: they are; calls the two by `sides`, such as their files, and says what to do.
-    """
+    """Refuse texts of other lengths than were calibrated on some lanes by `OutOfRangeError`, which names `sides`."""
     reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)
     if reach is not None and not reach[0] <= first <= last <= reach[1]:
         msg = (
@@ -117,11 +113,8 @@ def validate(
     """Run the schedules, by their files, on every prompt of the record, and simulate the same.
 
     `prompts` are those that were recorded, and possibly more; `run_options` name the models for the command that comes
-    next.
-
-    Raises:
-        MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had. Of these
-            `OutOfRangeError`: the recorded texts lie where nothing was calibrated.
+    next. Raises `MirrorsdError` where a schedule does not fit, a prompt is missing, a model or lane is not to be had,
+    or the recorded texts lie where nothing was calibrated (`OutOfRangeError`).
     """
     profile, record = evidence.profile, evidence.record
     sides = evidence.profile_path, evidence.record_path
@@ -164,11 +157,9 @@ def validate(
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
-    """Return the prompts of the record, in its order.
+    """Return the prompts of the record, in its order; `RecordError` where one is missing or has other tokens now.
 
-    Raises:
-        RecordError: one is not among `prompts`, or has other tokens now. Records from before they had hashes of their
-            prompts tell that by the length alone.
+    Records from before they had hashes of their prompts tell that by the length alone.
     """
     known = {prompt.name: prompt for prompt in prompts}
     for entry in record.prompts:

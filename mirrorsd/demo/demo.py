@@ -114,12 +114,7 @@ class Demo:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is started. Whoever gives `saved` can read there what a demo has saved that was interrupted.
-
-        Raises:
-            ConfigError: the device is not there, or does not compute with this form of weights.
-            ModelFormatError: the target's tokenizer is damaged.
-        """
+        """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted."""
         self.saved: list[str] = [] if saved is None else saved
         self._settings = settings
         self._lanes = device_lanes(settings.device or usual_device(settings.pair), settings.pair.dtype)
@@ -132,11 +127,7 @@ class Demo:
         self._notes: tuple[str, ...] = ()
 
     def run(self) -> dict[str, Any]:
-        """Go through all stages; returns the JSON object that is written last.
-
-        Raises:
-            MirrorsdError: a model, a lane or a file is not to be had.
-        """
+        """Go through all stages; returns the JSON object that is written last."""
         with new_engine(self._settings.pair, self._lanes) as engine:
             profile = self._calibrate(engine)
             accepted = self._record(profile)

@@ -100,12 +100,7 @@ def recording_s(cost: PromptCost, left_s: float) -> float:
 def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
     """Return the part of the time that is left in which more prompts are recorded: what runs do not need.
 
-    Half of the schedules have usually lost after the first prompts.
-
-    Args:
-        costs: seconds of a short prompt under each schedule.
-        long_run_s: of a whole text.
-        left_s: for recording and running.
+    Half of the schedules, each with its seconds for a short prompt, have usually lost after the first prompts.
     """
     num_prompts = (FAIR_PROMPTS + WANTED_PROMPTS) / 2
     runs_s = len(costs) * _WARM_UP_S + num_prompts * sum(costs) + _LONG_RUNS * long_run_s
@@ -188,15 +183,7 @@ class Race:
         end_s: float,
         clock: Callable[[], float],
     ) -> None:
-        """Begin now.
-
-        Args:
-            candidates: with what is predicted of every prompt of the plan's record.
-            plan: what they are of.
-            cuts: tokens at which the text of each prompt is cut.
-            end_s: when to be done, by the clock.
-            clock: seconds.
-        """
+        """Begin now; `candidates` are of the plan, whose texts are cut at `cuts` tokens; `end_s` is by the clock."""
         self._candidates, self._plan, self._cuts = candidates, plan, cuts
         self._known = KnownRounds(plan.profile, [plan.record])
         self._end_s, self._clock, self._start_s = end_s, clock, clock()
@@ -219,10 +206,7 @@ class Race:
         return run_s(one, self._plan.profile, self._plan.record.prompts[place], self._cuts[place])
 
     def _lost(self, measured: Measured) -> set[Schedule]:
-        """Return what is told to be slower than another one on these prompts.
-
-        The two schedules that the answer is about stay: the plain and the drafting one predicted fastest.
-        """
+        """Return what is told to be slower than another one, but for the predicted fastest, plain and drafting."""
         if measured.num_prompts < FAIR_PROMPTS:
             return set()
         profile, record = self._plan.profile, self._plan.record

@@ -26,14 +26,12 @@ _BISECTIONS: Final = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineAcceptance:
-    """Rates of one run.
+    """Rates of one run by `engine`, told by the file `source`.
 
     Attributes:
-        engine: what ran.
         rates: for each drafted place how often it was accepted, given that all before it were.
         how: whether the engine counts by place, or only a mean, which one rate at every place explains.
         num_rounds: verifications that were counted; None where that is not told.
-        source: the file.
     """
 
     engine: str
@@ -63,11 +61,7 @@ class EngineAcceptance:
     def of_shares(
         cls, engine: str, row: PageRow, shares: Sequence[Any], *, num_rounds: int | None, out_of: float = 1.0
     ) -> EngineAcceptance:
-        """Return rates from how often each place was accepted together with all before it, `out_of` so many rounds.
-
-        Raises:
-            ConfigError: a share is none, or one is larger than that of the place before.
-        """
+        """Return rates from how often each place was accepted with all before it: numbers that fall from `out_of`."""
         field = "accepted by place"
         at = PageRow(row.path, row.line, {field: list(shares)})
         numbers = [out_of, *(_number(one) for one in shares)]
@@ -83,11 +77,7 @@ class EngineAcceptance:
     def of_mean(
         cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: int | None = None
     ) -> EngineAcceptance:
-        """Return the one rate that explains so many committed tokens per verification of `drafted` tokens.
-
-        Raises:
-            ConfigError: nobody says how many tokens are drafted, or no rate explains it.
-        """
+        """Return the one rate by which `drafted` tokens commit so many in the mean of verifications, if any."""
         if drafted is None:
             msg = f"{path}: {mean_length:.3g} tokens a verification are told, and not of how many drafted ones"
             raise ConfigError(f"{msg}; say them: --window 4")

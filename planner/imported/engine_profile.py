@@ -110,11 +110,7 @@ class BenchCurve:
 
 
 def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
-    """Return the curves that samples make, each with the name of its file: one a kind, whichever files it is from.
-
-    One row is a step of plain decoding where that was timed. Of repeated times of as many rows the median
-    is taken.
-    """
+    """Return the curves of samples with their files, one a kind; one row is a step of plain decoding, if timed."""
     kinds = defaultdict[CurveOf, list[tuple[str, Sample]]](list)
     for source, sample in samples:
         kinds[sample.curve].append((source, sample))
@@ -149,11 +145,7 @@ class Timed(NamedTuple):
 
 
 def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Profile:  # noqa: B008 (it is immutable)
-    """Return the profile of the curves of one or two models, the slower one being the target.
-
-    Raises:
-        ProfileError: there are more models, or settings, or a model has no pass over one row.
-    """
+    """Return the profile of the curves of one or two models, the slower one being the target; else `ProfileError`."""
     models = defaultdict[str, list[BenchCurve]](list)
     for curve in curves:
         models[curve.of.model].append(curve)

@@ -47,10 +47,8 @@ class Told:
     """What files leave out and the user says.
 
     Attributes:
-        target: shape of the model whose layers a table times.
-        context: cached tokens at which attention is taken from a table.
-        window: drafted tokens of a verification.
-        sizes: `rows` and `new_tokens` of a latency.
+        target, context: whose layers a table times, and cached tokens at which attention is taken from it.
+        window, sizes: drafted tokens of a verification, and `rows` and `new_tokens` of a latency.
     """
 
     target: str | None = None
@@ -91,9 +89,7 @@ _PARQUET: Final = b"PAR1"
 def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
     """Return what files and folders say, times of one kind in one curve whichever files they are in.
 
-    Raises:
-        ConfigError: one cannot be read, is nothing that is known, or has a field that makes no sense; names the file,
-            the line, the field, its value, and what was expected.
+    Raises `ConfigError`, which names file, line, field, value and what was expected, where one makes no sense.
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
     for path in _files(paths):

@@ -22,12 +22,7 @@ from planner.imported.engine_profile import MOST_ROWS, BenchTime, CurveOf, Sampl
 
 
 def named_shape(path: Path, target: str | None) -> ModelShape:
-    """Return the shape.
-
-    Raises:
-        ConfigError: none is given, and no part of the path is called as one that ships.
-        ModelError: the given one cannot be had.
-    """
+    """Return the shape of a model that is given, or else of one that ships under the name of a folder on the way."""
     if target is not None:
         return model_shape(target)
     shipped = shipped_models()

@@ -40,10 +40,7 @@ def machine_picture(
 ) -> Markup:
     """Return devices below each other, a bracket for each memory, and links as arcs.
 
-    Args:
-        platform: the machine; of many devices those that hold a model and their nearest neighbours are shown.
-        holds: what a device holds, a line each.
-        crossing_bytes: bytes of a round over the link between two devices.
+    `holds` are lines for a device, and `crossing_bytes` of a round are those over the link between two devices.
     """
     names = _shown(platform, holds)
     row = _ROW + _LINE * (max(map(len, holds.values()), default=1) - 1)

@@ -23,13 +23,10 @@ COLOURS: Final = ("--first", "--second", "--third", "--fourth")
 
 
 class Series(NamedTuple):
-    """One line.
+    """One line: its name in the legend, and its points in the order in which they are joined.
 
     Attributes:
-        name: in the legend.
-        points: (x, y), in the order in which they are joined.
         band: (x, low, high) of an interval around it.
-        joined: whether a line joins the points.
         labels: a text beside each point; empty for none.
     """
 
@@ -49,10 +46,7 @@ def xy_plot(
     x_ticks: Iterable[float] = (),
     level: float | None = None,
 ) -> Markup:
-    """Return the plot, with y from zero.
-
-    `level` draws a dashed line across, and `x_ticks` stand in place of ticks at round numbers.
-    """
+    """Return the plot, with y from zero; `level` is a dashed line across, and `x_ticks` replace round numbers."""
     xs = [x for one in series for x, _ in one.points]
     ys = [y for one in series for _, y in one.points] + [high for one in series for _, _, high in one.band]
     if level is not None:

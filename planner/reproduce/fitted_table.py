@@ -40,13 +40,9 @@ MOST_CALLS: Final = 80
 def fit(
     table: PublishedTable, setup: Setup, *, start: Constants | None = None, max_calls: int = MOST_CALLS
 ) -> Reproduction:
-    """Return the table with the constants that explain its Mirror-SD cells best; the search begins at `start`.
+    """Return the table with the constants that explain its Mirror-SD cells best, which there are, else `ConfigError`.
 
-    Without a start it begins at the data sheets.
-
-    Raises:
-        ConfigError: it has no such cells.
-        ProfileError: as in `Setup.profiles`.
+    The search begins at `start`, or at the data sheets.
     """
     require_mirror(table)
     unknowns = setup.machine.unknowns()
@@ -160,10 +156,7 @@ def constant_error(cells: Sequence[PublishedCell]) -> float | None:
 
 
 def left_out_error(found: Reproduction) -> float | None:
-    """Return the mean |error| over all cells, each task predicted by constants that were fitted to the other tasks.
-
-    None where nothing was fitted, or the table has fewer than two tasks.
-    """
+    """Return the mean |error| of cells by constants fitted to other tasks; None without a fit or with a single task."""
     compared = [cell for cell in found.table.cells if cell.mirror is not None]
     tasks = dict.fromkeys(cell.task for cell in compared)
     if not found.fitted or len(tasks) <= 1:

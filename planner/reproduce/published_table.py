@@ -68,11 +68,7 @@ def shipped_tables() -> tuple[str, ...]:
 
 
 def load_table(name: str | Path) -> PublishedTable:
-    """Return a table that comes with the product, or a CSV file.
-
-    Raises:
-        ConfigError: it cannot be read or is wrong; names file, line, column and value.
-    """
+    """Return a table that ships, or a CSV file; `ConfigError` names file, line, column and value of what is wrong."""
     path = _FOLDER / f"{name}.csv" if str(name) in shipped_tables() else named_path(name)
     try:
         text = read_text(path, _MAX_BYTES)

@@ -37,11 +37,7 @@ def mean_steps(rate: float, num_tokens: int, num_streams: int) -> float:
 
 
 def stream_rate(num_tokens: int, num_streams: int, *, steps: float | None = None) -> float:
-    """Return the rate at which a window takes so many steps; None is as many as the paper's.
-
-    Raises:
-        ValueError: no rate gives it.
-    """
+    """Return the rate at which a window takes so many steps, the paper's by default; `ValueError` where none does."""
     steps = num_tokens / TOKENS_PER_HIDDEN_STEP if steps is None else steps
     low, high = 0.0, 1.0
     if not mean_steps(high, num_tokens, num_streams) <= steps <= mean_steps(low, num_tokens, num_streams):
@@ -88,11 +84,7 @@ class Machine:
 
     @classmethod
     def of(cls, platform: Platform, target_lane: str | None = None, draft_lane: str | None = None) -> Machine:
-        """Without names the first group, or else device, of GPUs is the target's, and of NPUs the draft's.
-
-        Raises:
-            ConfigError: there is no such lane, the platform has no device of a kind, or both lanes share one.
-        """
+        """Without names the target is on the first group, or else device, of GPUs, and the draft on that of NPUs."""
         machine = cls(platform, target_lane or _first(platform, "gpu"), draft_lane or _first(platform, "npu"))
         if shared := set(machine.target_members) & set(machine.draft_members):
             msg = f"target on {machine.target_lane} and draft on {machine.draft_lane} share {', '.join(sorted(shared))}"
@@ -184,12 +176,7 @@ class Setup:
 
     @classmethod
     def of(cls, machine: Machine, target: StoredModel, draft: StoredModel) -> Setup:
-        """Compile the draft for what the paper's schedules ask of it.
-
-        Raises:
-            ConfigError: the target has no layer to take an exit after.
-            PlanError: the draft has another tokenizer.
-        """
+        """Compile the draft, of the same tokenizer, for what the paper's schedules ask of it."""
         require_one_tokenizer(target.shape, draft.shape)
         if target.shape.num_layers < _FEWEST_LAYERS:
             msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
@@ -221,11 +208,7 @@ class Setup:
         return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
 
     def profile(self, constants: Constants) -> DerivedProfile:
-        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track.
-
-        Raises:
-            ProfileError: sheets lack what no guess can stand in for, or nothing links the lanes.
-        """
+        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track."""
         lane_name = self.machine.draft_lane
         demand = Demand(
             target=self.target,

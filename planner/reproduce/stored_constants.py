@@ -35,12 +35,9 @@ def shipped_constants() -> tuple[str, ...]:
 
 
 def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
-    """Constants of a machine, and where they are from.
+    """Constants of a machine by `datasheet`, a shipped file's name or a path, and where they are from.
 
-    `name` is `datasheet`, a shipped file's name or a path; what a file leaves out is taken from data sheets.
-
-    Raises:
-        ConfigError: there is no such file, or it is wrong, or one of its values is not physical on this machine.
+    What a file leaves out is taken from data sheets; `ConfigError` where a value is not physical on this machine.
     """
     if name == DATASHEET:
         return machine.datasheet(), "data sheets and nearest measurements"
@@ -66,11 +63,7 @@ def default_constants(platform: str) -> str:
 
 
 def save_constants(found: Reproduction, path: Path) -> None:
-    """Keep the constants of a fit.
-
-    Raises:
-        ConfigError: they were not fitted, or the file cannot be written.
-    """
+    """Keep the constants of a fit; `ConfigError` where they were not fitted, or the file cannot be written."""
     if not found.fitted or found.mean_abs_error is None:
         raise ConfigError("only constants that were fitted are kept (not --save-constants with --no-fit)")
     stored = StoredConstants(

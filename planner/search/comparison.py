@@ -18,11 +18,7 @@ Compare = Callable[[Schedule, Schedule], Ratio]
 
 
 def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None) -> Compare:
-    """A function that compares one schedule with another on `profile` and `record`; `costs` as in `evaluate`.
-
-    The machine errs in a ratio by what both do not share (`sim.error_shares.ratio_error`); the chance of the prompts is
-    a delete-one jackknife with Student's t. One prompt shows nothing of it, which counts as none.
-    """
+    """A function that compares one schedule with another on `profile` and `record`; `costs` as in `evaluate`."""
     evaluator = Evaluator(profile, record, costs=costs)
     known: dict[Schedule, Prediction] = {}
 

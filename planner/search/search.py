@@ -132,9 +132,7 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
     """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
 
     Budgets of branches are fitted to half of the prompts, and the winner is chosen on it, see `planner.search.space`.
-
-    Raises:
-        PlanError: nothing in the space can be priced by the profile and the record.
+    Raises `PlanError` where nothing can be priced.
     """
     evaluator = Evaluator(profile, record) if record.prompts else None
     found = survey(space, profile, record, evaluator)

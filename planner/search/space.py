@@ -142,9 +142,6 @@ def placement_name(schedule: Schedule, profile: Profile) -> Placement:
 
     A target without another model counts as split on a lane that is only a part of another one: there the machine is
     divided and the draft's share lies idle.
-
-    Raises:
-        ProfileError: the profile does not have the schedule's lanes.
     """
     if schedule.draft_lane is not None and not schedule.traits.finds_text:
         return "pooled" if schedule.is_pooled else "split"
