@@ -18,9 +18,8 @@ from _common import EMBEDDED
 
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.shipped import find_drafter
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import resolve_model
-from runtime.models.weights import load_decoder
 
 Floats = npt.NDArray[np.float32]
 _LAYERS = "llama.block_count"

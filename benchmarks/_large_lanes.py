@@ -13,8 +13,7 @@ from mirrorsd.model_pair import ModelPair
 from runtime.backends.lane_device import Device
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
-from runtime.memory.needs import LaneNeed, draft_size, memory_needed
-from runtime.memory.room import available_bytes, gigabytes
+from runtime.memory.needs import LaneNeed, available_bytes, draft_size, gigabytes, memory_needed
 from runtime.models.config import ModelConfig
 
 SPARE_BYTES: Final = 3_000_000_000
@@ -23,7 +22,7 @@ EXIT_TOP_K, DRAFT_TOP_K = 4, 2
 LEAST_BYTES: Final = 1_000_000_000
 """With less available the work ends."""
 _KEPT_BRANCHES: Final = 4
-"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.graphs.calls`)."""
+"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.calls`)."""
 _STATUS: Final = {"VmHWM": "most_resident_bytes", "VmRSS": "resident_bytes", "RssAnon": "own_bytes"}
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.drafter import save_hydra
+from runtime.drafters.hydra import save_hydra
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.medusa.drafter import save_medusa
-from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND
-from runtime.drafters.streams.drafter import save_streams
+from runtime.drafters.medusa import save_medusa
+from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND
+from runtime.drafters.streams import save_streams
 from runtime.models.decoder import Decoder
 from runtime.verification.rules import sample, uniform
 from tests.runtime import plain

@@ -41,8 +41,8 @@ from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.shipped import find_drafter
+from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder
-from runtime.models.weights import load_decoder
 from runtime.wire.measurement import Measurement
 from sim.acceptance.replay import Replay
 from sim.acceptance.stream_guesses import Guessing

@@ -152,7 +152,7 @@ def _against_torch(
     import torch
 
     from runtime.backends.eager import EagerBackend
-    from runtime.models.weights import load_decoder
+    from runtime.models.decoder import load_decoder
     from runtime.target.target_model import TargetModel
 
     ties = []

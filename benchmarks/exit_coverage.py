@@ -26,8 +26,7 @@ from hwprofiles.host import describe_host
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from runtime.backends.eager import EagerBackend
-from runtime.models.decoder import Decoder
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.weight_folder import load_folder
 from runtime.target.early_exits import ExitFolderConfig, ExitHeads, exit_of, load_exits
 

@@ -22,9 +22,8 @@ from calibrate.recording.recorded_text import target_text
 from mirrorsd.model_pair import find_pair
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.folder import load_draft
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
 
 
 class Text(NamedTuple):

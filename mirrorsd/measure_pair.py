@@ -158,8 +158,7 @@ def record(
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from mirrorsd.lane_choice import fitted_to, usual_device
-    from runtime.models.model_folder import NamedFolder
-    from runtime.storage.shape_folder import has_random_weights
+    from runtime.models.model_folder import NamedFolder, has_random_weights
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")

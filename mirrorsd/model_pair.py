@@ -31,7 +31,7 @@ _FAMILIES: Final = {
 def is_shipped_shape(name: str) -> bool:
     """Whether a model's name is `shape:` and a shape that ships, and no path of the user's."""
     from hwprofiles.model_shape import shipped_models
-    from runtime.storage.shape_folder import PREFIX, is_shape_name
+    from runtime.models.model_folder import PREFIX, is_shape_name
 
     own = name.removeprefix(PREFIX)
     return is_shape_name(name) and own.lower() in shipped_models() and not named_path(own).exists()
@@ -40,7 +40,7 @@ def is_shipped_shape(name: str) -> bool:
 def shipped_shape_folder(name: str) -> Path:
     """The folder of a shape that ships, with random weights; `ModelError` where no decoder here has its parts."""
     from hwprofiles.model_shape import model_shape
-    from runtime.storage.shape_folder import PREFIX, save_shape
+    from runtime.models.model_folder import PREFIX, save_shape
 
     own = name.removeprefix(PREFIX).lower()
     return save_shape(_as_config(model_shape(own), name), own, source=name)

@@ -19,7 +19,7 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
     """How long each prompt is for the target; by its characters for one with random weights, which has no tokenizer."""
-    from runtime.storage.shape_folder import has_random_weights
+    from runtime.models.model_folder import has_random_weights
 
     if has_random_weights(Path(target_folder)):
         return tuple(max(1, len(prompt.text) // _CHARACTERS_PER_TOKEN) for prompt in prompts)
@@ -33,8 +33,8 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
         ModelError: the target has random weights, and no tokenizer.
         ModelFormatError: the target's tokenizer is missing or damaged.
     """
+    from runtime.models.model_folder import has_random_weights
     from runtime.models.tokenizer import Tokenizer
-    from runtime.storage.shape_folder import has_random_weights
 
     if has_random_weights(Path(target_folder)):
         raise ModelError(

@@ -12,17 +12,14 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
 from runtime.backends.lane_device import Dtype
-from runtime.lanes.draft_lane import DraftCalls, require_fitting
 from runtime.lanes.lane import Lane, LaneSpec
+from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
 from runtime.lanes.lane_set import LaneSet
-from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, drive
-from runtime.lanes.target_lane import Deadline, TargetCalls
-from runtime.lanes.trace_writer import TraceWriter
+from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive
 from runtime.memory.collection import no_collection
-from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
-from runtime.memory.room import Room
+from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed, on_ranks
 from runtime.models.config import ModelConfig
-from runtime.storage.shape_folder import has_random_weights
+from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.verification.rules import require_temperature
 from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, SequenceStart

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from runtime.drafters.hydra.model import HydraConfig, HydraModel
-from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.hydra import HydraConfig, HydraModel
+from runtime.drafters.medusa import MedusaConfig, MedusaModel
 from runtime.models.vocabulary import OutputRows
 from tests.runtime.plain import features
 from tests.tiny_models import VOCAB_SIZE

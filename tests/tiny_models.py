@@ -5,7 +5,7 @@ from torch import nn
 
 from runtime.drafters.language_model.draft_passes import DraftConfig, StreamConfig
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.streams.model import StreamModel
+from runtime.drafters.streams import StreamModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.target.exit_adapter import ExitAdapter

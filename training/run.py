@@ -14,19 +14,18 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
 from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 from training.data.states import TargetStates
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
-from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
 from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
 from training.tasks.heads import HydraTask, MedusaTask
 from training.tasks.states_task import Judgement, StatesTask
-from training.tasks.streams import StreamTask
+from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask, StreamTask
 from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"

@@ -10,8 +10,8 @@ import torch
 
 from _gpu.models import DRAFT, config_of, random_decoder
 from _gpu.session import Session
-from runtime.backends.cuda.capture import GraphCapture
 from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.backends.cuda.captured_calls import GraphCapture
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
 

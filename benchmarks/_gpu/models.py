@@ -14,8 +14,8 @@ from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import CapturedCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
-from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes
+from runtime.storage.stored_decoder import random_arrays
 
 MODELS: Final = Path(__file__).parents[2] / "hwprofiles" / "models"
 TARGETS: Final = ("qwen3-14b", "qwen3-32b", "opt-66b")

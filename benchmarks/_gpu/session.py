@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from runtime.backends.cuda.capture import Replay, new_event, wait
+from runtime.backends.cuda.captured_calls import Replay, new_event, wait
 
 Rows = list[dict[str, Any]]
 

@@ -9,9 +9,8 @@ import torch
 
 from _gpu.models import TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import Session
-from runtime.backends.cuda.capture import wait
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import CapturedCall
+from runtime.backends.cuda.captured_calls import CapturedCall, wait
 from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import ranked_ids
 

@@ -19,10 +19,10 @@ from decoding.schedule import MAX_TREE, Method
 from decoding.tree_shape import cut
 from runtime.backends.backend import Backend
 from runtime.drafters.eagle.drafter import EagleDrafter
-from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.prompt_lookup.drafter import PromptLookupDrafter
-from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.hydra import HydraDrafter
+from runtime.drafters.medusa import MedusaDrafter
+from runtime.drafters.prompt_lookup import PromptLookupDrafter
+from runtime.drafters.streams import StreamTree
 from runtime.drafters.trees import places_along
 
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree

@@ -14,16 +14,15 @@ from runtime.backends.backend import Backend
 from runtime.backends.lane_device import EAGER, Device, Dtype
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.eagle.drafter import EagleDrafter
-from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.prompt_lookup.drafter import PROMPT_LOOKUP_KIND, load_prompt_lookup
+from runtime.drafters.medusa import MedusaDrafter
+from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND, load_prompt_lookup
 from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
-from runtime.drafters.streams.drafter import load_streams
-from runtime.models.decoder import Decoder
+from runtime.drafters.streams import load_streams
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
-from runtime.models.weights import load_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
 
 

@@ -13,8 +13,7 @@ from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
-from runtime.wire.blocks import to_tensor
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_tensor
 
 
 class TorchBackend(Backend):

@@ -23,14 +23,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from decoding.errors import ConfigError
-from runtime.backends.slot_sizes import slot_size, slot_sizes
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 """Form of weights; int8 and int4 are computed with in the device's type of 16 bits."""
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Those that OpenVINO computes (`runtime.backends.openvino.graphs.graph`)."""
+"""Those that OpenVINO computes (`runtime.backends.openvino.graph`)."""
 NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
 """Rows that compiled models of an NPU have: a step costs what the next of these does."""
 NPU_POSITIONS: Final = 4096
@@ -38,6 +37,8 @@ NPU_POSITIONS: Final = 4096
 is compiled anew."""
 CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
 """Rows of one sequence in a captured call: as long as weights bound a step, 8 rows cost what 1 does."""
+_LEAST_SLOTS: Final = 256
+"""So many KV slots that short sequences never change their size."""
 _TREE_NODES: Final = 32
 """Of the largest trees that searches have unless asked for more."""
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
@@ -117,13 +118,19 @@ class Device:
 
     def num_slots(self, num_positions: int) -> int:
         """Return the KV slots that attention runs over where the last row has so many positions."""
-        if not self.prepares:
-            return num_positions
-        return slot_size(num_positions + self.spare_slots, has_halves=self._has_halves)
+        return self.slot_sizes(num_positions)[-1] if self.prepares else num_positions
 
     def slot_sizes(self, num_positions: int) -> tuple[int, ...]:
-        """Return all numbers of slots that a sequence passes through until it has so many positions."""
-        return slot_sizes(num_positions + self.spare_slots, has_halves=self._has_halves)
+        """Return all numbers of slots that a sequence passes through until it has so many positions.
+
+        Each is compiled, or captured, anew: 256, 512, 1024 and so on, and with halves 384, 768, 1536 too. Attention
+        runs over empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256,
+        and 2.4 times over 4,096 (benchmarks/results/contexts.json).
+        """
+        wanted = num_positions + self.spare_slots
+        first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if self._has_halves else (_LEAST_SLOTS,)
+        sizes = [size << doublings for doublings in range(wanted.bit_length()) for size in first]
+        return tuple(size for size, below in zip(sizes, (0, *sizes), strict=False) if below < wanted)
 
     @property
     def spare_slots(self) -> int:

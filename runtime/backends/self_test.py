@@ -17,7 +17,7 @@ from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.backends.sequences import Text
 
 _READ: Final = 57
-"""Rows read before: those after them reach into the next block of keys (`runtime.models.attention.KEYS_AT_ONCE`)."""
+"""Rows read before: those after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
 _FILLED: Final = 250
 """Slots filled before: rows after them reach from the smallest buffer of graphs into the next."""
 

@@ -130,16 +130,16 @@ def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     )
 
 
-_load_tracks = _lazily("parallel_track.folder:load_parallel_track")
-_load_prompt_lookup = _lazily("prompt_lookup.drafter:load_prompt_lookup")
+_load_tracks = _lazily("parallel_track:load_parallel_track")
+_load_prompt_lookup = _lazily("prompt_lookup:load_prompt_lookup")
 
 KINDS: Final[dict[str, Kind]] = {
     "mirrorsd_draft": Kind(
         _with_target("language_model.folder:load_language_model"),
         load_stored=_with_target("language_model.folder:load_stored_draft"),
     ),
-    "mirrorsd_medusa": Kind(_with_target("medusa.drafter:load_medusa"), "medusa"),
-    "mirrorsd_hydra": Kind(_with_target("hydra.drafter:load_hydra"), "hydra"),
+    "mirrorsd_medusa": Kind(_with_target("medusa:load_medusa"), "medusa"),
+    "mirrorsd_hydra": Kind(_with_target("hydra:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_with_target("eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_with_target("eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
@@ -156,7 +156,7 @@ KINDS: Final[dict[str, Kind]] = {
         size=whole_model_size,
     ),
     "published_eagle3": Kind(_with_target("eagle.folder:load_published_eagle3"), "eagle3"),
-    "published_medusa": Kind(_with_target("medusa.drafter:load_published_medusa"), "medusa"),
+    "published_medusa": Kind(_with_target("medusa:load_published_medusa"), "medusa"),
 }
 """Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
 

@@ -14,8 +14,7 @@ from decoding.schedule import Method, Schedule
 from runtime.arrays import Array
 from runtime.backends.backend import Backend
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.blocks import to_tensor
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_tensor
 from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]

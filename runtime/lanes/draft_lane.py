@@ -13,8 +13,8 @@ from decoding.errors import ConfigError, LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from runtime.lanes.lane import Lane, Pending, Reply
-from runtime.lanes.target_lane import Deadline
-from runtime.lanes.trace_writer import TraceWriter
+from runtime.lanes.lane_calls import Deadline
+from runtime.lanes.sequence_lanes import TraceWriter
 from runtime.wire.channel import Block
 from runtime.wire.operations import (
     Branch,

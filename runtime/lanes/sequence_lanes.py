@@ -9,9 +9,8 @@ from decoding.lanes import MethodFlow
 from decoding.messages import Verdict, Window
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
-from runtime.lanes.draft_lane import DraftCalls
-from runtime.lanes.target_lane import TargetCalls
-from runtime.lanes.trace_writer import TraceWriter
+from runtime.lanes.lane_calls import DraftCalls, TargetCalls
+from runtime.lanes.sequence_lanes import TraceWriter
 from runtime.wire.operations import DrafterTraits, SequenceStart
 
 

@@ -9,7 +9,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Pending, Reply
-from runtime.lanes.trace_writer import TraceWriter
+from runtime.lanes.sequence_lanes import TraceWriter
 from runtime.wire.channel import Block
 from runtime.wire.operations import (
     Answer,

@@ -20,10 +20,10 @@ ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2
 """Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
 _SCALE_BYTES: Final = 2
 _INT4_GROUP: Final = 64
-"""Inputs that share a scale in int4 (`runtime.backends.openvino.weights.packing`)."""
+"""Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
 
 _SLOTS_AT_ONCE: Final = 64
-"""Slots of a cache come in multiples of `runtime.models.attention.KEYS_AT_ONCE`."""
+"""Slots of a cache come in multiples of `runtime.models.row_invariance.KEYS_AT_ONCE`."""
 _PREFILL_ROWS: Final = 512
 """A prompt is read in pieces of so many tokens (`runtime.models.masks.prefill_pieces`)."""
 

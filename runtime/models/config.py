@@ -24,7 +24,7 @@ class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
     `rope_theta` is 0 where positions are learned. `random_seed` is that of a model without weights of its own
-    (`runtime.storage.shape_folder`).
+    (`runtime.models.model_folder`).
     """
 
     architecture: str

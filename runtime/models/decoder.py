@@ -10,17 +10,17 @@ G query heads per key/value head, H head dimension, V vocabulary.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from runtime.arrays import as_tensor
-from runtime.models.attention import LayerKeys, Sight, WithinCall
+from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.models.config import ModelConfig
-from runtime.models.row_invariance import Linear
+from runtime.models.row_invariance import LayerKeys, Linear, Sight, WithinCall
 from runtime.storage.decoder_names import LEARNED_OFFSET
-from runtime.storage.stored_decoder import rotary_tables
+from runtime.storage.stored_decoder import load_parameters, rotary_tables
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions."""
@@ -188,3 +188,20 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
     """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
+
+
+def load_decoder(
+    folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
+) -> Decoder:
+    """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `load_parameters`."""
+    config = ModelConfig.from_folder(folder)
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    if not with_layers:
+        decoder.layers = nn.ModuleList()
+    weights = as_tensors(load_parameters(folder, config, numpy_type(dtype), with_layers=with_layers))
+    decoder.load_state_dict(weights, strict=False, assign=True)
+    if config.tie_embeddings:
+        decoder.lm_head.weight = decoder.embedding.weight
+    decoder.rotary = Rotary(config, max_position or config.max_position)
+    return decoder.eval().requires_grad_(requires_grad=False)

@@ -23,7 +23,7 @@ TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 MARK: Final = "mirrorsd_random_weights"
-"""Field of our own: the seed of a model that has no weights but random ones (`runtime.storage.shape_folder`)."""
+"""Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
 
 
 class HfModel(BaseModel):

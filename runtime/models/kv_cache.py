@@ -14,7 +14,9 @@ from torch import Tensor
 
 from decoding.errors import LaneError
 from runtime.backends.sequences import Branches, Text
-from runtime.models.attention import (
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import causal_mask
+from runtime.models.row_invariance import (
     KEYS_AT_ONCE,
     LayerKeys,
     Piece,
@@ -24,8 +26,6 @@ from runtime.models.attention import (
     mask_for_groups,
     with_all_keys,
 )
-from runtime.models.config import ModelConfig
-from runtime.models.decoder import causal_mask
 
 
 class TorchMemory:

@@ -1,15 +1,23 @@
-"""Linear layers whose rows come out the same to the last bit, however many rows are computed at once.
+"""Linear layers and attention whose rows come out the same to the last bit, however many are computed at once.
 
 Where a verification of several rows differs from plain decoding, the kernel that a number of rows selects is the
 reason: on CPUs 1 to 3 rows take others than many do, by dtype, layer and number of threads. So a layer's rows are
-filled up to a multiple that a probe finds once for every shape. Attention has a rule of its own
-(`runtime.models.attention`). Training, and other devices, take the layers as they are.
+filled up to a multiple that a probe finds once for every shape. Training, and other devices, take the layers as they
+are.
+
+`scaled_dot_product_attention` on CPUs sums otherwise with another number of keys, masked ones included, and for a last
+block of 1, 2 or 3 rows. So rows are filled up to a multiple of `ROWS_AT_ONCE`, and how many keys a row sees is settled
+by its slot alone: all up to the next multiple of `KEYS_AT_ONCE`, those after it masked. Rows of one call on both sides
+of such a multiple are attended apart. Shapes: legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -96,3 +104,108 @@ def _cancelling(count: int, inputs: int, generator: torch.Generator, dtype: torc
     """Rows of which one half takes away what the other adds: what is left tells the order of any sum over them."""
     half = torch.randn(count, inputs // 2, generator=generator).to(dtype)
     return torch.cat([half, -half, half.new_zeros(count, inputs % 2)], dim=1)
+
+
+KEYS_AT_ONCE: Final = 64
+ROWS_AT_ONCE: Final = 4
+
+
+class Piece(NamedTuple):
+    """Rows of a call that see the same number of keys (None: all), by a mask of `mask_for_groups` (None: every key)."""
+
+    rows: slice
+    num_keys: int | None
+    mask: Tensor | None
+
+    def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:
+        """Return the output of attention [B, T, N * H] for the queries of this piece."""
+        return attention(q_BTNH, k_BKSH[:, :, : self.num_keys], v_BKSH[:, :, : self.num_keys], self.mask)
+
+
+Sight = tuple[Piece, ...]
+"""Keys that the rows of a call see, worked out once for all layers."""
+
+
+class LayerKeys(ABC):
+    """A KV cache, or a stand-in for one: takes the keys and values of a call's rows, and says what these rows see."""
+
+    @abstractmethod
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the keys and values of this call's rows; return those that the rows may see, [B, K, S, H] each."""
+
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """Return what rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets all rows see all keys."""
+        return (Piece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what the rows see: [B, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        if len(sight) == 1:
+            return sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        return torch.cat([piece.attend(q_BTNH[:, piece.rows], k_BKSH, v_BKSH) for piece in sight], dim=1)
+
+
+class RowwiseKeys(LayerKeys):
+    """Keys of rows [R, T] that are each computed over as many keys as its slot settles (`keys_seen`)."""
+
+    def __init__(self, slots_RT: Sequence[Sequence[int]], device: str | torch.device = "cpu") -> None:
+        counts = [[keys_seen(slot) for slot in slots] for slots in slots_RT]
+        self._num_keys_RT = torch.tensor(counts, device=device)
+        self._sizes = sorted({count for row in counts for count in row})
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what each row sees by the piece of its size: [R, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
+            is_own = (self._num_keys_RT == size)[..., None]
+            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
+        return seen
+
+
+class WithinCall(LayerKeys):
+    """Rows that see each other alone; nothing is kept."""
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The rows given."""
+        return k_BKTH, v_BKTH
+
+
+def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
+    """Grouped-query attention [B, T, N * H].
+
+    Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
+    """
+    num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
+    num_kv_heads = k_BKSH.shape[1]
+    group = num_heads // num_kv_heads
+    q = q_BTNH.reshape(num_sequences, num_rows, num_kv_heads, group, head_dim)
+    q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
+    if missing := -group * num_rows % ROWS_AT_ONCE:
+        q = F.pad(q, (0, 0, 0, missing))
+    x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    if missing:
+        x = x[:, :, : group * num_rows]
+    x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)
+    return x.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, num_heads * head_dim)
+
+
+def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
+    """The mask's rows once for every query head of a key/value head, and for those that fill up."""
+    *batch, num_rows, num_keys = mask.shape
+    missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
+    if num_rows == 1:
+        return mask.expand(*batch, num_queries_per_kv + missing, num_keys)
+    mask = mask.repeat(*[1] * len(batch), num_queries_per_kv, 1)
+    return F.pad(mask, (0, 0, 0, missing)) if missing else mask
+
+
+def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
+    """The mask of so many keys: those that it lacks are hidden."""
+    missing = num_keys - mask.shape[-1]
+    return F.pad(mask, (0, missing), value=-math.inf) if missing > 0 else mask[..., :num_keys]
+
+
+def keys_seen(slot: int) -> int:
+    """Return over how many keys a row in a slot is computed: by the slot alone, so that sums are equal in any call."""
+    return slot + 1 + -(slot + 1) % KEYS_AT_ONCE

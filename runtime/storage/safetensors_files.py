@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from runtime.arrays import BFLOAT16, aligned_empty, as_tensor, is_floating
-from runtime.storage.shape_folder import PREFIX
+from runtime.models.model_folder import PREFIX
 
 _EXPONENT: Final = np.uint16(0x7F80)
 """Bits of a bfloat16 that are all ones where it is not finite: numpy has no fast way to ask."""

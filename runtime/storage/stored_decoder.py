@@ -5,18 +5,18 @@ Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P posit
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import as_array, rms_norm
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.random_weights import random_arrays
 from runtime.storage.decoder_names import decoder_shapes, decoder_tensors
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def load_parameters(
 ) -> dict[str, NDArray[Any]]:
     """Return the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
 
-    Folders of random weights (`runtime.storage.shape_folder`) get them in one block. `with_layers=False` reads what a
+    Folders of random weights (`runtime.models.model_folder`) get them in one block. `with_layers=False` reads what a
     draft shares with its target. Raises `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
     return dict(each_parameter(folder, config if with_layers else replace(config, num_layers=0), dtype))
@@ -134,3 +134,40 @@ def _scaled(frequencies: NDArray[Any], scaling: Llama3Rope | None) -> NDArray[An
     smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     smooth = smooth.clip(0.0, 1.0)
     return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies  # type: ignore[no-any-return]
+
+
+_BLOCK: Final = 1 << 22
+"""Numbers: windows of all matrices that models have begin at different places of it."""
+
+
+def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    """Return an array for every name: windows onto one block of small random numbers, ones for norms, zero biases.
+
+    Rows of a matrix begin a few numbers after each other, at a place that the seed and its name tell: so no row is like
+    another, and all models of a shape together take no more than the block.
+    """
+    block = np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
+    blocks: dict[float, NDArray[Any]] = {}
+
+    def made(name: str, shape: Sequence[int]) -> NDArray[Any]:
+        if len(shape) != 2:
+            return np.full(shape, 0 if name.endswith("bias") else 1, dtype)
+        scale = float(np.float32(shape[1] ** -0.5))
+        if scale not in blocks:
+            blocks[scale] = (block * scale).astype(dtype)
+        start, step = _window(shape, seed, name)
+        own, size = blocks[scale][start:], dtype.itemsize
+        return np.lib.stride_tricks.as_strided(own, tuple(shape), (step * size, size))
+
+    return {name: made(name, shape) for name, shape in shapes.items()}
+
+
+def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:
+    """Return where a matrix [O, I] begins in the block, and the distance of its rows: as large as fits."""
+    rows, size = shape
+    step = min(size, (_BLOCK - size) // rows)
+    if step < 1:
+        raise ValueError(f"{name}: no room for {rows} rows of {size} in a block of {_BLOCK}")
+    last = _BLOCK - (rows - 1) * step - size
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % (last + 1), step

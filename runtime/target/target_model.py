@@ -141,7 +141,7 @@ class TargetModel:
         self.early_exit.add_prompt_tokens(prompt)
 
     def set_tree(self, *, size: int, depth: int) -> None:
-        """Set the trees to draft, for a target that drafts (`runtime.target.streaming_target`)."""
+        """Set the trees to draft, for a target that drafts (`runtime.drafters.streams`)."""
 
     def stream(self, window: Window) -> Verdict:  # noqa: ARG002
         """Verify, and draft the next window in the same pass; raise `LaneError` for a target without streams."""

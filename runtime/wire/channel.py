@@ -9,7 +9,16 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.arrays import BFLOAT16, Array, as_array, as_tensor, is_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _LENGTHS = struct.Struct("<IQ")
 """Bytes of the JSON header, bytes of all arrays together."""
@@ -117,3 +126,20 @@ def from_bytes(message: bytes) -> Message:
         blocks.append(Block(dtype, tuple(shape), message[place:stop]))
         place = stop
     return Message(fields, tuple(blocks))
+
+
+def to_block(array: Array) -> Block:
+    """The elements of an array, bit by bit."""
+    own = as_array(array) if is_tensor(array) else array
+    return Block(own.dtype.name, own.shape, own.tobytes())
+
+
+def to_array(block: Block) -> NDArray[Any]:
+    """An array of its own memory."""
+    dtype = BFLOAT16 if block.dtype == BFLOAT16.name else np.dtype(block.dtype)
+    return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
+
+
+def to_tensor(block: Block) -> Tensor:
+    """A tensor of its own memory."""
+    return as_tensor(to_array(block))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from decoding.errors import LaneError
 from runtime.backends.devices import require_device, require_form
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
-from runtime.backends.openvino.weights.packing import arithmetic
+from runtime.backends.openvino.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import StoredContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter

@@ -17,8 +17,7 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
-from runtime.wire.blocks import to_block
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_block
 from runtime.wire.operations import (
     Branch,
     Drafted,

@@ -20,8 +20,7 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.config import ModelConfig
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
-from runtime.wire.blocks import to_block
-from runtime.wire.channel import Channel
+from runtime.wire.channel import Channel, to_block
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 

@@ -12,14 +12,12 @@ from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.drafters.streams.drafter import load_streams
+from runtime.drafters.streams import StreamingTarget, load_streams
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.models.decoder import Decoder
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 

@@ -10,7 +10,7 @@ import yaml
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.drafter import save_hydra
+from runtime.drafters.hydra import save_hydra
 from tests.journeys.walk import Walk
 from tests.mirrorsd.conftest import head_folders, tiny_folders  # noqa: F401
 from tests.tiny_eagle import tiny_eagle3

@@ -7,8 +7,8 @@ import tokenizers
 
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.medusa.drafter import save_medusa
-from runtime.drafters.streams.drafter import save_streams
+from runtime.drafters.medusa import save_medusa
+from runtime.drafters.streams import save_streams
 from tests.runtime.tiny_folders import save_all
 from tests.tiny_eagle import KEPT, tiny_eagle1
 from tests.tiny_heads import tiny_medusa

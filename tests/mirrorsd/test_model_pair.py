@@ -11,7 +11,7 @@ from hwprofiles.model_shape import model_shape, shipped_models
 from mirrorsd.model_pair import NO_DRAFTER, find_pair, find_scheduled_pair, is_shipped_shape, shipped_shape_folder
 from runtime.memory.model_bytes import num_parameters
 from runtime.models.config import ModelConfig
-from runtime.storage.shape_folder import has_random_weights
+from runtime.models.model_folder import has_random_weights
 
 
 def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, head_folders, monkeypatch):

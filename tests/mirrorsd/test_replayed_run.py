@@ -13,8 +13,7 @@ from mirrorsd.model_pair import ModelPair
 from mirrorsd.text_engine import arbitrary_prompt, drawn, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
-from runtime.models.model_folder import NamedFolder
-from runtime.storage.shape_folder import save_shape
+from runtime.models.model_folder import NamedFolder, save_shape
 from sim.world import simulate
 from tests.benchmarks.scripts import load_script
 from tests.costs.constant_cost import MILLISECONDS

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import save_file
 
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.drafter import save_hydra
-from runtime.drafters.medusa.drafter import save_medusa
+from runtime.drafters.hydra import save_hydra
+from runtime.drafters.medusa import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
-from runtime.drafters.streams.drafter import load_streams, save_streams
+from runtime.drafters.streams import load_streams, save_streams
 from runtime.models.config import ModelConfig
+from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
 from runtime.target.early_exits import load_exits
 from tests.mutated_files.kind import Kind
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors

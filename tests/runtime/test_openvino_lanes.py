@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import LaneError
 from runtime.backends.openvino.compiler import Compiler
-from runtime.drafters.medusa.drafter import save_medusa
+from runtime.drafters.medusa import save_medusa
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.sequence_lanes import Listener

@@ -19,8 +19,8 @@ from runtime.backends.lane_device import Device
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.models.decoder import load_decoder
 from runtime.models.masks import prefill_pieces
-from runtime.models.weights import load_decoder
 from tests.runtime.reading import compiled, first_layers, prepare
 
 EDGES = (1, 65, 255, 256, 257, 383, 511, 513, 768, 1023, 1025)

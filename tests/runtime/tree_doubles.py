@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from decoding.messages import NO_WINDOW, Window
-from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import to_tensor
 from tests.runtime import plain
 from tests.tiny_models import VOCAB_SIZE
 

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import load_decoder
 from tests.runtime import plain
 from tests.runtime.conftest import one_thread
 from tests.runtime.tiny_folders import save_target

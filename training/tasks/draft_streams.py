@@ -15,16 +15,15 @@ from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.shipped import find_drafter
-from runtime.drafters.streams.model import run_along
+from runtime.drafters.streams import run_along
 from runtime.models.decoder import Decoder
-from training.data.batch import Batch, make_batch, shifted_features
+from training.data.batch import Batch, cross_entropy_to_mean_rows, make_batch, mean_rows, shifted_features
 from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.recipe import DraftStreamRecipe, StreamingDraftRecipe
 from training.tasks.chain_draft import held_out_agreement, judge_folder, periodic_presence, random_presence
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.states_task import Judgement, Metadata
-from training.tasks.streams import StreamsTask, StreamTexts, new_streams, stream_config
+from training.tasks.stream_tasks import StreamsTask, StreamTexts, new_streams, stream_config
 
 D = TypeVar("D", bound=DraftStreamRecipe | StreamingDraftRecipe)
 

@@ -27,10 +27,10 @@ from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
+from training.data.batch import cross_entropy_to_mean_rows, mean_rows
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
 from training.recipe import Eagle1Recipe, Eagle3Recipe
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _EVALUATED_STEPS = 4

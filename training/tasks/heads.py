@@ -19,20 +19,16 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from runtime.drafters.head_drafter import HeadDrafter
-from runtime.drafters.hydra.drafter import HydraDrafter, load_hydra, save_hydra
-from runtime.drafters.hydra.model import HydraConfig, HydraModel
-from runtime.drafters.medusa.drafter import MedusaDrafter, load_medusa, save_medusa
-from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.hydra import HydraConfig, HydraDrafter, HydraModel, load_hydra, save_hydra
+from runtime.drafters.medusa import MedusaConfig, MedusaDrafter, MedusaModel, load_medusa, save_medusa
 from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder
-from training.data.batch import Batch, make_batch
+from training.data.batch import Batch, cross_entropy_to_mean_rows, decayed_mean, make_batch, mean_rows
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount
 from training.recipe import HydraRecipe, MedusaRecipe
-from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.eagle import row_features
-from training.tasks.states_task import Judgement, Metadata, StatesTask
-from training.tasks.tree_growth import TreeAnswers
+from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeAnswers
 
 R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 

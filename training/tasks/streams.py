@@ -1,4 +1,4 @@
-"""Train streams (`runtime.drafters.streams.model`) of the target; streams of a draft learn the same.
+"""Train streams (`runtime.drafters.streams`) of the target; streams of a draft learn the same.
 
 The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (the paper
 takes the text's tokens). The decoder's weights are not trained, and its top layers are run again for their keys.
@@ -20,17 +20,23 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from runtime.drafters.language_model.draft_passes import StreamConfig
-from runtime.drafters.streams.drafter import StreamTree, load_streams, save_streams
-from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_along, stream_mask
+from runtime.drafters.streams import (
+    Borrowed,
+    Keys,
+    StreamModel,
+    StreamTree,
+    load_streams,
+    run_along,
+    save_streams,
+    stream_mask,
+)
 from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder
-from training.data.batch import Batch, make_batch
+from training.data.batch import Batch, cross_entropy_to_mean_rows, decayed_mean, make_batch, mean_rows
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount
 from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe, StreamSizes
-from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
-from training.tasks.states_task import Judgement, Metadata, StatesTask
-from training.tasks.tree_growth import TreeAnswers
+from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeAnswers
 
 R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 

@@ -17,9 +17,8 @@ import torch
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.progress import ReportCount
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
 from training.data.conversations import Conversation, fingerprint, read_conversations
 from training.recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
 from training.run import usable_device

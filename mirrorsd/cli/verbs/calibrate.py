@@ -66,7 +66,7 @@ def calibrate(
     from mirrorsd.measure_pair import calibrate as measure
     from mirrorsd.measure_pair import contexts_of
     from mirrorsd.prompt_tokens import num_tokens
-    from runtime.storage.shape_folder import has_random_weights
+    from runtime.models.model_folder import has_random_weights
 
     wanted = options.chosen_prompts(prompts)
     names = options.ModelNames(target, drafter, exits, heads, dtype)

@@ -58,8 +58,7 @@ def memory(
     from decoding.schedule import load_schedule
     from mirrorsd.model_pair import find_scheduled_pair
     from runtime.drafters.shipped import find_drafter
-    from runtime.memory.needs import draft_size, memory_needed
-    from runtime.memory.room import available_bytes, gigabytes, in_words
+    from runtime.memory.needs import available_bytes, draft_size, gigabytes, in_words, memory_needed
     from runtime.models.config import ModelConfig
 
     pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, dtype=dtype.value)

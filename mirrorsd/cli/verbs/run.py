@@ -147,7 +147,7 @@ class _Source(NamedTuple):
         from decoding.errors import ConfigError
         from decoding.record import AcceptanceRecord
         from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
-        from runtime.storage.shape_folder import has_random_weights
+        from runtime.models.model_folder import has_random_weights
 
         count = decoding.max_new_tokens
         if self.rates is not None:

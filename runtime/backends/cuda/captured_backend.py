@@ -10,18 +10,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from runtime.backends.backend import Plan
-from runtime.backends.cuda.capture import GraphCapture, fitting, wait
 from runtime.backends.cuda.captured_calls import (
+    GPU,
     ROWS,
     CallShape,
     CapturedBranches,
     CapturedCall,
     CapturedMemory,
+    GraphCapture,
+    fitting,
     pieces,
     row_bucket,
-    slot_bucket,
-    slot_buckets,
     text_bucket,
+    wait,
 )
 from runtime.backends.eager import TorchBackend
 from runtime.backends.sequences import BranchRows, Segment, Text
@@ -50,7 +51,7 @@ class CudaBackend(TorchBackend):
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
         """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
-        sizes = [size for size in slot_buckets(plan.num_slots) if size >= slot_bucket(plan.least_slots)]
+        sizes = [size for size in GPU.slot_sizes(plan.num_slots) if size >= GPU.num_slots(plan.least_slots)]
         with fitting("the calls of a sequence", self.device):
             for memory in self._memories:
                 num_texts = memory.slots.shape[2]
@@ -60,7 +61,7 @@ class CudaBackend(TorchBackend):
                         self._load(memory, plan.segments, (1, count), sizes)
                     if plan.prompt_segments:
                         for count in {ROWS[-1], row_bucket(min(plan.num_prompt, ROWS[-1]))}:
-                            self._load(memory, plan.prompt_segments, (1, count), slot_buckets(plan.num_prompt))
+                            self._load(memory, plan.prompt_segments, (1, count), GPU.slot_sizes(plan.num_prompt))
                 if plan.num_branches and num_texts == text_bucket(plan.num_branches):
                     memory.allocate(plan.num_slots)
                     self._load(memory, plan.segments, (num_texts, 1), sizes)
@@ -96,14 +97,14 @@ class CudaBackend(TorchBackend):
             own_positions = F.pad(positions[start:stop], (0, count - (stop - start)))[None]
             places = torch.arange(first + start, first + start + count)[None]
             own_mask = None if mask is None else torch.as_tensor(mask)[start:stop, : first + stop]
-            call = self._call(memory, CallShape(segment, 1, count, slot_bucket(first + stop)))
+            call = self._call(memory, CallShape(segment, 1, count, GPU.num_slots(first + stop)))
             done.append(call(x_BTD[:, start:stop], own_positions, places, own_mask))
         return torch.cat(done, dim=1)
 
     def _run_branches(self, x_R1D: Tensor, segment: Segment, rows: BranchRows) -> Tensor:
         """One call for every number of slots that a row of theirs looks at: seldom more than one."""
         places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
-        sizes = [slot_bucket(place + 1) for place in places_R.tolist()]
+        sizes = [GPU.num_slots(place + 1) for place in places_R.tolist()]
         count, stop = text_bucket(first + len(places_R)), first + len(places_R)
         x_B1D, out_R1D = F.pad(x_R1D, (0, 0, 0, 0, first, 0)), torch.empty_like(x_R1D)
         for size in sorted(set(sizes)):

@@ -3,32 +3,90 @@
 One tensor has room for the longest sequence so far. A call looks at the first so many slots, so nothing moves when a
 sequence grows; where the memory itself must grow, the calls captured on it are forgotten. How many slots a row sees is
 settled by its own slot alone, so that its sums pair up in the same way in any call. Rows that fill a call up write to
-spare slots after the text. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+spare slots after the text. On the CPU a function itself is called on the same buffers, so everything but the capture
+runs without a GPU. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from runtime.backends.cuda.capture import GraphCapture, fitting
+from decoding.errors import MemoryFitError
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
 from runtime.backends.sequences import Branches, BranchRows, Segment
-from runtime.models.attention import LayerKeys, Piece, Sight, mask_for_groups
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory
+from runtime.models.row_invariance import LayerKeys, Piece, Sight, mask_for_groups
+
+_WARM_UP: Final = 3
+"""Runs before a capture: libraries choose kernels and allocate in them, which a capture must not."""
+
+new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
+new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
+"""With types, which torch leaves open."""
+
+Replay = Callable[[], object]
+"""One more run on what the buffers hold now."""
+
+
+class GraphCapture:
+    """Captures functions that allocate nothing they leave behind, read no value on the host, and write buffers."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    def captured(self, run: Replay) -> Replay:
+        """The function as a graph; it runs a few times on what the buffers hold."""
+        if self.device.type != "cuda":
+            return run
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device):
+            warm_up = new_stream(self.device)
+            warm_up.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(warm_up):
+                for _ in range(_WARM_UP):
+                    run()
+            torch.cuda.current_stream().wait_stream(warm_up)
+            # graphs of one pool share memory: they run one after the other, and leave nothing in it
+            with torch.cuda.graph(graph, pool=self._pool):
+                run()
+        return graph.replay
+
+
+def wait(device: torch.device) -> None:
+    """Until everything asked of a device by this thread is done."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+@contextmanager
+def fitting(what: str, device: torch.device) -> Iterator[None]:
+    """Raise `MemoryFitError`, with numbers, in place of torch's error where a device has no room for something."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        numbers = ""
+        if device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(device)
+            numbers = f": {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
+        raise MemoryFitError(f"{device} has no room for {what}{numbers}") from error
+
 
 ROWS: Final = CAPTURED_ROWS
 TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
 SPARE: Final = ROWS[-1]
 """Slots after the last row of a call that are there to be written."""
-_DEVICE: Final = Device.of_lane("cuda:0")
+GPU: Final = Device.of_lane("cuda:0")
+"""Any of them: what it settles (`num_slots`, `slot_sizes`) is the same."""
 
 
 def row_bucket(num_rows: int) -> int:
@@ -42,21 +100,11 @@ def text_bucket(num_texts: int) -> int:
     return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
 
 
-def slot_bucket(num_slots: int) -> int:
-    """Slots that a text of so many has, or its last row looks at."""
-    return _DEVICE.num_slots(num_slots)
-
-
-def slot_buckets(num_slots: int) -> tuple[int, ...]:
-    """All that a text passes through until it has so many slots."""
-    return _DEVICE.slot_sizes(num_slots)
-
-
 def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
     """Start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
     start = 0
     while start < num_rows:
-        seen = slot_bucket(first + start + 1)
+        seen = GPU.num_slots(first + start + 1)
         stop = min(num_rows, start + ROWS[-1], seen - SPARE - first)
         yield start, stop
         start = stop
@@ -92,7 +140,7 @@ class CapturedMemory(TorchMemory):
                 super().allocate(num_slots)
 
     def _size(self, num_slots: int) -> int:
-        return slot_bucket(num_slots)
+        return GPU.num_slots(num_slots)
 
 
 class CapturedBranches(Branches):

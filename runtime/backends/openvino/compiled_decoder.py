@@ -22,19 +22,16 @@ from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Backend, Head, Plan
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
+from runtime.backends.openvino.calls import Floats
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.graphs.calls import Floats
-from runtime.backends.openvino.graphs.graph import Constants, require_architecture
-from runtime.backends.openvino.graphs.head_graphs import CompiledAdapter, HeadGraphs
-from runtime.backends.openvino.graphs.layer_graphs import LayerGraphs
+from runtime.backends.openvino.graph import Constants, require_architecture
+from runtime.backends.openvino.layer_graphs import CompiledAdapter, HeadGraphs, LayerGraphs
+from runtime.backends.openvino.packing import LayersTaken, arithmetic, packed
 from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
-from runtime.backends.openvino.weights.layer_weights import LayersTaken
-from runtime.backends.openvino.weights.packing import arithmetic, packed
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
 from runtime.storage.stored_decoder import StoredDecoder
-from runtime.wire.blocks import to_array
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_array
 
 _MOST_PROBED_CALLS: Final = 8
 """For one number of rows: a probe takes as long as some tens of calls of one layer."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.lane_device import Device
-from runtime.backends.openvino.weights.packing import memory_of
+from runtime.backends.openvino.packing import memory_of
 from runtime.backends.sequences import Branches, BranchRows, Text
 from runtime.models.config import ModelConfig
 

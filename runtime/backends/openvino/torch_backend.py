@@ -14,8 +14,7 @@ from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.models.decoder import Decoder
 from runtime.storage.stored_decoder import stored_form
-from runtime.wire.blocks import to_tensor
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_tensor
 
 Method = Callable[..., Any]
 

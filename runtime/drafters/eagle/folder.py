@@ -1,4 +1,4 @@
-"""Folders of EAGLE heads: trained ones (`runtime.storage.head_folder`), and published EAGLE-3 heads.
+"""Folders of EAGLE heads: trained ones (`runtime.drafters.head_drafter`), and published EAGLE-3 heads.
 
 Published ones (github.com/SafeAILab/EAGLE) are read from safetensors alone: `config.json` is that of a Llama of one
 layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. They read the target's states as layers 2, N / 2 and N - 3
@@ -20,10 +20,10 @@ from decoding.errors import ModelError, ModelFormatError, shown
 from runtime.arrays import as_array, as_tensor, as_tensors, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
+from runtime.drafters.head_drafter import ROWS_OF_TARGET, load_head
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.hf_config import HfModel, Size, read_object, validated
-from runtime.storage.head_folder import ROWS_OF_TARGET, load_head
 from runtime.storage.quantization import take
 from runtime.storage.safetensors_files import joined_parameters, read_published
 from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, Layers, mapped_ids, save_trained

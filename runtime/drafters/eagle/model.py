@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Rotary, new_embedding, rms_norm, rotate
 from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import WithinCall
 from runtime.models.vocabulary import OutputRows, all_ids
 
 

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from runtime.drafters.trees import ROOT, DynamicTree
-from runtime.models.attention import Piece, RowwiseKeys, Sight, mask_for_groups
 from runtime.models.kv_cache import KVCache
-from runtime.models.row_invariance import rows_are_alike
+from runtime.models.row_invariance import Piece, RowwiseKeys, Sight, mask_for_groups, rows_are_alike
 
 if TYPE_CHECKING:
     from runtime.drafters.eagle.drafter import EagleDrafter

@@ -2,7 +2,7 @@
 
 With `exit_features` the draft also reads hidden states that the target has at an early exit, fused before one of its
 middle layers; they belong to the *previous* position, and drafted positions have none. With `streams`
-(`runtime.drafters.streams.model`) it also guesses tokens after the next one; they change nothing of what it proposes.
+(`runtime.drafters.streams`) it also guesses tokens after the next one; they change nothing of what it proposes.
 Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 """
 

@@ -15,10 +15,10 @@ from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft, StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.models.config import ModelConfig
+from runtime.models.model_folder import has_random_weights
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import pack, unpack
-from runtime.storage.shape_folder import has_random_weights
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
     CONFIG_FILE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import torch
 
     from runtime.drafters.language_model.model import DraftModel
-    from runtime.drafters.streams.model import StreamModel
+    from runtime.drafters.streams import StreamModel
     from runtime.models.decoder import Decoder
 
 
@@ -171,7 +171,7 @@ def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ..
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
     """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
-    from runtime.models.weights import load_decoder
+    from runtime.models.decoder import load_decoder
 
     _require_fit(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runtime.backends.backend import Backend
 from runtime.drafters.language_model.draft_passes import DraftConfig, DraftPasses
-from runtime.drafters.streams.model import StreamModel
+from runtime.drafters.streams import StreamModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.row_invariance import Linear

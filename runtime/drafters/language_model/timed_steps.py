@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from runtime.arrays import Array, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.drafters.language_model.proposals import Proposer
-from runtime.wire.blocks import to_block
+from runtime.wire.channel import to_block
 from runtime.wire.measurement import Measurement
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from calibrate.profiling.task import CalibrationTask
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.streams.drafter import save_streams
+from runtime.drafters.streams import save_streams
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig

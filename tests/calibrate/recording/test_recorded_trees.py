@@ -18,11 +18,10 @@ from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.streams.drafter import StreamTree, save_streams
+from runtime.drafters.hydra import HydraDrafter
+from runtime.drafters.medusa import MedusaDrafter
+from runtime.drafters.streams import StreamingTarget, StreamTree, save_streams
 from runtime.models.model_folder import NamedFolder
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import GREEDY
 from sim.acceptance.replay import Replay

@@ -13,8 +13,8 @@ from calibrate.recording.recorder import Recorder, record_acceptance
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from runtime.backends.eager import EagerBackend
+from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
-from runtime.models.weights import load_decoder
 from runtime.verification.rules import GREEDY, Sampling
 from tests.calibrate.recording.test_recorder import PROMPTS, SETTINGS, models
 from tests.runtime.reading import compiled

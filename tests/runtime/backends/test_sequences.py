@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import SPARE, slot_bucket
+from runtime.backends.cuda.captured_calls import GPU, SPARE
 from runtime.models.masks import tree_rows
 from tests.runtime.reading import compiled, npu_here, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
-FIRST_LIMIT = slot_bucket(0) - SPARE
+FIRST_LIMIT = GPU.num_slots(0) - SPARE
 """KV positions within the smallest number that a captured call looks at."""
 IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 40,), generator=torch.Generator().manual_seed(1))
 FORMS = ["captured", "CPU float32", "CPU bfloat16", "CPU int8", "CPU int4", "NPU float32"]

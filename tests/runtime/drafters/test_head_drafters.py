@@ -6,8 +6,8 @@ import torch
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
 from decoding.tree_shape import cut
-from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.hydra import HydraDrafter
+from runtime.drafters.medusa import MedusaDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
 from tests.tiny_heads import (

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.lanes import trace_writer
-from runtime.lanes.sequence_lanes import Listener
-from runtime.lanes.trace_writer import TraceWriter
+from runtime.lanes.sequence_lanes import Listener, TraceWriter
 from runtime.wire.measurement import Measurement
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
 

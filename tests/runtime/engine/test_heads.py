@@ -12,10 +12,10 @@ from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra.drafter import save_hydra
-from runtime.drafters.medusa.drafter import save_medusa
+from runtime.drafters.hydra import save_hydra
+from runtime.drafters.medusa import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.drafters.streams.drafter import save_streams
+from runtime.drafters.streams import save_streams
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.verification.rules import Sampling

@@ -94,8 +94,8 @@ for load in (
 _MAKE = """
 import sys, torch
 from runtime.drafters.eagle.model import Eagle1, Eagle3
-from runtime.drafters.hydra.model import HydraConfig, HydraModel
-from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.drafters.hydra import HydraConfig, HydraModel
+from runtime.drafters.medusa import MedusaConfig, MedusaModel
 from tests.tiny_models import tiny_config
 
 config, of_heads = tiny_config(), {"num_heads": 2, "vocab_size": 8}

@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from runtime.backends.openvino.packing import LayersTaken, packed
 
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
-from runtime.backends.openvino.weights.layer_weights import LayersTaken
-from runtime.backends.openvino.weights.packing import packed
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.memory.model_bytes import (
     ITEM_BYTES,
@@ -27,11 +26,10 @@ from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
-from runtime.models.random_weights import random_arrays
+from runtime.models.model_folder import save_shape
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.safetensors_files import content_of
-from runtime.storage.shape_folder import save_shape
-from runtime.storage.stored_decoder import stored_decoder, stored_form
+from runtime.storage.stored_decoder import random_arrays, stored_decoder, stored_form
 from tests.tiny_models import OPT, tiny_config
 
 SHAPES = {

@@ -7,8 +7,7 @@ from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory import room
-from runtime.memory.needs import LaneNeed
-from runtime.memory.room import Room, available_bytes
+from runtime.memory.needs import LaneNeed, Room, available_bytes
 
 GIB = 10**9
 NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}

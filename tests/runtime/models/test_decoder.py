@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from decoding.messages import NO_WINDOW
+from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
 

@@ -12,12 +12,11 @@ from runtime.arrays import BFLOAT16, as_tensor
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.config import ModelConfig
-from runtime.models.model_folder import resolve_model
-from runtime.models.random_weights import random_arrays
+from runtime.models.decoder import load_decoder
+from runtime.models.model_folder import has_random_weights, resolve_model
 from runtime.models.vocabulary import ranked_ids
-from runtime.models.weights import load_decoder
 from runtime.storage.decoder_names import decoder_shapes
-from runtime.storage.shape_folder import has_random_weights
+from runtime.storage.stored_decoder import random_arrays
 from runtime.target.target_model import TargetModel
 
 TINY = {

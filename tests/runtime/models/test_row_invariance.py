@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from runtime.models import row_invariance
+from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
-from runtime.models.weights import load_decoder
 from tests.runtime.reading import first_layers
 from tests.tiny_models import OPT, tiny_target
 

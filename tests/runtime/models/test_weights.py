@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from decoding.errors import ModelError
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import load_decoder
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_target
 

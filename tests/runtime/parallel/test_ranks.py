@@ -11,7 +11,7 @@ from torch.distributed import FileStore
 
 from decoding.errors import LaneError, ModelError
 from decoding.schedule import Schedule
-from runtime.drafters.parallel_track.folder import load_parallel_track
+from runtime.drafters.parallel_track import load_parallel_track
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory.needs import PROCESS_BYTES, draft_size, on_ranks

@@ -12,8 +12,7 @@ import torch
 
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
-from runtime.models.decoder import causal_mask
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import causal_mask, load_decoder
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from tests.runtime.parallel.ranks import on_ranks

@@ -7,8 +7,7 @@ from safetensors import SafetensorError
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import BFLOAT16, FLOAT32, as_array
-from runtime.models.decoder import Decoder
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import dequantize_rows, pack, quantize_rows, unpack
 from runtime.storage.safetensors_files import arrays_of, read_arrays

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
-from runtime.drafters.streams.drafter import StreamTree
-from runtime.target.streaming_target import StreamingTarget
+from runtime.drafters.streams import StreamingTarget, StreamTree
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
 from tests.runtime.drafters.streams.test_model import streams_of_row

@@ -7,8 +7,7 @@ import time
 import pytest
 import torch
 
-from runtime.wire.blocks import to_block, to_tensor
-from runtime.wire.channel import Block, Channel, Message
+from runtime.wire.channel import Block, Channel, Message, to_block, to_tensor
 
 
 @pytest.fixture

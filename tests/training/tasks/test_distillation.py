@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from training.data.batch import soft_cross_entropy
+from training.data.batch import cross_entropy_to_mean_rows, mean_rows, soft_cross_entropy
 from training.tasks import distillation
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
@@ -16,7 +17,6 @@ from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, Stream
 from training.run import run_recipe
 from training.tasks import draft_streams
 from training.tasks.chain_draft import answer_logits, periodic_presence
-from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
 
 SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}

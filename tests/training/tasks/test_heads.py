@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from decoding.tree_shape import parents_of
-from runtime.drafters.hydra.drafter import load_hydra
-from runtime.drafters.medusa.drafter import load_medusa
+from runtime.drafters.hydra import load_hydra
+from runtime.drafters.medusa import load_medusa
 from runtime.models.decoder import causal_mask
 from tests.training.conftest import assert_learns
 from training.data.batch import make_batch

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.tree_shape import parents_of
 from runtime.drafters.trees import MOST_RANKS
-from training.tasks.tree_growth import grow_tree, judge_heads
+from training.tasks.states_task import grow_tree, judge_heads
 
 
 def ranks_of(*rows):

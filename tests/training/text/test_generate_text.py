@@ -137,8 +137,8 @@ def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
 
 
 def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path):
+    from runtime.models.decoder import load_decoder
     from runtime.models.tokenizer import Tokenizer
-    from runtime.models.weights import load_decoder
 
     tokenizer = Tokenizer.from_folder(embedded_model_folder)
     recipe = SelfTextRecipe(

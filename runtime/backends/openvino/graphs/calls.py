@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.graphs.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
+from runtime.backends.openvino.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig

@@ -21,8 +21,7 @@ from decoding.errors import ModelError
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import COMPILED_ARCHITECTURES
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.weights.layer_weights import LayerWeights, PackedLinear
-from runtime.backends.openvino.weights.packing import PackedMatrix, memory_of
+from runtime.backends.openvino.packing import LayerWeights, PackedLinear, PackedMatrix, memory_of
 from runtime.models.config import ModelConfig
 
 _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float16): ov.Type.f16}

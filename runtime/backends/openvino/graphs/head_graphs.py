@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from runtime.arrays import rms_norm
 from runtime.backends.backend import Head
 from runtime.backends.openvino.buckets import Limits
+from runtime.backends.openvino.calls import Floats, run
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.graphs.calls import Floats, run
-from runtime.backends.openvino.graphs.graph import ANY, OUT, Constants, X, head_graph
+from runtime.backends.openvino.graph import ANY, OUT, Constants, X, head_graph
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.weights.packing import PackedMatrix
+from runtime.backends.openvino.packing import PackedMatrix
 
 
 class HeadGraphs:

@@ -16,12 +16,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Limits, Size, is_small, own_size
+from runtime.backends.openvino.calls import Floats, Rotation, RowInputs, SegmentCall
 from runtime.backends.openvino.compiler import Compiled, Compiler
-from runtime.backends.openvino.graphs.calls import Floats, Rotation, RowInputs, SegmentCall
-from runtime.backends.openvino.graphs.graph import Constants, SegmentShape, segment_graph
+from runtime.backends.openvino.graph import Constants, SegmentShape, segment_graph
 from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.packing import LayersTaken
 from runtime.backends.openvino.texts import CallRows, scratch_rows
-from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 

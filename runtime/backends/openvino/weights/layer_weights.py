@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.lane_device import Dtype
-from runtime.backends.openvino.weights.packing import PackedMatrix, digest_of, packed
+from runtime.backends.openvino.packing import PackedMatrix, digest_of, packed
 from runtime.memory.collection import give_back_freed
 from runtime.storage.stored_decoder import StoredDecoder
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Dtype
-from runtime.backends.openvino.weights.kept_files import give_back, kept_block
+from runtime.backends.openvino.kept_files import give_back, kept_block
 
 _LARGEST: Final = 127
 _LARGEST_INT4: Final = 7

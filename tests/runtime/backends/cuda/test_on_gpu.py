@@ -5,13 +5,13 @@ import torch
 
 from decoding.schedule import Schedule
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.cuda.capture import GraphCapture, wait
 from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.backends.cuda.captured_calls import GraphCapture, wait
 from runtime.backends.eager import EagerBackend
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
-from runtime.models.weights import load_decoder
 from runtime.wire.measurement import Measurement
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import VOCAB_SIZE, tiny_target

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from decoding.errors import ModelError
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
+from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
-from runtime.models.weights import load_decoder
 from tests.runtime import reading
 from tests.runtime.reading import IDS, compiled, first_layers, prepare, read, rounded
 from tests.tiny_models import tiny_target

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from runtime.backends.openvino.kept_files import compiled_folder
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.library import op, ov
-from runtime.backends.openvino.weights.kept_files import compiled_folder
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch):
-    monkeypatch.setattr("runtime.backends.openvino.weights.kept_files._MOST_BYTES", 1)
+    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
     compiler_of().kept({"number": 3}, first)
     compiler_of().kept({"number": 4}, second)

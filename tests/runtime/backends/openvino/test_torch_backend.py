@@ -11,7 +11,7 @@ from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.stored_decoder import stored_form
-from runtime.wire.blocks import to_block
+from runtime.wire.channel import to_block
 from tests.tiny_models import tiny_adapters, tiny_target
 
 FORMS = ["float32", "bfloat16", "int8"]

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from decoding.errors import MirrorsdError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from runtime.drafters.language_model.folder import as_draft, load_causal_lm
-from runtime.models.weights import load_decoder
+from runtime.models.decoder import load_decoder
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
-from runtime.drafters.hydra.drafter import load_hydra, save_hydra
+from runtime.drafters.hydra import load_hydra, save_hydra
 from runtime.drafters.language_model.folder import load_draft, save_draft
-from runtime.drafters.medusa.drafter import load_medusa, save_medusa
-from runtime.drafters.streams.drafter import load_streams, save_streams
+from runtime.drafters.medusa import load_medusa, save_medusa
+from runtime.drafters.streams import load_streams, save_streams
 from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa

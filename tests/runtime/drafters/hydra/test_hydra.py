@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from decoding.tree_shape import level_rows
-from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.trees import MOST_RANKS
 from runtime.models.decoder import causal_mask, rms_norm
 from tests.runtime.plain import features

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.medusa.model import MedusaHead
+from runtime.drafters.medusa import MedusaDrafter, MedusaHead
 from tests.runtime.plain import features, target_logits
 from tests.tiny_heads import KEPT, LAYERS, PATHS, TEXT, draft_at, nodes, run, tiny_medusa, tree_schedule
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import parents_of
-from runtime.drafters.medusa.drafter import default_tree, load_published_medusa
+from runtime.drafters.medusa import default_tree, load_published_medusa
 from tests.runtime.plain import features, hidden_states
 from tests.tiny_heads import nodes, run, tree_schedule
 from tests.tiny_models import VOCAB_SIZE

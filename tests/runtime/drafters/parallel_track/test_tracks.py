@@ -9,8 +9,7 @@ import torch
 from decoding.errors import ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import find_pair
-from runtime.drafters.parallel_track.folder import load_parallel_track
-from runtime.drafters.parallel_track.model import ParallelTracks, TrackConfig, randomise
+from runtime.drafters.parallel_track import ParallelTracks, TrackConfig, load_parallel_track, randomise
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from decoding.errors import ModelFormatError
 from decoding.messages import Window
 from decoding.schedule import Schedule
-from runtime.drafters.prompt_lookup.drafter import NgramIndex, load_prompt_lookup
+from runtime.drafters.prompt_lookup import NgramIndex, load_prompt_lookup
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.shipped import find_drafter
 from tests.runtime import plain

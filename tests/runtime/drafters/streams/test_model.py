@@ -9,13 +9,10 @@ from decoding.errors import ModelError
 from decoding.messages import NO_WINDOW
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.shipped import find_drafter
-from runtime.drafters.streams.drafter import load_streams
-from runtime.drafters.streams.model import Borrowed, StreamModel, run_along, stream_mask
-from runtime.models.decoder import causal_mask
+from runtime.drafters.streams import Borrowed, StreamingTarget, StreamModel, load_streams, run_along, stream_mask
+from runtime.models.decoder import causal_mask, load_decoder
 from runtime.models.kv_cache import KVCache
 from runtime.models.tokenizer import Tokenizer
-from runtime.models.weights import load_decoder
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
 from tests.tiny_models import tiny_streams

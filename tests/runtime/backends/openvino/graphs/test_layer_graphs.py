@@ -56,7 +56,7 @@ def copies(monkeypatch):
 
     def of(num_bytes):
         monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", num_bytes)
-        monkeypatch.setattr("runtime.backends.openvino.graphs.layer_graphs.COPIES_BYTES", num_bytes)
+        monkeypatch.setattr("runtime.backends.openvino.layer_graphs.COPIES_BYTES", num_bytes)
 
     of(0)
     return of

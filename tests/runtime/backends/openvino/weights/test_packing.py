@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from runtime.backends.openvino.kept_files import compiled_folder
+from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized, quantized_int4
 
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.openvino.weights.kept_files import compiled_folder
-from runtime.backends.openvino.weights.packing import digest_of, packed, packed_int4, quantized, quantized_int4
 
 FORMS = ["int8", "int4"]
 
@@ -55,7 +55,7 @@ def test_what_is_not_rounded_stays_where_it_is():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_many_rows_are_rounded_as_few_are(form, monkeypatch):
-    monkeypatch.setattr("runtime.backends.openvino.weights.packing._AT_ONCE", 300)
+    monkeypatch.setattr("runtime.backends.openvino.packing._AT_ONCE", 300)
     weight = matrix(rows=7)
     steps, scales = (quantized_int4 if form == "int4" else quantized)(weight)
     found = packed(weight, form, BFLOAT16)
@@ -72,9 +72,7 @@ def test_int4_is_packed_by_twos():
 def test_a_matrix_is_rounded_once_for_all_processes(form, monkeypatch):
     first = packed(matrix(), form, BFLOAT16)
     assert isinstance(first.block, np.memmap)
-    monkeypatch.setattr(
-        "runtime.backends.openvino.weights.packing._stored", lambda *_: pytest.fail("it was rounded again")
-    )
+    monkeypatch.setattr("runtime.backends.openvino.packing._stored", lambda *_: pytest.fail("it was rounded again"))
     again = packed(matrix(), form, BFLOAT16)
     again.give_back()
     assert np.array_equal(whole(again), whole(first))

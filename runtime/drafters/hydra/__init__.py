@@ -1,1 +1,0 @@
-"""Hydra heads: Medusa heads that see the tokens drafted before them."""

@@ -1,1 +1,0 @@
-"""Medusa heads: each drafts one position ahead, independently."""

@@ -1,0 +1,293 @@
+"""Speculative streams: extra rows in a decoder's top layers that guess the tokens after the next one.
+
+Stream j of row t starts as that row's state after layer `start_layer` plus a trained embedding of j, sees the keys that
+row t sees and streams 1..j of its own row, and guesses the token j places after the one that row t predicts (arXiv
+2402.11131, section 3). Low-rank changes of the matrices (LoRA) apply to stream rows alone, so the decoder's own output
+cannot change (the paper's lossless mode). Where the paper leaves it open: stream j has the rotary position j places
+after its row. Every stream's best ids are the candidates of one level of a tree, whatever tokens come before them.
+
+A target with streams drafts for itself: the paper gives every row of the verifying pass its streams and drops those of
+refused rows. Here the streams of the last accepted row alone follow its verdict, through the top layers: same tree,
+same text, and a few rows instead of a few per node. On one core, with six layers of thirty and three streams, they add
+12 ms to any tree's verification; streams of all rows add 28 ms after 16 nodes and 84 ms after 63.
+
+Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each, N places of a text, C
+candidates, V kept ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError
+from decoding.messages import Verdict, Window
+from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import cut
+from runtime.arrays import inference
+from runtime.backends.eager import EagerBackend
+from runtime.drafters.head_drafter import TreeFolderConfig, load_head
+from runtime.drafters.language_model.draft_passes import StreamConfig
+from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
+from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
+from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import LayerKeys, Linear, WithinCall
+from runtime.models.vocabulary import OutputRows, ranked_ids
+from runtime.storage.weight_folder import Count, Width, save_trained
+from runtime.target.early_exits import ExitHeads, exit_of
+from runtime.target.target_model import TargetModel
+
+_MATRICES = ("qkv", "out", "gate_up", "down")
+_NORMS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
+
+Keys = Callable[[int], tuple[Tensor, Tensor]]
+"""Keys and values of the decoder's own rows, [B, K, S, H] each, by the layer's index."""
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer plus a trained low-rank one that starts at zero."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.narrow = Linear(base.in_features, rank, bias=False)
+        self.widen = Linear(rank, base.out_features, bias=False)
+        with torch.no_grad():
+            self.widen.weight.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out] of [..., in]."""
+        return self.base(x) + self.widen(self.narrow(x))  # type: ignore[no-any-return]
+
+
+class StreamModel(nn.Module):
+    """The streams of a decoder, whose own weights stay frozen; raises `ModelError` if no layer is above them."""
+
+    def __init__(self, decoder: Decoder, config: StreamConfig) -> None:
+        super().__init__()
+        shape = decoder.config
+        if not 1 <= config.start_layer < shape.num_layers:
+            raise ModelError(f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}")
+        self.config, self._shape = config, shape
+        self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
+        # hidden states are large, and a trained weight moves by little more than the learning rate a step
+        self._scale = math.sqrt(shape.hidden_size)
+        above = range(config.start_layer, shape.num_layers)
+        self.layers = nn.ModuleList(_changed(cast("Layer", decoder.layers[index]), config.rank) for index in above)
+        self.final_norm, self.rotary = decoder.final_norm, decoder.rotary
+
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that are not the decoder's own, by name."""
+        own = ("embedding", ".narrow.weight", ".widen.weight")
+        return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
+
+    def forward(
+        self,
+        x_BRD: Tensor,
+        *,
+        positions: Any,
+        cache: LayerKeys,
+        mask: Tensor | None = None,
+        num_streams: int | None = None,
+    ) -> Tensor:
+        """Return normalised states of the first streams (None: all), [B, R, J, D]; the decoder's head reads them.
+
+        `x_BRD` are the rows' states after `start_layer`, `positions` [R] or [B, R]. `cache` is what the decoder's own
+        rows left: a text, for the streams of one row at a time, which use the slots from its cursor on; or `Borrowed`.
+        `mask` is `stream_mask`'s, [R * J, S + R * J] or with leading [B, 1]; None: see `LayerKeys.sight`.
+        """
+        num_streams, positions = num_streams or self.config.num_streams, torch.as_tensor(positions)
+        embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
+        x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
+        ahead = torch.arange(1, num_streams + 1, device=positions.device)
+        # nothing can be committed after the last position, so what is guessed for it does not matter
+        last = len(self.rotary.cos_PH) - 1
+        rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
+        sight = cache.sight(mask, x_BTD.shape[1], self._shape.num_queries_per_kv)
+        for index, layer in enumerate(self.layers, self.config.start_layer):
+            x_BTD = layer(x_BTD, rotary, sight, cache, index)
+        x_BTD = rms_norm(x_BTD, self.final_norm, self._shape.norm_eps)
+        return x_BTD.view(*x_BRD.shape[:-1], num_streams, -1)
+
+
+def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
+    """Return the mask of streams from that of their rows: additive [.., R, S] -> [.., R * J, S + R * J]."""
+    stream_T = torch.arange(visible_RS.shape[-2] * num_streams, device=visible_RS.device)
+    row_T = stream_T // num_streams
+    is_hidden_TT = (row_T != row_T[:, None]) | (stream_T > stream_T[:, None])
+    own_TT = visible_RS.new_zeros(is_hidden_TT.shape).masked_fill_(is_hidden_TT, -math.inf)
+    own = own_TT.expand(*visible_RS.shape[:-2], -1, -1)
+    return torch.cat([visible_RS.repeat_interleave(num_streams, dim=-2), own], dim=-1)
+
+
+def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
+    """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
+    recorder = _Recorder()
+    width = x_BTD.shape[1]
+    mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
+    positions = torch.arange(width, device=x_BTD.device)
+    x_BTD = decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
+    return x_BTD, recorder.by_layer.__getitem__
+
+
+class Borrowed(LayerKeys):
+    """A cache of this call only: keys of stream rows follow those of the decoder."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """The decoder's rows and then these."""
+        keys, values = self._keys(layer)
+        return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
+
+
+class _Recorder(WithinCall):
+    """A cache that records one call's keys and values, of any number of sequences."""
+
+    def __init__(self) -> None:
+        self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        self.by_layer[layer] = k_BKTH, v_BKTH
+        return k_BKTH, v_BKTH
+
+
+def _changed(base: Layer, rank: int) -> Layer:
+    with torch.device("meta"):
+        layer = Layer(base.config)
+    for name in _NORMS:
+        setattr(layer, name, getattr(base, name))
+    for name in _MATRICES:
+        setattr(layer, name, LowRank(getattr(base, name), rank))
+    return layer
+
+
+_ROWS_PER_PIECE = 64
+"""Rows of a text whose streams are computed at once: their masks grow with the square."""
+
+
+class StreamTree:
+    """The streams of a decoder, the kept rows of its head, and their tree of best ids at any temperature."""
+
+    def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[TreePath]) -> None:
+        """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
+        self.model, self.paths = model, tuple(paths)
+        self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
+        self._decoder, self.dtype = decoder, decoder.lm_head.weight.dtype
+        head_VD = decoder.lm_head.weight.detach()
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
+
+    @torch.inference_mode()
+    def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[TreePath]) -> Window:
+        """Return the tree after the row last cached, whose state after `start_layer` is `x_1D`.
+
+        The cache needs as many slots after its cursor as there are streams; the text in it stays what it is.
+        """
+        hidden_BRJD = self.model(x_1D[None], positions=torch.tensor([cache.cursor - 1]), cache=cache)
+        counts = candidates_per_level(paths)
+        best_JC = self._best(hidden_BRJD[0, 0, : len(counts)], max(counts)).tolist()
+        return window_of(paths, best_JC)
+
+    @torch.inference_mode()
+    def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
+        """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J].
+
+        `x_TD` are its rows' states after `start_layer`; none is needed of the last two.
+        """
+        self.output.add_prompt_tokens(ids[:start])
+
+        def candidates_from(first: int) -> tuple[Tensor, ...]:
+            _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
+            best, stop = [], len(ids) - 2
+            for begin in range(first - 2, stop, _ROWS_PER_PIECE):
+                positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, stop))
+                best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
+            return torch.cat(best).unbind(1)
+
+        return ranks_by_level(ids, start, self.num_streams, candidates_from)
+
+    def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
+        visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
+        visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
+        mask = stream_mask(visible_RS, self.num_streams)
+        return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
+
+    def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
+        logits = self.output.logits(hidden_RD).flatten(0, -2)
+        return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]
+
+
+class StreamFolderConfig(TreeFolderConfig):
+    """`config.json` of streams."""
+
+    depth_field = "num_streams"
+
+    speculators_model_type: Literal["mirrorsd_streams"] = "mirrorsd_streams"
+    num_streams: Count
+    start_layer: int
+    rank: Width
+
+
+def save_streams(
+    model: StreamModel,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    kept_ids: Tensor,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write streams, the target ids that they may propose, and their tree (`FolderConfig.of`, `save_trained`)."""
+    config = StreamFolderConfig.of(
+        target.config, target_name, metadata, **asdict(model.config), draft_vocab_size=len(kept_ids), paths=tuple(paths)
+    )
+    save_trained(folder, config, model.trained, embedding_VD=target.embedding.weight, kept_ids=kept_ids)
+
+
+def load_streams(folder: Path, target: Decoder) -> StreamTree:
+    """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
+
+    def build(config: StreamFolderConfig) -> StreamModel:
+        return StreamModel(target, config.sizes(StreamConfig))
+
+    dtype = target.embedding.weight.dtype
+    config, model, kept_ids = load_head(folder, StreamFolderConfig, target, build, dtype=dtype)
+    model.to(kept_ids.device)
+    return StreamTree(model, target, kept_ids, config.paths)
+
+
+class StreamingTarget(TargetModel):
+    """A `TargetModel` whose streams draft; its verdicts are those of `verify`, computed by the same calls."""
+
+    def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
+        backend = EagerBackend(decoder)
+        super().__init__(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
+        self.streams, self.num_streams = streams, streams.num_streams
+        self._tree = streams.paths
+
+    def set_tree(self, *, size: int, depth: int) -> None:
+        """Draft trees of so many nodes, on paths of at most `depth`."""
+        self._tree = cut(self.streams.paths, size, depth)
+
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
+        """Add the tokens of this prompt to those that exits and streams may propose."""
+        super().add_prompt_tokens(prompt)
+        self.streams.output.add_prompt_tokens(prompt)
+
+    @inference
+    def stream(self, window: Window) -> Verdict:
+        """All layers over the last committed token and the window; the verdict carries the next window."""
+        half_way = self.advance(self.embed(window), self.streams.start_layer)
+        verdict = self.decide(self.advance(half_way, self.num_layers))
+        last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted
+        x_1D = half_way.x_BTD[0, last : last + 1]
+        return verdict._replace(window=self.streams.draft(x_1D, self.cache, self._tree))
