@@ -3,8 +3,8 @@
 The road of one `yield lanes.target.verify(window)` to the layers and back:
 
     the caller's process    engine.py                    starts lanes, loads models, runs the method
-                            lanes/sequence_lanes.py      drives it: waits for every handle that it yields
-                            lanes/target_lane.py         turns the call into an operation, the answer into spans
+                            lanes/sequence_lanes.py      drives it: waits for every handle that it yields, writes spans
+                            lanes/lane_calls.py          turns the call into an operation, and its answer back
                             lanes/lane.py                sends it, and starts, loses and ends the process
     on the way              wire/operations.py, codec.py what crosses: fields and replies by their types
                             wire/channel.py              how: JSON and arrays over a socket
@@ -15,16 +15,15 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
                             backends/                    what computes: torch layer by layer, or compiled models
                             models/decoder.py, masks.py  the layers of torch
                             verification/rules.py        the verdict, which goes back the same way
-    by OpenVINO, without    openvino/compiled_decoder.py cuts rows into calls and picks the size of each
-    torch: backends/        openvino/texts.py            keys and values, and where the rows of a call go
-                            graphs/layer_graphs.py       the compiled models of the layers that a call passes
-                            graphs/calls.py              their inputs, and the request that is bound to the keys
-                            graphs/graph.py              the graph that is compiled; weights/ has its constants
-                            graphs/head_graphs.py        heads, in the same way
-                            compiler.py                  compiles, here or in a process of its own, or reads from disk
+    by OpenVINO, without    compiled_decoder.py          cuts rows into calls and picks the size of each
+    torch: backends/        texts.py                     keys and values, and where the rows of a call go
+    openvino/               layer_graphs.py              the compiled models of the layers that a call passes, and heads
+                            calls.py                     their inputs, and the request that is bound to the keys
+                            graph.py, packing.py         the graph that is compiled, and its constants
+                            compiler.py, kept_files.py   compiles, here or in a process of its own, or reads from disk
                             buckets.py                   sizes
 
-A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind. What is on this road is written
+A draft goes the same road by drafters/, a module or folder for each kind. What is on this road is written
 for arrays of either library, in the words of arrays.py.
 """
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from runtime.backends.openvino.packing import quantized, quantized_int4
 
 from runtime.arrays import as_array, as_tensor, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino import compiler
+from runtime.backends.openvino.packing import quantized, quantized_int4
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from tests.runtime.backends.test_devices import forget
 from tests.tiny_models import VOCAB_SIZE, tiny_target

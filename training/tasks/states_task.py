@@ -1,20 +1,28 @@
-"""The base of all tasks: conversations with cached states, some of them held out; each ends in a drafter folder."""
+"""The base of all tasks: conversations with cached states, some of them held out; each ends in a drafter folder.
+
+Static trees of heads and streams grow here: at every step the path is added that agrees with the text most often
+(Medusa, arXiv 2401.10774, section 2.3.3); its share is that of places where all its ranks occur together.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
+from decoding.tree_shape import Path as TreePath
+from runtime.drafters.trees import MOST_RANKS, Ranks, grow, places_along
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
-from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares
+from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares, judge_trees
 from training.recipe import TrainingRecipe
 
 _EVALUATION_BATCH = 8
@@ -89,3 +97,60 @@ class StatesTask(ABC, Generic[R]):
     @abstractmethod
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Write the drafter folder, and judge what is in it; `progress` counts passes over held-out answers."""
+
+
+_GROWN_ON = 300
+"""Training conversations that a tree is grown on: held-out ones judge it."""
+
+RanksOf = Callable[[int], Ranks]
+"""Ranks that heads give the answer tokens of a conversation given by index, [answer tokens, K]."""
+
+
+def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
+    """Return the first nodes of the tree that agrees with most of a text, by ranks [N, K] of its tokens; -1: none."""
+    counts: Counter[TreePath] = Counter()
+    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
+    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
+    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
+        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
+    return grow(counts.__getitem__, num_nodes, ranks.shape[1])
+
+
+def judge_heads(
+    ranks: Sequence[Ranks], paths: Sequence[TreePath], sizes: Sequence[int]
+) -> tuple[HeldOutAcceptance, ...]:
+    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best, by ranks [N, K]."""
+    if not ranks:
+        return ()
+    depth = ranks[0].shape[1]
+    trees = judge_trees([places_along(rows, paths, depth) for rows in ranks], sizes=sizes)
+    line = [(0,) * length for length in range(1, depth + 1)]
+    (chain,) = judge_trees([places_along(rows, line, depth) for rows in ranks], sizes=(depth,))
+    return (*trees, replace(chain, tree_size=0))
+
+
+class TreeAnswers:
+    """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
+
+    def __init__(self, task: StatesTask[Any], progress: ReportCount, *, greedy_only: bool = False) -> None:
+        """Args: the trained task; reports progress before every answer; whether to grow on greedy answers alone."""
+        self._growing: Sequence[int] = range(max(0, task.num_conversations - _GROWN_ON), task.num_conversations)
+        if greedy_only:
+            self._growing = task.greedy(self._growing)
+        self._judging, self._progress = task.greedy(task.held_out), progress
+
+    def grow(self, ranks_of: RanksOf, num_nodes: int) -> tuple[TreePath, ...]:
+        """The first nodes of the tree that agrees with most of the training answers."""
+        return grow_tree(np.concatenate(self._ranks(ranks_of, self._growing, 0)), num_nodes)
+
+    def judge(self, ranks_of: RanksOf, paths: Sequence[TreePath], sizes: Sequence[int]) -> Judgement:
+        """Rounds on the held-out answers with beginnings of the tree of these nodes."""
+        ranks = self._ranks(ranks_of, self._judging, len(self._growing))
+        return Judgement(acceptance=judge_heads(ranks, paths, sizes))
+
+    def _ranks(self, ranks_of: RanksOf, indices: Sequence[int], num_done: int) -> list[Ranks]:
+        ranks = []
+        for done, index in enumerate(indices, num_done):
+            self._progress(done, len(self._growing) + len(self._judging))
+            ranks.append(ranks_of(index))
+        return ranks

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.lanes import trace_writer
+from runtime.lanes import sequence_lanes
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
 from runtime.wire.measurement import Measurement
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
@@ -50,7 +50,7 @@ class Clock:
 
 def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(trace_writer, "time", clock)
+    monkeypatch.setattr(sequence_lanes, "time", clock)
 
     def written(rest_s):
         clock.now_s = 100.0

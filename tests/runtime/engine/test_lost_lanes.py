@@ -7,11 +7,11 @@ from contextlib import suppress
 from threading import Timer
 
 import pytest
-from runtime.lanes.lane_calls import Deadline
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, ModelError
 from runtime.lanes import lane_set
 from runtime.lanes.lane import Lane
+from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.operations import Answer, LoadDraft
 from tests.runtime import plain

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from runtime.backends.openvino.packing import LayersTaken, packed
 
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
+from runtime.backends.openvino.packing import LayersTaken, packed
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.memory.model_bytes import (

@@ -6,7 +6,7 @@ from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
-from runtime.memory import room
+from runtime.memory import needs
 from runtime.memory.needs import LaneNeed, Room, available_bytes
 
 GIB = 10**9
@@ -50,7 +50,7 @@ def test_a_lane_that_was_lost_has_given_all_back():
 
 
 def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(room, "available_bytes", lambda: None)
+    monkeypatch.setattr(needs, "available_bytes", lambda: None)
     Room().take(NEEDS, running=())
 
 
@@ -58,8 +58,8 @@ def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
 def system(tmp_path, monkeypatch):
     """A system with 8,000 kB available, and a container without a limit."""
     (tmp_path / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:   8000 kB\n")
-    monkeypatch.setattr(room, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(room, "_CGROUP", tmp_path)
+    monkeypatch.setattr(needs, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(needs, "_CGROUP", tmp_path)
     return tmp_path
 
 
@@ -74,7 +74,7 @@ def test_a_container_may_have_less_than_the_machine(system):
 
 
 def test_an_engine_refuses_before_it_starts_a_lane(tiny_folders, monkeypatch):
-    monkeypatch.setattr(room, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(needs, "available_bytes", lambda: 1000)
     lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
     with Engine(tiny_folders.target, lanes=lanes, drafter_folder=tiny_folders.drafter) as engine:
         split = Schedule(method="speculative", target_lane="big", draft_lane="small", num_speculative_tokens=2)

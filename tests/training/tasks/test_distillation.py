@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from training.data import batch
 from training.data.batch import cross_entropy_to_mean_rows, mean_rows, soft_cross_entropy
-from training.tasks import distillation
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def rows():
 
 @pytest.mark.parametrize("piece", [256, 3])
 def test_loss_and_gradient_are_those_of_the_plain_soft_cross_entropy(rows, monkeypatch, piece):
-    monkeypatch.setattr(distillation, "_ROWS_PER_PIECE", piece)
+    monkeypatch.setattr(batch, "_ROWS_PER_PIECE", piece)
     student, teacher, head = rows
     plain = soft_cross_entropy(student @ head.T, teacher @ head.T)
     (expected,) = torch.autograd.grad(3 * plain, student)

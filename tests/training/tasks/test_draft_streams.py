@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
@@ -15,8 +14,9 @@ from training.data.batch import make_batch, shifted_features, soft_cross_entropy
 from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
 from training.run import run_recipe
-from training.tasks import draft_streams
+from training.tasks import stream_tasks
 from training.tasks.chain_draft import answer_logits, periodic_presence
+from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask
 
 SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}
@@ -94,7 +94,7 @@ def learn(task, num_steps, without_own=False):
 
 
 def test_the_loss_is_the_drafts_own_and_the_weighted_one_of_its_streams(recipe, states, drafter, monkeypatch):
-    monkeypatch.setattr(draft_streams, "random_presence", lambda shape, *_: periodic_presence(shape, 2))
+    monkeypatch.setattr(stream_tasks, "random_presence", lambda shape, *_: periodic_presence(shape, 2))
     light, heavy = (blur(StreamingDraftTask(recipe(stream_weight=weight), KEPT, states)) for weight in (0.25, 1.25))
     of_streams = loss_of(blur(DraftStreamTask(frozen(drafter), KEPT, states)))
     assert loss_of(heavy) - loss_of(light) == pytest.approx(of_streams, rel=0.03)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from training.tasks.stream_tasks import StreamTask, choose_rows
 
 from runtime.drafters.streams import StreamTree, load_streams
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.training.conftest import assert_learns
 from training.recipe import Optimisation, StreamRecipe
+from training.tasks.stream_tasks import StreamTask, choose_rows
 
 KEPT = torch.arange(0, 61, 2)
 STATE_LAYERS = (2,)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from runtime.backends.openvino.kept_files import compiled_folder
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.library import op, ov
 
 

@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 import torch
-from runtime.backends.openvino.calls import _MOST_MEMORIES
 
+from runtime.backends.openvino.calls import _MOST_MEMORIES
 from tests.runtime.reading import new_backend, prepare, read
 
 SIZES = {"num_slots": 60, "num_prompt": 1, "rows": (1,), "prompt_segments": ()}

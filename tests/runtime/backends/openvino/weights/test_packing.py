@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from runtime.backends.openvino.kept_files import compiled_folder
-from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized, quantized_int4
 
 from runtime.arrays import BFLOAT16, FLOAT32
+from runtime.backends.openvino.kept_files import compiled_folder
+from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized, quantized_int4
 
 FORMS = ["int8", "int4"]
 

@@ -1,1 +1,0 @@
-"""Graphs of a decoder's layers and heads, and calling them."""

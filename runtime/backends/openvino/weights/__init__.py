@@ -1,1 +1,0 @@
-"""Weights in the forms that graphs hold."""
