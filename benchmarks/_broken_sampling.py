@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from decoding.messages import Candidates, Verdict, Window
 from runtime.arrays import Array, concatenated
-from runtime.drafters.language_model import proposals
+from runtime.drafters.language_model import draft_passes
 from runtime.verification import rules
 from runtime.verification.rules import probabilities, sample, uniform
 
@@ -89,7 +89,7 @@ MISTAKES: Final = {
     ),
     "the bonus token comes from the row before": Mistake(CHAIN, rules, {"verify_ratio": _bonus_from_the_row_before}),
     "refused siblings are not ruled out": Mistake("medusa, one-hot", rules, {"verify_one_hot": _without_ruling_out}),
-    "the argmax is drafted and tested as if it were sampled": Mistake(CHAIN, proposals, {"draw_from": _likeliest}),
+    "the argmax is drafted and tested as if it were sampled": Mistake(CHAIN, draft_passes, {"draw_from": _likeliest}),
     "a token that does not match is drawn again": Mistake("speculative, match", rules, {"verify_match": _drawn_again}),
 }
 """By what they are: the four classic ones first, then one of every other rule."""

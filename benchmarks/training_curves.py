@@ -21,7 +21,7 @@ from _common import RESULTS, arguments, markdown_table, measured, read_result, w
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
 from runtime.models.embedded import embedded_folder
-from training.data.conversations import read_conversations
+from training.data.states import read_conversations
 from training.judging.card import Card, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation, TrainingRecipe
 from training.run import DRAFTER_FOLDER, RunProgress, run_recipe

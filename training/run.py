@@ -16,14 +16,19 @@ from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
-from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
-from training.data.states import TargetStates
+from training.data.states import (
+    Conversation,
+    TargetStates,
+    fingerprint,
+    most_frequent_ids,
+    read_conversations,
+    training_part,
+)
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
 from training.tasks.eagle import EagleTask
-from training.tasks.exits import ExitTask
-from training.tasks.heads import HydraTask, MedusaTask
+from training.tasks.heads import ExitTask, HydraTask, MedusaTask
 from training.tasks.states_task import Judgement, StatesTask
 from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask, StreamTask
 from training.trainer import Report, read_curve, train
@@ -59,7 +64,7 @@ def run_recipe(
     Args:
         recipe: what to train.
         target_folder: Hugging Face folder of the target; its name is the target's name on the card.
-        data_paths: token files of the target's own answers, see `training.data.conversations`.
+        data_paths: token files of the target's own answers, see `training.data.states`.
         out_folder: holds the checkpoint and the drafter folder; its name is the drafter's.
         state_folder: for the target's hidden states, by default in `out_folder`; recipes on the same data may share it.
         device: "cpu" or "cuda", the latter with or without a number.

@@ -12,9 +12,8 @@ from runtime.arrays import as_tensors, numpy_type
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import CapturedCall
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.decoder import Decoder, Rotary
-from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.stored_decoder import random_arrays
 
 MODELS: Final = Path(__file__).parents[2] / "hwprofiles" / "models"

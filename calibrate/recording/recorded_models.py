@@ -11,8 +11,8 @@ import torch
 from calibrate.recording.recorded_drafters import RecordedFinder, RecordedHead, TreeDrafter, digest_of
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
+from runtime.backends.eager import arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import EAGER, Device, Dtype
-from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter

@@ -32,7 +32,7 @@ from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import Shares, hash_of_ids
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.drafters.language_model.model import rollouts_everywhere
 from runtime.target.early_exits import exit_of
 from runtime.verification.rules import GREEDY, Sampling, require_temperature
 

@@ -23,8 +23,8 @@ from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
+from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.language_model.proposals import NUM_SAMPLED_FROM
 from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 

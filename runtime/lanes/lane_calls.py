@@ -10,32 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+import runtime.wire.operations as ops
 from decoding.errors import ConfigError, LaneError, LaneTimeoutError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.wire.channel import Block
-from runtime.wire.operations import (
-    Answer,
-    Branch,
-    Drafted,
-    DrafterTraits,
-    Drop,
-    Join,
-    Operation,
-    PrefillDraft,
-    PrefillTarget,
-    Prefix,
-    PrepareDraft,
-    PrepareTarget,
-    Rollout,
-    SequenceStart,
-    Stream,
-    Suffix,
-    Take,
-    Verify,
-)
 
 if TYPE_CHECKING:
     from runtime.lanes.sequence_lanes import TraceWriter
@@ -64,7 +45,7 @@ class Deadline:
         """Return the seconds for an operation over so many rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
-    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> ops.Answer[R]:
         """Return the lane's answer; raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure."""
         try:
             answer = reply.result(self.of(num_rows))
@@ -82,38 +63,38 @@ class TargetCalls:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         self._num_rows = 1
 
-    def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
+    def prepare(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> None:
         """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
         if self._lane.spec.device.prepares:
             layers = () if reader is None else reader.feature_layers
-            self._lane.request(PrepareTarget(start=start, feature_layers=layers)).result()
+            self._lane.request(ops.PrepareTarget(start=start, feature_layers=layers)).result()
 
-    def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
+    def prefill(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> Reply[Block | None]:
         """Start a sequence; replies the features of the prompt that `reader` asks for."""
-        operation = PrefillTarget(
+        operation = ops.PrefillTarget(
             start=start,
             feature_layers=() if reader is None else reader.feature_layers,
             raw_features=reader is not None and reader.raw_features,
         )
         return self._lane.request(operation)
 
-    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
+    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> ops.Answer[Block | None]:
         """Wait for the target to read a prompt of so many tokens."""
         return self._deadline.wait(self._lane, reply, num_tokens)
 
     def verify(self, window: Window) -> Pending:
         """All layers over the window; replies `Verdict`."""
-        reply = self._send(Verify(window=_without_alternatives(window)), window)
+        reply = self._send(ops.Verify(window=_without_alternatives(window)), window)
         return Pending(result=lambda: self._verdict(Work.VERIFY, reply))
 
     def stream(self, window: Window) -> Pending:
         """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
-        reply = self._send(Stream(window=_without_alternatives(window)), window)
+        reply = self._send(ops.Stream(window=_without_alternatives(window)), window)
         return Pending(result=lambda: self._verdict(Work.STREAM, reply))
 
     def prefix(self, window: Window, exit_layer: int) -> Pending:
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
-        operation = Prefix(
+        operation = ops.Prefix(
             window=_without_alternatives(window),
             exit_layer=exit_layer,
             num_candidates=self._schedule.num_exit_candidates,
@@ -130,16 +111,16 @@ class TargetCalls:
 
     def suffix(self) -> Pending:
         """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
-        reply = self._lane.request(Suffix())
+        reply = self._lane.request(ops.Suffix())
         return Pending(result=lambda: self._verdict(Work.SUFFIX, reply))
 
-    def _send(self, operation: Operation[R], window: Window) -> Reply[R]:
+    def _send(self, operation: ops.Operation[R], window: Window) -> Reply[R]:
         self._num_rows = len(window.tokens) + 1
         reply = self._lane.request(operation)
         self._writer.begin_round(reply.sent_s)
         return reply
 
-    def _answer(self, reply: Reply[R]) -> Answer[R]:
+    def _answer(self, reply: Reply[R]) -> ops.Answer[R]:
         return self._deadline.wait(self._lane, reply, self._num_rows)
 
     def _verdict(self, work: Work, reply: Reply[Verdict]) -> Verdict:
@@ -166,20 +147,20 @@ class DraftCalls:
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
 
-    def prepare(self, start: SequenceStart) -> None:
+    def prepare(self, start: ops.SequenceStart) -> None:
         """Have compiled what the sequence needs, where the device compiles: that takes as long as loading."""
         if self._is_lost or not self._lane.spec.device.prepares:
             return
         try:
-            self._lane.request(PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
+            self._lane.request(ops.PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
         except LaneError as error:
             if self._schedule.is_pooled:
                 raise
             self.lose(error)
 
-    def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
+    def prefill(self, start: ops.SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
-        return self._lane.request(PrefillDraft(start=start, features=features))
+        return self._lane.request(ops.PrefillDraft(start=start, features=features))
 
     def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
         """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
@@ -188,25 +169,25 @@ class DraftCalls:
     def rollout(self, verdict: Verdict | None = None) -> Pending:
         """Draft a window serially from the committed text; replies `Window`."""
         features = None if verdict is None else verdict.features
-        reply = self._lane.request(Rollout(committed=tuple(self.committed), features=features))
+        reply = self._lane.request(ops.Rollout(committed=tuple(self.committed), features=features))
         return Pending(result=lambda: self._window(reply))
 
     def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""
         if window.tokens:
-            self._lane.post(Branch())
+            self._lane.post(ops.Branch())
         return self
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots to the branches under way."""
         if self._is_lost:
             return
-        self._lane.post(Join(signal=signal))
+        self._lane.post(ops.Join(signal=signal))
         self._writer.transfer(self._schedule.target_lane, self._lane.name, len(signal.candidates))
 
     def take(self, verdict: Verdict) -> Pending:
         """The window after a verdict, from a branch or afresh; replies `Window`."""
-        reply = self._lane.request(Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token))
+        reply = self._lane.request(ops.Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token))
         return Pending(result=lambda: self._window(reply))
 
     def drop(self) -> None:
@@ -214,14 +195,14 @@ class DraftCalls:
         if self._is_lost:
             return
         try:
-            spans = self._answer(self._lane.request(Drop()))
+            spans = self._answer(self._lane.request(ops.Drop()))
         except LaneError as error:
             self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
             return
         if spans is not None:
             self._writer.steps(self._lane.name, spans)
 
-    def _window(self, reply: Reply[Drafted]) -> Window:
+    def _window(self, reply: Reply[ops.Drafted]) -> Window:
         drafted = self._answer(reply)
         if drafted is None:
             return NO_WINDOW
@@ -249,7 +230,7 @@ class DraftCalls:
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
 
 
-def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
+def require_fitting(schedule: Schedule, traits: ops.DrafterTraits) -> None:
     """Raise `ConfigError` where the schedule asks for what the drafter is not for."""
     if schedule.method not in traits.methods:
         raise ConfigError(

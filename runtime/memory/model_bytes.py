@@ -12,9 +12,8 @@ from typing import Any, Final
 from decoding.errors import ModelFormatError
 from decoding.files import parse_json
 from runtime.backends.lane_device import Dtype
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
-from runtime.storage.decoder_names import decoder_shapes
 
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
 """Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""

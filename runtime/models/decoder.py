@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.models.config import ModelConfig
+from runtime.models.config import LEARNED_OFFSET, ModelConfig
 from runtime.models.row_invariance import LayerKeys, Linear, Sight, WithinCall
-from runtime.storage.decoder_names import LEARNED_OFFSET
 from runtime.storage.stored_decoder import load_parameters, rotary_tables
 
 Rotation = tuple[Tensor, Tensor]

@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from decoding.errors import ModelFetchError
-from runtime.models.config import ModelConfig
-from runtime.storage.decoder_names import decoder_tensors
+from runtime.models.config import ModelConfig, decoder_tensors
 
 _CONTROL_TOKEN = 3
 """`tokenizer.ggml.token_type` of a special token (llama.cpp, LLAMA_TOKEN_TYPE_CONTROL)."""

@@ -12,7 +12,7 @@ import tokenizers
 
 from decoding.errors import ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
-from runtime.models.chat.chat_template import ChatTemplate
+from runtime.models.chat_template import ChatTemplate
 
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import as_array, rms_norm
-from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.storage.decoder_names import decoder_shapes, decoder_tensors
+from runtime.models.config import Llama3Rope, ModelConfig, decoder_shapes, decoder_tensors
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder

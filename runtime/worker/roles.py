@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TypeVar
 
+import runtime.wire.operations as ops
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
@@ -18,33 +19,14 @@ from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 from runtime.wire.channel import Block, to_block
-from runtime.wire.operations import (
-    Branch,
-    Drafted,
-    Drop,
-    Handler,
-    Join,
-    PrefillDraft,
-    PrefillTarget,
-    Prefix,
-    PrepareDraft,
-    PrepareTarget,
-    Rollout,
-    SequenceStart,
-    Spans,
-    Stream,
-    Suffix,
-    Take,
-    Verify,
-)
 
 F = TypeVar("F", ExitSignal, Verdict)
 
 
-def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
+def target_handlers(model: TargetModel) -> tuple[ops.Handler, ...]:
     """Return what handles each operation of the target."""
 
-    def prefill(operation: PrefillTarget) -> Block | None:
+    def prefill(operation: ops.PrefillTarget) -> Block | None:
         start, schedule = operation.start, operation.start.schedule
         model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = model.prefill(
@@ -56,7 +38,7 @@ def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
         )
         return None if features_TE is None else to_block(features_TE)
 
-    def prepare(operation: PrepareTarget) -> None:
+    def prepare(operation: ops.PrepareTarget) -> None:
         start, schedule = operation.start, operation.start.schedule
         model.prepare(
             num_prompt=len(start.prompt),
@@ -66,16 +48,16 @@ def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
             exit_layer=schedule.exit_layer,
         )
 
-    def prefix(operation: Prefix) -> ExitSignal:
+    def prefix(operation: ops.Prefix) -> ExitSignal:
         return _for_the_wire(model.prefix(operation.window, operation.exit_layer, operation.num_candidates))
 
     return (
-        PrepareTarget.handled_by(prepare),
-        PrefillTarget.handled_by(prefill),
-        Verify.handled_by(lambda operation: _for_the_wire(model.verify(operation.window))),
-        Stream.handled_by(lambda operation: _for_the_wire(model.stream(operation.window))),
-        Prefix.handled_by(prefix),
-        Suffix.handled_by(lambda _: _for_the_wire(model.suffix())),
+        ops.PrepareTarget.handled_by(prepare),
+        ops.PrefillTarget.handled_by(prefill),
+        ops.Verify.handled_by(lambda operation: _for_the_wire(model.verify(operation.window))),
+        ops.Stream.handled_by(lambda operation: _for_the_wire(model.stream(operation.window))),
+        ops.Prefix.handled_by(prefix),
+        ops.Suffix.handled_by(lambda _: _for_the_wire(model.suffix())),
     )
 
 
@@ -89,16 +71,16 @@ class DraftRole:
         self._schedule: Schedule | None = None
 
     @property
-    def handlers(self) -> tuple[Handler, ...]:
+    def handlers(self) -> tuple[ops.Handler, ...]:
         """Handlers of all operations."""
         return (
-            PrepareDraft.handled_by(self.prepare),
-            PrefillDraft.handled_by(self.prefill),
-            Rollout.handled_by(self.rollout),
-            Branch.handled_by(self.branch),
-            Join.handled_by(self.join),
-            Take.handled_by(self.take),
-            Drop.handled_by(self.drop),
+            ops.PrepareDraft.handled_by(self.prepare),
+            ops.PrefillDraft.handled_by(self.prefill),
+            ops.Rollout.handled_by(self.rollout),
+            ops.Branch.handled_by(self.branch),
+            ops.Join.handled_by(self.join),
+            ops.Take.handled_by(self.take),
+            ops.Drop.handled_by(self.drop),
         )
 
     @property
@@ -113,12 +95,12 @@ class DraftRole:
         num_rows = self._branches.step()
         self._spans.append((Work.BRANCH_STEP, start_s, time.perf_counter(), num_rows))
 
-    def prepare(self, operation: PrepareDraft) -> None:
+    def prepare(self, operation: ops.PrepareDraft) -> None:
         """Be ready for a sequence."""
         start, num_prompt = operation.start, len(operation.start.prompt)
         self.drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
 
-    def prefill(self, operation: PrefillDraft) -> None:
+    def prefill(self, operation: ops.PrefillDraft) -> None:
         """Start a sequence, with the target's features of the prompt if the schedule has any."""
         start = operation.start
         self._schedule = start.schedule
@@ -131,12 +113,12 @@ class DraftRole:
             features_TE=self._array(operation.features),
         )
 
-    def rollout(self, operation: Rollout) -> Drafted:
+    def rollout(self, operation: ops.Rollout) -> ops.Drafted:
         """Draft from the committed text; replies the window."""
         steps = self.drafter.rollout(operation.committed, self._array(operation.features))
-        return Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
+        return ops.Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
 
-    def branch(self, operation: Branch) -> None:  # noqa: ARG002
+    def branch(self, operation: ops.Branch) -> None:  # noqa: ARG002
         """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
         assert self._schedule is not None, "branches without a sequence"
         assert isinstance(self.drafter, Drafter), "branches of a draft that is no language model"
@@ -144,21 +126,21 @@ class DraftRole:
         if self.has_work:
             self.step()
 
-    def join(self, operation: Join) -> None:
+    def join(self, operation: ops.Join) -> None:
         """Add the exit's roots."""
         assert self._branches is not None, "an exit message without branches"
         signal = operation.signal
         self._branches.join(signal._replace(features=self._array(signal.features)))
 
-    def take(self, operation: Take) -> Drafted:
+    def take(self, operation: ops.Take) -> ops.Drafted:
         """Keep one branch or none, and finish the next window; replies it, and whether it was a hit."""
         assert self._branches is not None, "nothing to take"
         hit, steps = self._branches.take((operation.num_accepted, operation.next_token))
         self._branches = None
         window = self._run(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps)
-        return Drafted(window=window, spans=self._take_spans(), hit=hit)
+        return ops.Drafted(window=window, spans=self._take_spans(), hit=hit)
 
-    def drop(self, operation: Drop) -> Spans:  # noqa: ARG002
+    def drop(self, operation: ops.Drop) -> ops.Spans:  # noqa: ARG002
         """Forget the branches: the sequence has ended."""
         self.forget()
         return self._take_spans()
@@ -180,16 +162,16 @@ class DraftRole:
                 return window
             self._spans.append((work, start_s, time.perf_counter(), num_rows))
 
-    def _take_spans(self) -> Spans:
+    def _take_spans(self) -> ops.Spans:
         spans, self._spans = self._spans, []
         return spans
 
 
-def _capacity(start: SequenceStart) -> int:
+def _capacity(start: ops.SequenceStart) -> int:
     return len(start.prompt) + start.max_new_tokens + start.schedule.num_rows
 
 
-def _sampling(start: SequenceStart) -> Sampling:
+def _sampling(start: ops.SequenceStart) -> Sampling:
     return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)
 
 

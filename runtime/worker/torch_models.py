@@ -8,9 +8,8 @@ import torch
 
 from decoding.errors import LaneError
 from runtime.backends.backend import Backend
-from runtime.backends.eager import EagerBackend
+from runtime.backends.eager import EagerBackend, arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import Device
-from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams import StreamingTarget, load_streams
 from runtime.drafters.window_drafter import WindowDrafter

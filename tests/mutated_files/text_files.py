@@ -10,7 +10,7 @@ from typing import Final
 
 from calibrate.prompts import load_prompts
 from tests.mutated_files.kind import Kind, numbers
-from training.data.conversations import read_conversations
+from training.data.states import read_conversations
 from training.recipe import load_recipe, load_text_recipe, shipped_recipes
 
 

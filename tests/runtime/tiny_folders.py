@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftModel
+from runtime.models.config import decoder_tensors
 from runtime.models.decoder import Decoder
-from runtime.storage.decoder_names import decoder_tensors
 from runtime.target.early_exits import ExitHeads, save_exits
 from tests.tiny_models import tiny_adapters
 

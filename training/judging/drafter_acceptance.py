@@ -1,7 +1,7 @@
 """Held-out figures: tokens accepted in simulated rounds, and wanted tokens among the best of heads, streams or exits.
 
 Rounds are simulated on greedy answers: a drafted token is accepted when it equals the answer's next token. No target
-runs. Shapes: legend of `runtime.drafters.language_model.rollouts`.
+runs. Shapes: legend of `runtime.drafters.language_model.model`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.drafters.language_model.model import DraftModel, rollouts_everywhere
 from runtime.drafters.trees import following
-from training.data.conversations import Conversation
+from training.data.states import Conversation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """The target's own data: its answers to user turns continued from openers or built around passages of its own answers.
 
-Written batch by batch as token files (`training.data.conversations`), with a provenance file next to it. The same
+Written batch by batch as token files (`training.data.states`), with a provenance file next to it. The same
 recipe, target and machine give the same file, however often the making was cut off.
 """
 
@@ -19,7 +19,7 @@ from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.tokenizer import Tokenizer
-from training.data.conversations import Conversation, fingerprint, read_conversations
+from training.data.states import Conversation, fingerprint, read_conversations
 from training.recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
 from training.run import usable_device
 from training.text.batched_decoding import decode_batch

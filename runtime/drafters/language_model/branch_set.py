@@ -27,9 +27,8 @@ from decoding.messages import ExitSignal, Outcome, Root
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, zeros
-from runtime.drafters.language_model.draft_passes import DraftStates
+from runtime.drafters.language_model.draft_passes import DraftStates, Proposal, num_verified
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.proposals import Proposal, num_verified
 from runtime.drafters.window_drafter import Steps
 
 

@@ -31,8 +31,14 @@ from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.backends.sequences import Branches
-from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
-from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window, num_verified
+from runtime.drafters.language_model.draft_passes import (
+    DraftPasses,
+    DraftStates,
+    Proposal,
+    Proposer,
+    as_window,
+    num_verified,
+)
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling

@@ -14,10 +14,9 @@ from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft, StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.model_folder import has_random_weights
 from runtime.models.vocabulary import OutputRows
-from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import pack, unpack
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (

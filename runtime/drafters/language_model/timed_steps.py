@@ -12,7 +12,7 @@ from decoding.messages import Window
 from decoding.schedule import Schedule
 from runtime.arrays import Array, inference
 from runtime.backends.backend import Plan, segments_between
-from runtime.drafters.language_model.proposals import Proposer
+from runtime.drafters.language_model.draft_passes import Proposer
 from runtime.wire.channel import to_block
 from runtime.wire.measurement import Measurement
 

@@ -11,7 +11,7 @@ from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.drafters.language_model.branch_set import BranchSet
-from runtime.drafters.language_model.rollouts import Rollouts, rollouts_everywhere
+from runtime.drafters.language_model.model import Rollouts, rollouts_everywhere
 from sim.acceptance.replay import Replay
 from tests.calibrate.recording.test_recorder import PROMPTS
 from tests.runtime.drafters.language_model.test_draft_streams import draft_model

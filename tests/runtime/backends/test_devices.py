@@ -8,8 +8,8 @@ import torch
 
 from decoding.errors import ConfigError
 from runtime.backends import devices
+from runtime.backends.eager import torch_threads
 from runtime.backends.lane_device import CORES, Device
-from runtime.backends.opening import torch_threads
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.lane_set import LaneSet
 

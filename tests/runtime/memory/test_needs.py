@@ -23,11 +23,10 @@ from runtime.memory.model_bytes import (
     weight_bytes,
 )
 from runtime.memory.needs import COMPILED_PROCESS_BYTES, PROCESS_BYTES, LaneNeed, draft_size, memory_needed
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.model_folder import save_shape
-from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.safetensors_files import content_of
 from runtime.storage.stored_decoder import random_arrays, stored_decoder, stored_form
 from tests.tiny_models import OPT, tiny_config

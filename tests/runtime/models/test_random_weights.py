@@ -11,11 +11,10 @@ from decoding.messages import NO_WINDOW
 from runtime.arrays import BFLOAT16, as_tensor
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import has_random_weights, resolve_model
 from runtime.models.vocabulary import ranked_ids
-from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.stored_decoder import random_arrays
 from runtime.target.target_model import TargetModel
 

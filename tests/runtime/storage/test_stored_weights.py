@@ -7,8 +7,8 @@ from safetensors import SafetensorError
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import BFLOAT16, FLOAT32, as_array
+from runtime.models.config import decoder_shapes
 from runtime.models.decoder import Decoder, load_decoder
-from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import dequantize_rows, pack, quantize_rows, unpack
 from runtime.storage.safetensors_files import arrays_of, read_arrays
 from runtime.storage.stored_decoder import load_stored_decoder, stored_form

@@ -4,8 +4,8 @@ import json
 import pytest
 
 from decoding.errors import TrainingError
-from training.data import conversations
-from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
+from training.data import states
+from training.data.states import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 
 GOOD = {"prompt": [1, 2], "answer": [3, 4, 2], "temperature": 0.8}
 
@@ -60,7 +60,7 @@ def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
 
 
 def test_a_line_without_an_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversations, "MAX_LINE_CHARACTERS", 1000)
+    monkeypatch.setattr(states, "MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(GOOD).encode() + b"\n" + b" " * 1_000_000))
     with pytest.raises(TrainingError, match="beyond line 1 .the next has more than 1,000 characters"):

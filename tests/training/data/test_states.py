@@ -5,8 +5,7 @@ from decoding.errors import TrainingError
 from tests.runtime import plain
 from tests.tiny_models import tiny_target
 from training.data import states as states_module
-from training.data.conversations import read_conversations
-from training.data.states import TargetStates
+from training.data.states import TargetStates, read_conversations
 
 
 @pytest.fixture

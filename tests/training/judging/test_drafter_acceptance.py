@@ -5,7 +5,7 @@ from runtime.drafters.shipped import find_drafter, shipped_names
 from runtime.storage.weight_folder import WEIGHTS_FILE
 from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
-from training.data.conversations import Conversation
+from training.data.states import Conversation
 from training.judging.card import TEXT_FILE, read_card
 from training.judging.drafter_acceptance import AgreementCount, HeldOutAcceptance, accepted_by_round, judge_draft
 

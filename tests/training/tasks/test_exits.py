@@ -5,7 +5,7 @@ from torch import nn
 from runtime.models.decoder import rms_norm
 from tests.training.conftest import assert_learns
 from training.recipe import ExitRecipe, Optimisation
-from training.tasks.exits import COVERAGE_TOP_K, ExitTask
+from training.tasks.heads import COVERAGE_TOP_K, ExitTask
 
 KEPT = torch.arange(0, 61, 2)
 STATE_LAYERS = (2, 3)

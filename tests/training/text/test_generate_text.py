@@ -9,7 +9,7 @@ from decoding.errors import TrainingError
 from tests.runtime import plain
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from tests.training.conftest import NumberTokenizer
-from training.data.conversations import read_conversations
+from training.data.states import read_conversations
 from training.recipe import SelfTextRecipe
 from training.text import generate_text as generate
 from training.text.batched_decoding import choose_tokens, decode_batch

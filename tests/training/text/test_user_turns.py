@@ -7,7 +7,7 @@ from decoding.errors import TrainingError
 from tests.runtime import plain
 from tests.tiny_models import EOS, tiny_target
 from tests.training.conftest import NumberTokenizer
-from training.data.conversations import Conversation, read_conversations
+from training.data.states import Conversation, read_conversations
 from training.recipe import PassageRecipe, SelfTextRecipe
 from training.text.generate_text import PassageTurns, generate_conversations
 

@@ -1,1 +1,0 @@
-"""Chat templates: a conversation as the text that its model was trained on."""
