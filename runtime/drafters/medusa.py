@@ -16,27 +16,26 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from decoding.errors import ModelError, ModelFormatError
 from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
-from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
+from runtime.arrays import numpy_type
 from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow, ranks_by_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids
-from runtime.storage.safetensors_files import finite, read_published
-from runtime.storage.weight_folder import CONFIG_FILE, Count, read_config
+from runtime.storage.quantization import published_parameters
+from runtime.storage.safetensors_files import read_published
+from runtime.storage.weight_folder import Count, read_config
 from runtime.wire.measurement import Measurement
 
 
@@ -210,12 +209,23 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
     suffix = f".{config.medusa_num_layers}.weight"
     shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
-    heads = range(config.medusa_num_heads)
-    taken = tuple(_take_head(tensors, head, config, target, path, shared_VD, dtype) for head in heads)
-    if tensors:
-        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
+    size, vocab_size, num_layers = target.config.hidden_size, target.config.vocab_size, config.medusa_num_layers
+    shapes: dict[str, tuple[int, ...]] = {}
+    for head in range(config.medusa_num_heads):
+        for layer in range(num_layers):
+            shapes |= {f"{head}.{layer}.linear.weight": (size, size), f"{head}.{layer}.linear.bias": (size,)}
+        if shared_VD is None:
+            shapes[f"{head}{suffix}"] = vocab_size, size
+    found = published_parameters({name: (name,) for name in shapes}, shapes, tensors, numpy_type(dtype), path=path)
+    own = {name: weight.to(target.embedding.weight.device) for name, weight in found.items()}
+
+    def head_of(head: int) -> PublishedHead:
+        linears = [f"{head}.{layer}.linear" for layer in range(num_layers)]
+        blocks = tuple((own[f"{linear}.weight"], own[f"{linear}.bias"]) for linear in linears)
+        return PublishedHead(blocks=blocks, output_VD=own[f"{head}{suffix}"] if shared_VD is None else shared_VD)
+
     medusa = PublishedMedusa(
-        heads=taken,
+        heads=tuple(map(head_of, range(config.medusa_num_heads))),
         output=OutputRows(torch.arange(target.config.vocab_size, device=target.embedding.weight.device), None),
         target_norm=target.final_norm.detach().to(dtype),
     )
@@ -232,38 +242,3 @@ def default_tree(num_heads: int) -> tuple[TreePath, ...]:
         return prod(_TOP1_BY_HEAD[level] / (rank + 1) ** 2 for level, rank in enumerate(path))
 
     return grow(share, _NUM_NODES, min(num_heads, len(_TOP1_BY_HEAD)))
-
-
-def _take_head(
-    tensors: dict[str, NDArray[Any]],
-    head: int,
-    config: PublishedConfig,
-    target: Decoder,
-    path: Path,
-    shared_VD: Tensor | None,
-    dtype: torch.dtype,
-) -> PublishedHead:
-    size, vocab_size = target.config.hidden_size, target.config.vocab_size
-
-    def take(name: str, *shape: int) -> Tensor:
-        if name not in tensors:
-            msg = f"{path}: the tensor {name!r} is missing; {CONFIG_FILE} announces {_announced(config)}"
-            raise ModelFormatError(msg)
-        array = tensors.pop(name)
-        if array.shape != shape or not is_floating(array):
-            found = f"{name} is {array.dtype} of shape {list(array.shape)}"
-            msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
-            raise ModelError(msg)
-        own = finite(aligned(array, numpy_type(dtype)), name, source=str(path))
-        return as_tensor(own).to(target.embedding.weight.device)
-
-    blocks = tuple(
-        (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
-        for layer in range(config.medusa_num_layers)
-    )
-    output_VD = take(f"{head}.{config.medusa_num_layers}.weight", vocab_size, size) if shared_VD is None else shared_VD
-    return PublishedHead(blocks=blocks, output_VD=output_VD)
-
-
-def _announced(config: PublishedConfig) -> str:
-    return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"

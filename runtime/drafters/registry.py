@@ -27,24 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """The target of a drafter of torch, the type of all weights, and the ranks of the lane (None: one).
+    """The target of a drafter, the type of all weights, and the ranks of the lane (None: one).
 
-    `load_target` returns the target, perhaps without layers; it is called only by kinds that share its weights.
+    `load_target` returns the target, perhaps without layers; it is called only by kinds that share its weights. For
+    compiled lanes both are numpy's.
     """
 
     target_folder: Path
-    dtype: torch.dtype
-    load_target: Callable[[], Decoder]
+    dtype: torch.dtype | np.dtype[Any]
+    load_target: Callable[[], Decoder | StoredDecoder]
     group: Group | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredContext:
-    """The target of a draft for compiled lanes, as arrays and without layers."""
-
-    target_folder: Path
-    dtype: np.dtype[Any]
-    load_target: Callable[[], StoredDecoder]
 
 
 STREAM_KIND: Final = "mirrorsd_streams"
@@ -64,7 +56,7 @@ class Kind(NamedTuple):
 
     load: Loader
     method: Method | None = None
-    load_stored: Callable[[Path, StoredContext], StoredDraft] | None = None
+    load_stored: Callable[[Path, DrafterContext], StoredDraft] | None = None
     load_alone: Callable[[Path], WindowDrafter] | None = None
     size: Sizer = trained_size
 
@@ -107,10 +99,10 @@ def _lazily(loader: str) -> Callable[..., Any]:
     return call
 
 
-def _with_target(loader: str) -> Callable[[Path, Any], Any]:
+def _with_target(loader: str) -> Callable[[Path, DrafterContext], Any]:
     """Return the loader of a drafter that shares weights of its target."""
 
-    def load(folder: Path, context: DrafterContext | StoredContext) -> Any:
+    def load(folder: Path, context: DrafterContext) -> Any:
         target = context.load_target()
         target.config.require_rotary(str(folder))
         return _lazily(loader)(folder, target, dtype=context.dtype)
@@ -118,7 +110,7 @@ def _with_target(loader: str) -> Callable[[Path, Any], Any]:
     return load
 
 
-def _of_its_own(loader: str) -> Callable[[Path, Any], Any]:
+def _of_its_own(loader: str) -> Callable[[Path, DrafterContext], Any]:
     """Return the loader of a standalone draft model."""
     return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 

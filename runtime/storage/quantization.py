@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import ModelFormatError
-from runtime.arrays import BFLOAT16, Array, as_array, is_floating, is_tensor
-from runtime.storage.safetensors_files import finite
+from runtime.arrays import BFLOAT16, Array, as_array, as_tensors, is_floating, is_tensor
+from runtime.storage.safetensors_files import finite, joined_parameters
+
+if TYPE_CHECKING:
+    import torch
 
 QUANTIZATION_FORMAT: Final = "int8-symmetric-per-row"
 _SCALE = ".scale"
@@ -85,3 +89,21 @@ def take(tensors: dict[str, A], name: str, source: str) -> A:
         return tensors.pop(name)
     except KeyError as error:
         raise ModelFormatError(f"{source}: the tensor {name!r} is missing") from error
+
+
+def published_parameters(
+    wanted: Mapping[str, Sequence[str]],
+    shapes: Mapping[str, Sequence[int]],
+    tensors: dict[str, NDArray[Any]],
+    dtype: np.dtype[Any],
+    *,
+    path: Path,
+) -> dict[str, torch.Tensor]:
+    """Return parameters in `shapes`, each put together from all tensors of a file that `wanted` names for it.
+
+    Raises `ModelFormatError` for a tensor that is missing or unknown, and what `joined` raises.
+    """
+    found = {name: take(tensors, name, str(path)) for theirs in wanted.values() for name in theirs}
+    if tensors:
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {', '.join(found)}")
+    return as_tensors(dict(joined_parameters(wanted, shapes, found, dtype, folder=path)))

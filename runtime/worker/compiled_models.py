@@ -9,7 +9,7 @@ from runtime.backends.devices import require_device, require_form
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.registry import StoredContext, known_kind
+from runtime.drafters.registry import DrafterContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.memory.collection import leave_imports_alone
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
@@ -51,7 +51,7 @@ class CompiledModels:
             return kind.load_alone(operation.drafter)
         if kind.load_stored is None:
             return self._of_torch(operation)
-        context = StoredContext(
+        context = DrafterContext(
             target_folder=operation.target,
             dtype=dtype,
             load_target=lambda: self._target or load_stored_decoder(operation.target, dtype, with_layers=False),

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, shown
-from runtime.arrays import as_array, as_tensor, as_tensors, numpy_type
+from runtime.arrays import as_array, as_tensor, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.drafters.head_drafter import ROWS_OF_TARGET, load_head
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.hf_config import HfModel, Size, read_object, validated
-from runtime.storage.quantization import take
-from runtime.storage.safetensors_files import joined_parameters, read_published
+from runtime.storage.quantization import published_parameters, take
+from runtime.storage.safetensors_files import read_published
 from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, Layers, mapped_ids, save_trained
 
 C = TypeVar("C", bound=FolderConfig)
@@ -134,17 +134,12 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
     kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
-    own_VD = tensors.pop(_EMBEDDING) if _EMBEDDING in tensors else as_array(target.embedding.weight)
+    tensors.setdefault(_EMBEDDING, as_array(target.embedding.weight))
     wanted = {_EMBEDDING: (_EMBEDDING,), **_TENSORS}
     shapes = {ours: tuple(head.get_parameter(ours).shape) for ours in _TENSORS}
     shapes[_EMBEDDING] = target.config.vocab_size, config.hidden_size
-    parts = {name: take(tensors, name, str(path)) for theirs in _TENSORS.values() for name in theirs}
-    found = parts | {_EMBEDDING: own_VD}
-    weights = as_tensors(dict(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=path)))
+    weights = published_parameters(wanted, shapes, tensors, numpy_type(dtype), path=path)
     embedding_VD = weights.pop(_EMBEDDING)
-    if tensors:
-        known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
-        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
     head.load_state_dict(weights, strict=False, assign=True)
     head.share(embedding_VD, head.lm_head.weight, kept_ids)
     head.rotary = Rotary(config, len(target.rotary.cos_PH))
