@@ -39,15 +39,6 @@ def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path):
     assert (kept.get(small), kept.get(large)) == (None, None)
 
 
-def test_another_form_or_device_is_another_drafter(tmp_path):
-    kept = KeptDrafters(most_bytes=100)
-    asked = drafter_of(tmp_path, "one", 40)
-    kept.add(asked, "one")
-    others = {"dtype": "bfloat16"}, {"device": "openvino:CPU"}, {"target": tmp_path / "other"}
-    fields = {name: getattr(asked, name) for name in ("target", "drafter", "dtype", "device")}
-    assert [kept.get(LoadDraft(**fields | other)) for other in others] == [None] * 3
-
-
 @pytest.fixture
 def loaded(monkeypatch):
     """Names of the drafters loaded, in order."""

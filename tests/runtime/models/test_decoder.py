@@ -84,26 +84,6 @@ def test_cached_decoding_agrees(reference):
     assert tokens == logits.argmax(-1).tolist()[9:-1]
 
 
-def test_weights_in_bfloat16_say_nearly_the_same(reference):
-    model, folder = reference
-    decoder = load_decoder(folder, dtype=torch.bfloat16)
-    assert all(parameter.dtype == torch.bfloat16 for parameter in decoder.parameters())
-    with torch.inference_mode():
-        found = plain.target_logits(decoder, IDS).float()
-        expected = model(torch.tensor([IDS])).logits[0]
-    assert torch.nn.functional.cosine_similarity(found, expected, dim=-1).mean() > 0.98
-
-
-def test_a_shell_has_what_a_draft_shares_and_no_layers(reference):
-    _, folder = reference
-    whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
-    assert len(shell.layers) == 0
-    assert shell.config == whole.config
-    assert torch.equal(shell.embedding.weight, whole.embedding.weight)
-    assert torch.equal(shell.lm_head.weight, whole.lm_head.weight)
-    assert torch.equal(shell.final_norm, whole.final_norm)
-
-
 PROMPTS = ["What is the capital of France?", "Who would want an honest answer?", "How do I explain winter?"]
 
 

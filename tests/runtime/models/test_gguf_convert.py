@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from runtime.models.gguf_convert import convert_gguf, unpermute_rotary
+from runtime.models.gguf_convert import convert_gguf
 
 
 def convert(content, tmp_path):
@@ -16,13 +16,6 @@ def convert(content, tmp_path):
     folder.mkdir()
     convert_gguf(content.write(tmp_path / "model.gguf"), folder, lambda _share: None)
     return folder
-
-
-def test_rotary_rows_return_to_two_halves():
-    halves = np.arange(2 * 8, dtype=np.float32)[:, None]  # 2 heads of 8 rows
-    interleaved = halves.reshape(2, 2, 4, 1).swapaxes(1, 2).reshape(16, 1)
-    assert interleaved[:4, 0].tolist() == [0, 4, 1, 5]
-    assert np.array_equal(unpermute_rotary(interleaved, num_heads=2), halves)
 
 
 def test_converted_model_computes_what_the_original_computes(tiny_gguf, tmp_path):
@@ -41,15 +34,6 @@ def test_quantised_weights_are_dequantised_then_rounded_to_bfloat16(tiny_gguf, t
     expected = torch.from_numpy(gguf.quants.dequantize(packed, kind)).bfloat16()
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
     assert torch.equal(tensors["model.layers.0.mlp.up_proj.weight"], expected)
-
-
-def test_config_carries_the_numbers_of_the_file(tiny_gguf, tmp_path):
-    config = json.loads((convert(tiny_gguf, tmp_path) / "config.json").read_text())
-    assert config["architectures"] == ["LlamaForCausalLM"]
-    assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (4, 2, 8)
-    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2)
-    assert config["rms_norm_eps"] == 1e-5
-    assert config["tie_word_embeddings"] is True
 
 
 def test_an_output_head_of_its_own_is_kept(tiny_gguf, tmp_path):

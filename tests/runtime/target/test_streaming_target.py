@@ -103,16 +103,6 @@ def test_verdicts_are_those_of_verify_bit_for_bit():
         window = verdict.window
 
 
-def test_streams_leave_the_text_in_the_cache_as_it_is():
-    drafting, plain_target = streaming(PROMPT), streaming(PROMPT)
-    drafting.stream(NO_WINDOW)
-    plain_target.verify(NO_WINDOW)
-    length = len(PROMPT)
-    assert drafting.cache.cursor == plain_target.cache.cursor == length
-    found, expected = (one.cache.memory.slots[..., :length, :] for one in (drafting, plain_target))
-    assert torch.equal(found, expected)
-
-
 def test_streams_have_room_after_a_text_that_fills_its_slots():
     target = streaming(list(range(1, 60)) + PROMPT[:2])
     room = target.cache.memory.num_slots

@@ -10,30 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import runtime.wire.operations as ops
 from decoding.messages import Candidates, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from runtime.wire import codec, operations
+from runtime.wire import codec
 from runtime.wire.channel import Block, Channel
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import (
-    Answer,
-    Drafted,
-    DrafterTraits,
-    Join,
-    LoadDraft,
-    LoadTarget,
-    Measure,
-    Operation,
-    Ping,
-    PrefillDraft,
-    PrefillTarget,
-    Prefix,
-    Rollout,
-    SequenceStart,
-    Suffix,
-    Take,
-    Verify,
-)
 
 ROOT = Path(__file__).parents[3]
 SCHEDULE = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=3)
@@ -104,23 +86,23 @@ def handled(operation, handle):
     return type(operation).answer(answer)
 
 
-START = SequenceStart(prompt=[3, 1, 2], max_new_tokens=9, schedule=SCHEDULE, temperature=0.5, seed=4)
+START = ops.SequenceStart(prompt=[3, 1, 2], max_new_tokens=9, schedule=SCHEDULE, temperature=0.5, seed=4)
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        Ping(load=(BLOCK, BLOCK)),
-        LoadTarget(target=Path("a/b"), exits=None, dtype="float32"),
-        LoadDraft(target=Path("a"), drafter=Path("b"), dtype="bfloat16"),
-        Measure(measurement=Measurement(part="exit", rows=3, exit_layer=2)),
-        PrefillTarget(start=START, feature_layers=(2, 4), raw_features=True),
-        PrefillDraft(start=START, features=BLOCK),
-        Verify(window=Window((3, 4), (), (), (-1, -1))),
-        Prefix(window=Window((3,)), exit_layer=2, num_candidates=5),
-        Rollout(committed=[4, 5], features=None),
-        Join(signal=ExitSignal(((1, 2),), ((-0.5, -1.0),), BLOCK)),
-        Take(num_accepted=1, next_token=2),
+        ops.Ping(load=(BLOCK, BLOCK)),
+        ops.LoadTarget(target=Path("a/b"), exits=None, dtype="float32"),
+        ops.LoadDraft(target=Path("a"), drafter=Path("b"), dtype="bfloat16"),
+        ops.Measure(measurement=Measurement(part="exit", rows=3, exit_layer=2)),
+        ops.PrefillTarget(start=START, feature_layers=(2, 4), raw_features=True),
+        ops.PrefillDraft(start=START, features=BLOCK),
+        ops.Verify(window=Window((3, 4), (), (), (-1, -1))),
+        ops.Prefix(window=Window((3,)), exit_layer=2, num_candidates=5),
+        ops.Rollout(committed=[4, 5], features=None),
+        ops.Join(signal=ExitSignal(((1, 2),), ((-0.5, -1.0),), BLOCK)),
+        ops.Take(num_accepted=1, next_token=2),
     ],
 )
 def test_operations_arrive_as_they_were_sent(operation):
@@ -138,25 +120,28 @@ def test_operations_arrive_as_they_were_sent(operation):
 @pytest.mark.parametrize(
     ("operation", "reply"),
     [
-        (Ping(), None),
-        (Measure(measurement=Measurement(part="verify")), [0.25, 0.5]),
-        (PrefillTarget(start=START, feature_layers=(2,), raw_features=False), BLOCK),
-        (PrefillTarget(start=START, feature_layers=(), raw_features=False), None),
-        (Suffix(), Verdict(1, 2, BLOCK, (0,), Window((5,), parents=(-1,)))),
-        (Take(num_accepted=0, next_token=1), Drafted(window=Window((5,)), spans=[["step", 1.0, 2.0, 3]], hit=False)),
+        (ops.Ping(), None),
+        (ops.Measure(measurement=Measurement(part="verify")), [0.25, 0.5]),
+        (ops.PrefillTarget(start=START, feature_layers=(2,), raw_features=False), BLOCK),
+        (ops.PrefillTarget(start=START, feature_layers=(), raw_features=False), None),
+        (ops.Suffix(), Verdict(1, 2, BLOCK, (0,), Window((5,), parents=(-1,)))),
         (
-            LoadDraft(target=Path("a"), drafter=Path("b"), dtype="bfloat16"),
-            DrafterTraits(folder=Path("b"), feature_layers=(4,), raw_features=False, methods=("medusa",)),
+            ops.Take(num_accepted=0, next_token=1),
+            ops.Drafted(window=Window((5,)), spans=[["step", 1.0, 2.0, 3]], hit=False),
+        ),
+        (
+            ops.LoadDraft(target=Path("a"), drafter=Path("b"), dtype="bfloat16"),
+            ops.DrafterTraits(folder=Path("b"), feature_layers=(4,), raw_features=False, methods=("medusa",)),
         ),
     ],
 )
 def test_replies_arrive_as_they_were_sent(operation, reply):
-    assert handled(operation, lambda _: reply) == Answer(reply, 1.0, 2.0)
+    assert handled(operation, lambda _: reply) == ops.Answer(reply, 1.0, 2.0)
 
 
 def test_every_operation_has_a_name_of_its_own():
-    kinds = [kind for kind in vars(operations).values() if isinstance(kind, type) and issubclass(kind, Operation)]
-    names = [kind.__name__ for kind in kinds if kind is not Operation]
+    kinds = [kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Operation)]
+    names = [kind.__name__ for kind in kinds if kind is not ops.Operation]
     assert len(names) == len(set(names)) == 21
 
 

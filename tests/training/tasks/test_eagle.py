@@ -8,7 +8,7 @@ import torch
 from runtime.models.decoder import rms_norm
 from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
 from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
-from training.tasks.eagle import EagleRows, EagleTask, initial_head, row_features, row_states, unroll
+from training.tasks.eagle import EagleRows, EagleTask, initial_head, unroll
 
 KEPT = torch.arange(0, 61, 2)
 STATE_LAYERS = (1, 2, 3)
@@ -74,37 +74,6 @@ def plain_steps(task, kind, index, num_steps):
 def teacher(states, index, position):
     """The target's probabilities of the kept ids behind a position."""
     return (states.target.lm_head.weight[KEPT] @ states.rows(4, index)[position].float()).softmax(0)
-
-
-def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_behind(states):
-    rows = EagleRows.of(states, [1, 2])
-    first, second = states.conversations[1], states.conversations[2]
-    assert rows.ids.tolist() == [*first.ids[1:-1], *second.ids[1:-1]]
-    assert rows.positions.tolist() == [*range(1, len(first.ids) - 1), *range(1, len(second.ids) - 1)]
-    predicted = [rows.positions[root].item() + 1 for root in rows.roots]
-    expected = [range(len(row.prompt), len(row.ids)) for row in (first, second)]
-    assert predicted == [position for positions in expected for position in positions]
-    assert rows.left.tolist() == [*range(len(first.answer) - 1, -1, -1), *range(len(second.answer) - 1, -1, -1)]
-    alive = rows.surviving(2)
-    assert len(alive) == len(first.answer) + len(second.answer) - 4
-
-
-def test_features_belong_to_the_position_before_and_have_unit_scale(states):
-    features = row_features(states, [3], (2, 4)).float()
-    state = states.rows(2, 3).float()[: len(states.conversations[3].ids) - 2]
-    assert torch.allclose(features[:, :16], rms_norm(state, torch.ones(16), 1e-5), atol=0.02)
-    last = states.rows(4, 3).float()[: len(features)]
-    assert torch.allclose(features[:, 16:] * states.target.final_norm, last, atol=0.05)
-
-
-def test_what_the_targets_head_reads_at_the_roots(states):
-    rows = EagleRows.of(states, [0, 5])
-    found = row_states(states, [0, 5])[rows.roots]
-    expected = []
-    for index in (0, 5):
-        row = states.conversations[index]
-        expected += [states.rows(4, index)[position] for position in range(len(row.prompt) - 1, len(row.ids) - 1)]
-    assert torch.equal(found, torch.stack(expected))
 
 
 def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states):

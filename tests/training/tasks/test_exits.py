@@ -56,13 +56,6 @@ def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, 
         assert found[layer][top_k] == pytest.approx(expected[layer], abs=0.06)
 
 
-def test_coverage_grows_with_k_and_ends_where_the_kept_vocabulary_ends(task, states):
-    for shares in task.coverage(task.adapters, KEPT).shares.values():
-        values = list(shares.values())
-        assert values == sorted(values)
-        assert values[-1] < 1, "tokens outside the kept vocabulary are never covered"
-
-
 def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task, target):
     weights = task.module.parameters()
     assert_learns(task, weights, frozen=target, batch=list(range(10)), num_steps=60, rate=1e-2, share=0.9)

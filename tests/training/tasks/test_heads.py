@@ -10,9 +10,8 @@ from runtime.drafters.hydra import load_hydra
 from runtime.drafters.medusa import load_medusa
 from runtime.models.decoder import causal_mask
 from tests.training.conftest import assert_learns
-from training.data.batch import make_batch
 from training.recipe import HydraRecipe, MedusaRecipe, Optimisation
-from training.tasks.heads import HydraTask, MedusaTask, initial_hydra, predicting_places
+from training.tasks.heads import HydraTask, MedusaTask, initial_hydra
 
 KEPT = torch.arange(0, 61, 2)
 _COMMON = {
@@ -144,16 +143,6 @@ def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_
     big, small, _ = (row.mean_acceptance_length for row in judgement.acceptance)
     assert big >= small >= 1
     assert seen == [(done, 10 + len(greedy)) for done in range(10 + len(greedy))]
-
-
-def test_the_places_are_those_that_predict_an_answer_token_and_have_enough_before_them(states):
-    batch = [4, 0, 9]
-    rows = make_batch(states, batch)
-    width = rows.ids.shape[1]
-    expected = [
-        at * width + place for at, index in enumerate(batch) for place in predicting_positions(states, index, 3)
-    ]
-    assert predicting_places(rows, 3).tolist() == expected
 
 
 def test_every_hydra_head_starts_as_the_targets_own_output_head(target, states):

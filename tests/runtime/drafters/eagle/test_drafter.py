@@ -7,7 +7,6 @@ from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.drafters.eagle import text_trees
 from runtime.drafters.eagle.drafter import EagleDrafter
-from runtime.models.decoder import causal_mask
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
 from tests.tiny_eagle import KEPT, plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
@@ -96,15 +95,6 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
     assert set(ids[0]) == set(said_after(text[:2]))
 
 
-def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter):
-    features = target_features(target, TEXT, LAYERS[method])
-    windows = []
-    for size in (12, 5):
-        drafter.prefill(TEXT, schedule=schedule(method, size), capacity=20, features_TE=features[:-1])
-        windows.append(nodes(drafted(drafter.rollout())[1]))
-    assert windows[1] == windows[0][:5]
-
-
 def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter):
     features = target_features(target, TEXT, LAYERS[method])
     drafter.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
@@ -171,33 +161,6 @@ def test_a_step_is_measured_again_and_again_after_a_made_up_text(drafter):
     step()
     step()
     assert drafter.cache.cursor == 13
-
-
-IDS = [5, 9, 2, 40, 33, 7]
-
-
-@pytest.fixture(params=["eagle1", "eagle3"])
-def head(request):
-    return {"eagle1": tiny_eagle1, "eagle3": tiny_eagle3}[request.param](tiny_target())
-
-
-@pytest.fixture
-def features(head):
-    width = head.fuse.in_features if head.fuse.in_features == 48 else 16
-    return torch.randn(len(IDS), width, generator=torch.Generator().manual_seed(0))
-
-
-def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features):
-    entered = head.input_feature(features)
-    assert torch.allclose(entered, plain_entered(head, features), atol=1e-6)
-    found = head(
-        torch.tensor([IDS]), entered[None], positions=torch.arange(1, 7), mask=causal_mask(6, torch.float32), cache=None
-    )[0]
-    expected = plain_features(head, IDS, entered)
-    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
-    for row, feature in zip(found, expected, strict=True):
-        log_probs = head.lm_head(head.output_state(row)).log_softmax(-1)
-        assert torch.allclose(log_probs, plain_log_probs(head, feature), rtol=1e-4, atol=1e-4)
 
 
 def test_the_feature_of_eagle1_is_what_the_targets_output_head_reads():

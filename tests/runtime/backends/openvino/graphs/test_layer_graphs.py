@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,17 +89,6 @@ def test_a_layer_is_in_one_graph_whatever_was_asked_for():
         backend.prepare(plan(*cuts))
         assert graphs_of(backend) == graphs
         assert torch.equal(read(backend, [4] * 40, cuts=cuts), expected)
-
-
-@pytest.mark.usefixtures("copies")
-def test_one_graph_has_all_sizes_that_were_prepared():
-    backend = new_backend()
-    backend.prepare(plan(2, rows=(8, 16), num_slots=300))
-    sizes = {(*key.shape[:2], *size) for key, called in backend._graphs._called.items() for size in called}
-    assert sizes == {
-        (*part, 1, rows, slots) for part in pairwise((0, 2, 4)) for rows in (1, 8, 16) for slots in (256, 384)
-    }
-    assert graphs_of(backend) == [(0, 2), (2, 4)]
 
 
 def sizes_of(backend):
