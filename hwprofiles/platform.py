@@ -37,6 +37,7 @@ from decoding.errors import ProfileError, unknown
 from decoding.files import named_path
 from decoding.validation import Many
 from decoding.yaml_file import load_yaml
+from hwprofiles.host import describe_host
 from hwprofiles.machines.device_names import NamedDevice, find_device, machine_of
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
@@ -58,6 +59,7 @@ class Platform(Priced):
             that costs nothing.
         groups: devices that work on one model as tensor-parallel ranks, by the group's name.
         lanes: what `mirrorsd run` calls devices and groups, by their names here; those it cannot run have none.
+        makes: shipped platforms that stand in for it where this host's CPU has their instruction sets; the first counts
         price_usd_per_hour, price_usd, write_off_s: of the whole machine, where its devices have no price of their own.
     """
 
@@ -68,6 +70,7 @@ class Platform(Priced):
     host: Name | None = None
     groups: Mapping[Name, Annotated[Many[Name], Field(min_length=2)]] = Field(default={})
     lanes: Mapping[Name, Name] = Field(default={})
+    makes: Mapping[Name, Many[str]] = Field(default={})
 
     @model_validator(mode="before")
     @classmethod
@@ -241,6 +244,12 @@ def load_platform(name_or_path: str | Path) -> Platform:
         return _machine(device)
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
+
+
+def of_this_make(platform: Platform) -> Platform:
+    """Return the platform of the make that this host's CPU is of, where a platform is of several; else itself."""
+    here = {*describe_host()["instruction_sets"].split()} if platform.makes else set()
+    return next((load_platform(name) for name, needed in platform.makes.items() if here >= {*needed}), platform)
 
 
 def _machine(device: NamedDevice) -> Platform:

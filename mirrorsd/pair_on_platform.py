@@ -15,7 +15,7 @@ from hwprofiles.engines import platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
-from hwprofiles.platform import Platform, load_platform
+from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.held_against.measured_run import BesideMeasured, beside, load_runs
@@ -123,7 +123,7 @@ def question_of(
     if isinstance(base, Profile):
         machine = calibrated_platform(base)
     else:
-        machine = base if isinstance(base, Platform) else load_platform(base)
+        machine = base if isinstance(base, Platform) else of_this_make(load_platform(base))
     of_target, of_draft, cache_bits = Storage(*weights)
     stored = weights_named(of_target or _usual_weights(machine, profile))
     larger = StoredModel(shape=_shape(target), weights=stored, cache_bits=cache_bits)

@@ -266,8 +266,12 @@ class _Numbers:
 
     @property
     def is_net_of_starts(self) -> bool:
-        """Whether reading is by curves, whose efficiencies do not count the starts of kernels."""
-        return self._by_curves is not None and self._by_curves.reading is not None and self._own_reading is None
+        """Whether kernels start as where curves tell the efficiency of reading, which does not count their starts.
+
+        A what-if of that efficiency changes nothing else.
+        """
+        is_known = self._by_curves is not None and self._by_curves.reading is not None
+        return is_known and (self._own_reading is None or self._own_reading.status == "guessed")
 
     @property
     def _own_reading(self) -> Quantity | None:
@@ -277,10 +281,10 @@ class _Numbers:
         return None if is_of_law and not self._is_law else own
 
     def take(self, field: str) -> float:
-        if self.is_net_of_starts and field in ("memory_efficiency", "dispatch_s"):
+        own = self._own_reading if field == "memory_efficiency" else getattr(self._sheet, field)
+        if self.is_net_of_starts and (field == "dispatch_s" or (field == "memory_efficiency" and own is None)):
             assert self._by_curves is not None, "net of starts by curves"
             return self._of_curves(field, self._by_curves.reading)
-        own = self._own_reading if field == "memory_efficiency" else getattr(self._sheet, field)
         quantity: Quantity | None = own or GUESSES.get(field, {}).get(self._sheet.kind)
         if quantity is None:
             msg = f"the sheet of {self._name} ({self._sheet.name}) gives no {field}; give it, or leave the device out"

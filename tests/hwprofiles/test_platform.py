@@ -9,7 +9,7 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
 from hwprofiles.overrides import with_overrides
 from hwprofiles.placed import PlacedDevice, PlacedLink
-from hwprofiles.platform import Platform, find_entry, kind_of, load_platform, shipped_entries
+from hwprofiles.platform import Platform, find_entry, kind_of, load_platform, of_this_make, shipped_entries
 from hwprofiles.quantity import UNSOURCED
 from hwprofiles.sheets import KINDS, device_sheet, link_sheet, shipped_file, shipped_names
 
@@ -229,8 +229,8 @@ def test_what_is_neither_is_answered_with_all_names(tmp_path: Path) -> None:
 
 def test_the_platforms_of_the_plan_ship() -> None:
     assert shipped_names("platform") == (
-        *("cpu-2core", "h100x2", "h100x4+1", "h200", "lunar-lake", "m2-ultra-x8", "m4-max", "panther-lake"),
-        *("rtx4090+cpu", "strix-halo", "x-elite"),
+        *("cpu-2core", "cpu-2core-zen4", "cpu-2core-zen5", "h100x2", "h100x4+1", "h200", "lunar-lake", "m2-ultra-x8"),
+        *("m4-max", "panther-lake", "rtx4090+cpu", "strix-halo", "x-elite"),
     )
 
 
@@ -239,3 +239,17 @@ def test_every_platform_says_where_its_driver_runs_and_every_number_where_it_is_
     platform = load_platform(name)
     assert isinstance(platform, Platform)
     assert platform.device(platform.host).kind == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("sets", "make"),
+    [
+        ("avx2 avx512_bf16 avx512_vnni avx512f avx_vnni", "(Zen 5)"),
+        ("avx2 avx512_bf16 avx512_vnni avx512f", "(Zen 4)"),
+        ("avx2 avx_vnni", "two cores of an AMD EPYC"),
+    ],
+)
+def test_a_platform_of_several_makes_is_that_of_this_host(sets, make, monkeypatch):
+    monkeypatch.setattr("hwprofiles.platform.describe_host", lambda: {"instruction_sets": sets})
+    assert of_this_make(load_platform("cpu-2core")).name.endswith(make)
+    assert of_this_make(load_platform("h200")) == load_platform("h200")

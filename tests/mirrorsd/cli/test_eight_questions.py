@@ -52,7 +52,7 @@ def test_a_question_in_a_line_has_a_plausible_answer_with_all_that_it_costs(ques
     found = json.loads(result.stdout)
     best = next(row for row in found["ranking"] if not row["needs_training"])
     assert best["placement"]["target"] == target
-    assert found["pays"] == ("no" if speedup is None else "yes")
+    assert found["pays"] in (("no",) if speedup is None else ("yes", "cannot_tell"))
     assert best["speedup"] == pytest.approx(1.0 if speedup is None else speedup, rel=0.15)
     assert best["memory_bytes"] > 1e9
     assert 0 < best["ttft_s"] < 3

@@ -49,9 +49,10 @@ def test_lanes_and_drafter_of_the_files_are_those_that_run():
     plan = planned("cpu-2core", target="smollm2-135m-instruct", draft="smollm2-135m-draft4")
     schedule = runnable_schedule(plan, runnable_drafter("smollm2-135m-draft4"))
     assert schedule.drafter == "smollm2-135m-draft4"
-    assert schedule.target_lane == "openvino:CPU"
+    lanes = {"openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"}
+    assert schedule.target_lane in lanes
     profile = written_profile(plan, schedule.drafter)
-    assert {"openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"} >= {lane.name for lane in profile.lanes}
+    assert lanes >= {lane.name for lane in profile.lanes}
     assert profile.contention_of("openvino:CPU@0", "openvino:CPU@1") is not None
     assert profile.link("openvino:CPU@0", "openvino:CPU@1") is not None
     assert profile.drafter == schedule.drafter
