@@ -28,6 +28,7 @@ from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import Shares, hash_of_ids
 from hwprofiles.host import computing_host
@@ -35,9 +36,6 @@ from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import rollouts_everywhere
 from runtime.target.early_exits import exit_of
 from runtime.verification.rules import GREEDY, Sampling, require_temperature
-
-Progress = Callable[[str, float], None]
-"""Called with the prompt under way and the share that is done, 0 to 1."""
 
 Enough = Callable[[float], bool]
 """Whether to stop; called with the seconds that the next prompts will take, by those so far."""
@@ -89,7 +87,7 @@ def record_acceptance(
     prompts: Sequence[EncodedPrompt],
     settings: RecordSettings,
     path: Path,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
     enough: Enough = lambda _next_s: False,
 ) -> AcceptanceRecord:
     """Record every prompt and write the result to `path`; `enough` may end it early.

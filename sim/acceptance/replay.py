@@ -39,7 +39,8 @@ class Outcomes(NamedTuple):
         branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`; without meaning where the round is the text's last.
         branches_of_no_window: the same of a round in which nothing was drafted.
         num_draft_roots, num_exit_roots: branches of each source in a round without a window, and with one.
-        guessing: the steps that the draft's own streams save; None without.
+        guessed_rows: rows of the steps after a window's first one, by position, 0 for those that streams save; empty for a
+            draft without streams.
     """
 
     starts: list[int]
@@ -54,7 +55,7 @@ class Outcomes(NamedTuple):
     branches_of_no_window: list[int]
     num_draft_roots: tuple[int, int]
     num_exit_roots: tuple[int, int]
-    guessing: Guessing | None
+    guessed_rows: list[list[int]]
 
 
 class Replay:
@@ -162,6 +163,7 @@ class Replay:
         refused = np.where(accepted < drafted, self._chains(schedule).refused, NO_TOKEN) if is_chain else alone * 0 - 1
         from_draft, counts = schedule.draft_roots_per_row or (0,), (0, schedule.num_speculative_tokens)
         without, with_window = (self.num_exit_roots(schedule, count) * schedule.uses_exit for count in counts)
+        guessing = self.guessing(schedule)
         return Outcomes(
             starts=joined.starts.tolist(),
             lengths=joined.lengths(max_new_tokens),
@@ -175,7 +177,7 @@ class Replay:
             branches_of_no_window=alone.tolist(),
             num_draft_roots=(from_draft[-1], sum(from_draft)),
             num_exit_roots=(without, with_window),
-            guessing=self.guessing(schedule),
+            guessed_rows=[] if guessing is None else guessing.rows_by_step(np.arange(len(accepted))).T.tolist(),
         )
 
     def guessing(self, schedule: Schedule) -> Guessing | None:

@@ -26,16 +26,6 @@ class Guessing(NamedTuple):
     num_tokens: int
     num_streams: int
 
-    def rows(self, position: int) -> tuple[int, ...]:
-        """Rows of the steps that complete a window after its first step."""
-        hits = self.hits_TW[position]
-        rows, num_drafted = [], 1
-        while num_drafted < self.num_tokens:
-            num_guesses = min(self.num_streams, self.num_tokens - num_drafted - 1)
-            rows.append(1 + num_guesses)
-            num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
-        return tuple(rows)
-
     def counts(self, at_R: Ints) -> Ints:
         """Steps by how much they verify, for rounds at many positions at once.
 
@@ -54,7 +44,7 @@ class Guessing(NamedTuple):
         return 1 + int((self.rows_by_step(np.arange(len(self.hits_TW))) > 0).sum(axis=0).max())
 
     def rows_by_step(self, at_R: Ints) -> Ints:
-        """`rows` at many positions at once, [steps, rounds]; no rows where a window is complete."""
+        """Rows of the steps that complete windows after their first step, [steps, rounds]; none in a complete one."""
         hits_RW = self.hits_TW[at_R]
         rows = np.zeros((self.num_tokens - 1, len(at_R)), dtype=np.int64)
         num_drafted = np.ones(len(at_R), dtype=np.int64)

@@ -32,39 +32,30 @@ class Reply(Event):
         self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)
 
 
-class SimulatedMachine:
-    """The devices of a schedule, one and the same where it is pooled, their memory, and the routes between them."""
+class SimulatedLanes:
+    """The operations of both lanes, for all sequences of a batch at once, on the machine of its schedule.
 
-    __slots__ = ("draft", "memory", "target", "to_draft", "to_target")
+    That is a device for each, one and the same where the schedule is pooled, their memory, and the routes between them.
+    The draft has one operation at a time, since methods wait for each window.
+    """
 
     def __init__(self, batch: SimulatedBatch) -> None:
         costs, messages = batch.costs, batch.costs.messages
-        memory = self.memory = SharedMemory(
-            batch.env, costs.contention.slowdown_of_two, has_marks=batch.spans is not None
-        )
-        self.target = Device(memory, half_s=costs.target_half_s)
-        self.draft = self.target if batch.schedule.is_pooled else Device(memory, half_s=costs.draft_half_s)
-        self.to_draft, self.to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
+        self.batch = batch
+        self.memory = SharedMemory(batch.env, costs.contention.slowdown_of_two, has_marks=batch.spans is not None)
+        self._target = Device(self.memory, half_s=costs.target_half_s)
+        self.draft = self._target if batch.schedule.is_pooled else Device(self.memory, half_s=costs.draft_half_s)
+        self.to_draft, self._to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
-
-class SimulatedTargetLane:
-    """The target's operations, for all sequences of a batch at once."""
-
-    __slots__ = ("_batch", "_machine")
-
-    def __init__(self, batch: SimulatedBatch, machine: SimulatedMachine) -> None:
-        self._batch = batch
-        self._machine = machine
-
-    def operation(self, segment: int, *, is_verdict: bool) -> Event:
-        """Queue a segment of the round and return its reply; `is_verdict` is whether it decides the round."""
-        reply = Reply(self._batch.env)
-        self._machine.target.submit(self._runs(segment, reply, is_verdict=is_verdict))
+    def segment(self, segment: int, *, is_verdict: bool) -> Event:
+        """Queue a segment of the target and return its reply; `is_verdict` is whether it decides the round."""
+        reply = Reply(self.batch.env)
+        self._target.submit(self._segment_runs(segment, reply, is_verdict=is_verdict))
         return reply
 
-    def _runs(self, segment: int, reply: Reply, *, is_verdict: bool) -> Runs:
+    def _segment_runs(self, segment: int, reply: Reply, *, is_verdict: bool) -> Runs:
         """Yield the run of a segment, then reply; a verdict is acted on after the driver's own time."""
-        batch, costs = self._batch, self._batch.costs
+        batch, costs = self.batch, self.batch.costs
         step = batch.segment(segment)
         run = Run(step.seconds, step.bytes_per_s)
         yield run
@@ -73,40 +64,19 @@ class SimulatedTargetLane:
         replied_s = batch.env.now + costs.target_half_s
         reply.arrive_at(replied_s + costs.round_overhead_s if is_verdict else replied_s)
 
-
-class SimulatedDraftLane:
-    """The draft's operations. It has one at a time, since methods wait for each window."""
-
-    __slots__ = ("_branches", "batch", "machine")
-
-    def __init__(self, batch: SimulatedBatch, machine: SimulatedMachine) -> None:
-        self.batch = batch
-        self.machine = machine
-        self._branches: SimulatedBranches | None = None
-
     def rollout(self, *, is_first: bool) -> Event:
         """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
         reply = Reply(self.batch.env)
         told_in_s = 0.0 if is_first else self.tell()
-        self.machine.draft.submit(self.window(self.batch.rollout(is_first=is_first), reply), after_s=told_in_s)
+        self.draft.submit(self.window_runs(self.batch.rollout(is_first=is_first), reply), after_s=told_in_s)
         return reply
 
-    def branch(self) -> SimulatedBranches:
-        """Prepare for the outcomes of the round; return the branches."""
-        self._branches = SimulatedBranches(self)
-        return self._branches
-
-    def finish(self) -> None:
-        """End after the step under way: all sequences have ended."""
-        if self._branches is not None:
-            self._branches.stop()
-
     def tell(self) -> float:
-        """Send the verdicts to the lane; return the seconds until they have crossed."""
+        """Send the verdicts to the draft; return the seconds until they have crossed."""
         batch, now_s = self.batch, self.batch.env.now
-        return batch.send(self.machine.to_draft, batch.verdict_message(), now_s) - now_s
+        return batch.send(self.to_draft, batch.verdict_message(), now_s) - now_s
 
-    def window(self, steps: Steps | None, reply: Reply) -> Runs:
+    def window_runs(self, steps: Steps | None, reply: Reply) -> Runs:
         """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
@@ -115,7 +85,7 @@ class SimulatedDraftLane:
             if batch.spans is not None:
                 batch.spans.write_steps(steps, run)
         sent_s = batch.env.now + batch.costs.draft_half_s
-        reply.arrive_at(batch.send(self.machine.to_target, batch.window_message(), sent_s))
+        reply.arrive_at(batch.send(self._to_target, batch.window_message(), sent_s))
 
 
 class SimulatedBranches:
@@ -128,13 +98,13 @@ class SimulatedBranches:
     """
 
     __slots__ = (
-        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_most", "_num_steps",
+        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lanes", "_most", "_num_steps",
         "_plan", "_reads_first", "_reply", "_run", "_step_of", "_step_s",
     )  # fmt: skip
 
-    def __init__(self, lane: SimulatedDraftLane) -> None:
-        batch, schedule = lane.batch, lane.batch.schedule
-        self._lane = lane
+    def __init__(self, lanes: SimulatedLanes) -> None:
+        batch, schedule = lanes.batch, lanes.batch.schedule
+        self._lanes = lanes
         self._step_of = batch.branch_steps()
         self._step_s = 0.0
         self._plan = batch.costs.plan
@@ -145,20 +115,19 @@ class SimulatedBranches:
         self._num_steps = 0
         self._has_joined = self._is_stopped = False
         self._reply: Reply | None = None
-        lane.machine.draft.submit(self._runs())
+        lanes.draft.submit(self._runs())
 
     def join(self) -> None:
         """Send the exits' signals; branches join when they arrive."""
-        lane, batch = self._lane, self._lane.batch
-        now_s = batch.env.now
-        arrives_s = batch.send(lane.machine.to_draft, batch.exit_message(), now_s)
+        batch, now_s = self._lanes.batch, self._lanes.batch.env.now
+        arrives_s = batch.send(self._lanes.to_draft, batch.exit_message(), now_s)
         Wake(batch.env, arrives_s - now_s + batch.costs.draft_half_s, self._join)
 
     def take(self) -> Event:
         """Return the reply with the next windows."""
-        env = self._lane.batch.env
-        reply = self._reply = Reply(env)
-        Wake(env, self._lane.tell() + self._lane.batch.costs.draft_half_s, self.stop)
+        batch = self._lanes.batch
+        reply = self._reply = Reply(batch.env)
+        Wake(batch.env, self._lanes.tell() + batch.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
@@ -172,15 +141,14 @@ class SimulatedBranches:
 
     def _notice(self) -> None:
         """Act on a message that has arrived: wake an idle lane, or cut the run under way."""
-        lane, run = self._lane, self._run
-        if run is None:
-            lane.machine.draft.resume()
+        if self._run is None:
+            self._lanes.draft.resume()
         elif not self._reads_first:
-            self._num_steps = lane.machine.memory.cut(run, self._step_s)
+            self._num_steps = self._lanes.memory.cut(self._run, self._step_s)
 
     def _runs(self) -> Runs:
         """Yield steps until they are stopped, then what the next windows still need."""
-        lane, batch = self._lane, self._lane.batch
+        batch = self._lanes.batch
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
             if not self._num_steps:
@@ -203,7 +171,7 @@ class SimulatedBranches:
                 self._is_read = True
         if self._reply is not None:
             num_done = {FROM_DRAFT: self._most - self._draft_left, FROM_EXIT: self._most - self._exit_left}
-            yield from lane.window(batch.next_windows(num_done, is_read=self._is_read), self._reply)
+            yield from self._lanes.window_runs(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
         """Return the kind of the next steps and their number; 0 if nothing can be done."""

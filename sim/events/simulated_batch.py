@@ -27,7 +27,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.replay import Outcomes
-from sim.events.event_lanes import SimulatedBranches, SimulatedDraftLane, SimulatedMachine, SimulatedTargetLane
+from sim.events.event_lanes import SimulatedBranches, SimulatedLanes
 from sim.events.round_costs import RoundCosts, Step
 from sim.events.sequence_in_batch import SequenceInBatch
 from sim.events.written_spans import Steps, WrittenSpans
@@ -67,8 +67,7 @@ class SimulatedBatch:
         self._asked: dict[LaneCall, None] = {}  # in this order
         self._rows: list[int] = []  # of the round under way, as are the places
         self._places: list[int] = []
-        machine = SimulatedMachine(self)
-        self._target, self._draft = SimulatedTargetLane(self, machine), SimulatedDraftLane(self, machine)
+        self._lanes = SimulatedLanes(self)
         self._branches: SimulatedBranches
         self._num_roots = cache(self._roots_of)
         self._later: list[_StepRows] = [(rows, 0) for rows in costs.plan.later_rows]
@@ -102,7 +101,8 @@ class SimulatedBatch:
             end, reply_to = begun.pop(call)
             yield end
             replies = {one: reply_to(one) for one in waiting}
-        self._draft.finish()
+        if self.overlaps:
+            self._branches.stop()  # after the step under way: all sequences have ended
 
     def verify(self) -> Begun:
         """Verify the windows of all."""
@@ -112,26 +112,26 @@ class SimulatedBatch:
     def prefix(self) -> Begun:
         """Begin to verify, up to the exit."""
         self._begin_round()
-        return self._target.operation(0, is_verdict=False), lambda _: _NO_SIGNAL
+        return self._lanes.segment(0, is_verdict=False), lambda _: _NO_SIGNAL
 
     def suffix(self) -> Begun:
         """Go on behind it."""
         return self._decide(1)
 
     def _decide(self, segment: int) -> Begun:
-        return self._target.operation(segment, is_verdict=True), SequenceInBatch.decide
+        return self._lanes.segment(segment, is_verdict=True), SequenceInBatch.decide
 
     def first_rollout(self) -> Begun:
         """Draft the first windows."""
-        return self._draft.rollout(is_first=True), SequenceInBatch.window
+        return self._lanes.rollout(is_first=True), SequenceInBatch.window
 
     def rollout_again(self) -> Begun:
         """Draft the next windows."""
-        return self._draft.rollout(is_first=False), SequenceInBatch.window
+        return self._lanes.rollout(is_first=False), SequenceInBatch.window
 
     def branch(self) -> None:
         """Prepare for the outcomes of all."""
-        self._branches = self._draft.branch()
+        self._branches = SimulatedBranches(self._lanes)
 
     def join(self) -> None:
         """Go on with the exit's roots of all."""
@@ -218,17 +218,17 @@ class SimulatedBatch:
 
         So many steps are done in the branches of each source; `is_read` is whether the draft has read the last windows.
         """
-        costs, has_features = self.costs, self.schedule.exit_features
         if all(one.source == MISS for one in self._going):
-            steps = [self._window_steps(one, one.num_accepted * has_features) for one in self._going]
-            return self._together(Work.ROLLOUT_STEP, steps, costs.rollout_start_s)
-        if not is_read:
-            steps = [[] if one.source == MISS else self._window_steps(one, one.num_accepted) for one in self._going]
-            return self._together(Work.FINISH_STEP, steps, costs.rollout_start_s)
+            steps = [self._window_steps(one, one.num_accepted * self.schedule.exit_features) for one in self._going]
+            return self._together(Work.ROLLOUT_STEP, steps, self.costs.rollout_start_s)
+        done = dict(num_done) if is_read else dict.fromkeys(num_done, 0)
         steps = [
-            [] if one.source == MISS else self._window_steps(one, 0)[num_done[one.source] :] for one in self._going
+            []
+            if one.source == MISS
+            else self._window_steps(one, 0 if is_read else one.num_accepted)[done[one.source] :]
+            for one in self._going
         ]
-        return self._together(Work.FINISH_STEP, steps)
+        return self._together(Work.FINISH_STEP, steps, 0.0 if is_read else self.costs.rollout_start_s)
 
     def _first_rows(self) -> list[int]:
         """Rows that the draft reads before the branches of the round begin.
@@ -242,11 +242,10 @@ class SimulatedBatch:
 
     def _window_steps(self, sequence: SequenceInBatch, num_unread: int) -> list[_StepRows]:
         """The steps of a sequence's next window, after so many tokens to read before the last committed one."""
-        plan, guessing = self.costs.plan, self.outcomes.guessing
-        first = plan.first_rows[num_unread], 0
-        if guessing is None:
+        first = self.costs.plan.first_rows[num_unread], 0
+        if not self.outcomes.guessed_rows:
             return [first, *self._later]
-        return [first, *((rows, rows - 1) for rows in guessing.rows(sequence.at))]
+        return [first, *((rows, rows - 1) for rows in self.outcomes.guessed_rows[sequence.at] if rows)]
 
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]], first_more_s: float = 0.0) -> Steps | None:
         """Every sequence's own steps, the next ones of all at once; the first takes so much more. None without any."""

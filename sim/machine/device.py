@@ -17,15 +17,13 @@ class Device:
     same memory; a group that computes everything together (`costs.group_cost`) is one.
     """
 
-    __slots__ = ("_computes", "_env", "_half_s", "_memory", "_place", "_queue", "_under_way")
-
     def __init__(self, memory: SharedMemory, *, half_s: float = 0.0) -> None:
         """`half_s`: half the dispatch time, in whole ticks."""
         self._memory, self._env, self._half_s = memory, memory.env, half_s
         self._computes = False
         self._under_way: Runs | None = None
         self._queue: deque[tuple[float, Runs]] = deque()  # time of arrival, operation
-        self._place = memory.join(self)
+        self._place = memory.join(self.next_run)
 
     def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
         """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""

@@ -13,8 +13,6 @@ class Link:
     its way for the latency, in which others may follow.
     """
 
-    __slots__ = ("_bytes_per_s", "_latency_s", "_occupied_s", "free_s", "name")
-
     def __init__(self, hop: Hop) -> None:
         self.name, self._latency_s, self._bytes_per_s = hop
         self.free_s = 0.0

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate
 from math import ceil, inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from simpy import Environment, Event
 from simpy.events import NORMAL
@@ -74,11 +74,8 @@ Slowdowns = Callable[[float, float], tuple[float, float]]
 """How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
 
 
-class Sharer(Protocol):
-    """What computes out of a memory: a `sim.machine.device.Device`."""
-
-    def next_run(self) -> Run | None:
-        """What it does next, None to be idle; asked when its run has ended."""
+NextRun = Callable[[], Run | None]
+"""What a device does next, None to be idle; asked when its run has ended."""
 
 
 class SharedMemory:
@@ -87,16 +84,11 @@ class SharedMemory:
     `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`.
     """
 
-    __slots__ = (
-        "_active", "_asked", "_asked_s", "_ends_s", "_first", "_has_marks", "_settled_s", "_sharers", "_slowdowns",
-        "_wake", "env",
-    )  # fmt: skip
-
     def __init__(self, env: Environment, slowdowns: Slowdowns, *, has_marks: bool = False) -> None:
         """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
         self.env = env
         self._slowdowns, self._has_marks = slowdowns, has_marks
-        self._sharers: list[Sharer] = []
+        self._next_runs: list[NextRun] = []  # of the devices
         self._active: list[Run] = []  # in the order of their devices
         self._first: Run | None = None  # of these, to end
         self._settled_s = self._ends_s = env.now
@@ -104,10 +96,10 @@ class SharedMemory:
         self._asked_s = env.now
         self._asked: list[int] = []  # devices that are asked then, if that is yet to come
 
-    def join(self, sharer: Sharer) -> int:
+    def join(self, next_run: NextRun) -> int:
         """Take a device in, and return its place."""
-        self._sharers.append(sharer)
-        return len(self._sharers) - 1
+        self._next_runs.append(next_run)
+        return len(self._next_runs) - 1
 
     def begin(self, place: int, run: Run) -> None:
         """An idle device starts to compute."""
@@ -135,7 +127,7 @@ class SharedMemory:
         active = self._active
         num_active = len(active)
         for place in places:
-            run = self._sharers[place].next_run()
+            run = self._next_runs[place]()
             if run is not None:
                 self._take_up(place, run)
         if len(active) > num_active:
@@ -194,7 +186,7 @@ class SharedMemory:
         assert ended is not None, "nothing to end"
         ended.done_s = ended.work_s
         place = ended.place
-        following, active = self._sharers[place].next_run(), self._active
+        following, active = self._next_runs[place](), self._active
         if following is None:
             active.remove(ended)
         else:

@@ -26,36 +26,35 @@ def guessing(hits, num_tokens, num_streams):
     return Guessing(np.asarray(hits), num_tokens=num_tokens, num_streams=num_streams)
 
 
-def test_right_guesses_are_kept_and_the_last_step_guesses_no_more_than_there_is_room_for() -> None:
-    assert guessing(ALWAYS, 6, 2).rows(0) == (3, 2)
-    assert guessing(ALWAYS, 6, 3).rows(0) == (4, 1)
-
-
-def test_wrong_guesses_cost_rows() -> None:
-    assert guessing(NEVER, 5, 2).rows(0) == (3, 3, 2, 1)
-
-
-def test_what_counts_is_the_number_behind_the_last_token_that_is_there() -> None:
-    hits = [[1, 9, 0, 2, 9, 9]] * 4
-    # behind the first token one is right, so the third is there; behind that none, behind the fourth two
-    assert guessing(hits, 6, 2).rows(0) == (3, 3, 2)
-
-
-def test_a_window_of_one_token_needs_no_further_steps() -> None:
-    assert guessing(NEVER, 1, 2).rows(0) == ()
-    assert guessing(NEVER, 1, 2).most_steps == 1
+@pytest.mark.parametrize(
+    ("hits", "num_tokens", "num_streams", "rows"),
+    [
+        (ALWAYS, 6, 2, [3, 2]),  # the last step guesses no more than there is room for
+        (ALWAYS, 6, 3, [4, 1]),
+        (NEVER, 5, 2, [3, 3, 2, 1]),
+        # behind the first token one is right, so the third is there; behind that none, behind the fourth two
+        ([[1, 9, 0, 2, 9, 9]] * 4, 6, 2, [3, 3, 2]),
+        (NEVER, 1, 2, []),
+    ],
+)
+def test_right_guesses_behind_the_last_token_that_is_there_save_steps_and_wrong_ones_cost_rows(
+    hits, num_tokens, num_streams, rows
+) -> None:
+    subject = guessing(hits, num_tokens, num_streams)
+    assert [count for count in subject.rows_by_step(np.arange(4))[:, 0].tolist() if count] == rows
+    assert subject.most_steps == 1 + len(rows)
 
 
 @given(hit_counts, st.integers(1, 6), st.integers(1, 4))
-def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens, num_streams) -> None:
+def test_counted_steps_make_the_window_and_none_comes_after_it_is_complete(hits, num_tokens, num_streams) -> None:
     subject = guessing(hits, num_tokens, num_streams)
     at = np.arange(4)
     counts, by_step = subject.counts(at), subject.rows_by_step(at)
     most = 0
     for index in at.tolist():
-        rows = subject.rows(index)
+        rows = [count for count in by_step[:, index].tolist() if count]
+        assert by_step[: len(rows), index].tolist() == rows
         assert len(rows) <= num_tokens - 1 <= sum(rows)
-        assert by_step[:, index].tolist() == [*rows, *[0] * (num_tokens - 1 - len(rows))]
         most = max(most, 1 + len(rows))
         for num_done in range(num_tokens + 1):
             by_guesses = Counter(count - 1 for count in rows[max(0, num_done - 1) :])
