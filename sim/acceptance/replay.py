@@ -39,8 +39,8 @@ class Outcomes(NamedTuple):
         branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`; without meaning where the round is the text's last.
         branches_of_no_window: the same of a round in which nothing was drafted.
         num_draft_roots, num_exit_roots: branches of each source in a round without a window, and with one.
-        guessed_rows: rows of the steps after a window's first one, by position, 0 for those that streams save; empty for a
-            draft without streams.
+        guessed_rows: rows of the steps after a window's first one, by position, 0 for those that streams save; empty
+            for a draft without streams.
     """
 
     starts: list[int]
