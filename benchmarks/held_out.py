@@ -2,6 +2,7 @@
 
     python benchmarks/held_out.py                     half an hour: quiet cells about 20 minutes, busy ones 7
     python benchmarks/held_out.py --quiet             without the busy ones
+    python benchmarks/held_out.py --series 2          once more on the same day, with a calibration of its own
     python benchmarks/held_out.py --profile FILE      with a profile of an earlier day, of benchmarks/results/held-out/
 
 The calibration knows a range of lengths and no prompt: up to 1,500 tokens of prompt and 1,024 of answer. Cells are
@@ -82,7 +83,8 @@ def main() -> None:
     pair = find_pair(EMBEDDED)
     kept = _kept(options.out, measured_pair(pair))
     here = {"machine": machine_of(describe_host()), "date": date.today().isoformat()}
-    path = options.profile or _calibrated(pair, options.out.parent / "held-out", here, options)
+    name = _name(here) + (f"-{options.series}" if options.series > 1 else "")
+    path = options.profile or _calibrated(pair, options.out.parent / "held-out" / f"{name}.yaml", options)
     profile = _of_this_machine(path)
     facts = here | {"profile": path.name, "same_day": _date_of(path) == here["date"]}
     chosen = cells(options.most_prompts, options.most_tokens)
@@ -159,16 +161,15 @@ def _name(here: Json) -> str:
     return f"{here['date']}-{identity[:8]}"
 
 
-def _calibrated(pair: ModelPair, folder: Path, here: Json, options: argparse.Namespace) -> Path:
-    """Return this machine's profile of today, which is made where there is none."""
-    path = folder / f"{_name(here)}.yaml"
+def _calibrated(pair: ModelPair, path: Path, options: argparse.Namespace) -> Path:
+    """Return the path of this machine's profile of today, which is made where there is none."""
     if not path.exists():
         lengths = num_tokens((*bundled_prompts("pool"), *bundled_prompts("long")), pair.target_folder)
-        whole = options.work / _name(here) / "profile.yaml"
+        whole = options.work / path.stem / "profile.yaml"
         whole.parent.mkdir(parents=True, exist_ok=True)
         contexts, time_s = contexts_of(lengths, LONGEST_ANSWER), 60 * options.minutes
         found = calibrate(pair, whole, contexts=contexts, quick=True, time_s=time_s, progress=_saying("calibrating"))
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         save_profile(found.model_copy(update={"samples": None}), path)
     return path
 
@@ -229,6 +230,7 @@ def _saying(title: str) -> Say:
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__, out=RESULT)
     parser.add_argument("--profile", type=Path, help="a kept one of this machine, whose name begins with its date")
+    parser.add_argument("--series", type=int, default=1, help="number of the calibration of this day")
     parser.add_argument("--quiet", action="store_true", help="leave out busy cells")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the calibration")
     parser.add_argument("--most-prompts", type=int, help="of a cell, to try the script")

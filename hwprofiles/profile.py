@@ -78,6 +78,7 @@ class Profile(StrictModel):
         calibration_s: how long measuring took.
         relative_error: what all times may be off by together (half-width, 90 %): the ratio of two schedules is free
             of it.
+        pace_error: what the machine's pace may change by between the calibration and runs (half-width, 90 %), likewise.
         schedule_error: what all times of a schedule may be off by together (half-width, 90 %), beyond what they share
             with those of others: a ratio of two schedules has it twice.
         is_row_invariant: whether a row's result does not depend on how many others are computed with it; None if
@@ -100,6 +101,7 @@ class Profile(StrictModel):
     round_overhead_s: Seconds = 0.0
     calibration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     relative_error: RelativeError = 0.0
+    pace_error: RelativeError = 0.0
     schedule_error: RelativeError = 0.0
     is_row_invariant: bool | None = None
     samples: str | None = None
@@ -117,6 +119,11 @@ class Profile(StrictModel):
                 msg = f"a link or contention names the lane {name!r}; lanes are {', '.join(names)}"
                 raise ValueError(msg)
         return self
+
+    @property
+    def common_error(self) -> float:
+        """What all times may be off by together: what calibration saw, or the pace may change by, if that is more."""
+        return max(self.relative_error, self.pace_error)
 
     def lane(self, name: str) -> LaneProfile:
         """The lane of that name.

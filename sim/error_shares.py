@@ -82,7 +82,7 @@ def error_shares(
     `target_s` and `draft_s` wait for the target's parts, at their speed then, and for whatever drafts; in `both_s` both
     compute, and are as wrong as their slowdown is. What is left of `total_s` is messages and dispatch.
     """
-    plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.relative_error)}
+    plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.common_error)}
     lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
     target, draft = (lane.errs_as for lane in lanes)
     used = {target: target_s}

@@ -60,7 +60,7 @@ def render_report(data: ReportData) -> str:
         has_speedups=any(result.speedup for result in data.results),
         are_prompts_alike=data.are_prompts_alike,
         num_candidates=f"{len(data.plan.search.candidates):,}",
-        profile_error=percent(data.plan.profile.relative_error),
+        profile_error=percent(data.plan.profile.common_error),
         **_answer(data),
         **_tables(data),
         **_figures(data),
@@ -79,7 +79,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
     if speed_s is not None:
         yield tokens_per_second(speed_s), f"{verdict.world}, with what is recommended"
     if not data.errors:
-        expected = percent(data.plan.profile.relative_error)
+        expected = percent(data.plan.profile.common_error)
         yield f"±{expected}", "expected of all predicted times together; nothing was run yet"
         return
     label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"

@@ -81,7 +81,7 @@ class CalibratedLanes:
         )
         links = [link for link in own.links if frozenset(link.lanes) in pairs]
         contention = [entry for entry in own.contention if frozenset(entry.lanes) in pairs]
-        kept = {"host", "round_overhead_s", "relative_error", "features_bytes_per_row"}
+        kept = {"host", "round_overhead_s", "relative_error", "pace_error", "schedule_error", "features_bytes_per_row"}
         kept |= {"target", "dtype"} if self.has_target else set()
         kept |= {"drafter"} if self.has_draft else set()
         return described.model_copy(

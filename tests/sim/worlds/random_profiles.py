@@ -106,4 +106,5 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = Tr
         features_bytes_per_row=random.choice([0.0, 4.0]),
         round_overhead_s=random.choice([0.0, seconds(1.0)]),
         relative_error=0.05,
+        pace_error=random.choice([0.0, 0.1]),
     )
