@@ -26,7 +26,7 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile
 from mirrorsd.compare.numbers import json_text
 from mirrorsd.model_pair import ModelPair
-from runtime.drafters.shipped import SHIPPED_FOLDER
+from runtime.drafters.registry import SHIPPED_FOLDER
 
 RESULTS = Path(__file__).parent / "results"
 T = TypeVar("T")

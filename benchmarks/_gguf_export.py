@@ -17,7 +17,7 @@ import torch
 from _common import EMBEDDED
 
 from runtime.drafters.language_model.folder import load_draft
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import resolve_model
 

@@ -40,8 +40,7 @@ from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, lanes_of
 from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import ModelPair, find_pair
-from runtime.drafters.registry import KINDS, kind_of
-from runtime.drafters.shipped import SHIPPED_FOLDER, find_drafter
+from runtime.drafters.registry import KINDS, SHIPPED_FOLDER, find_drafter, kind_of
 from sim.acceptance.replay import Replay
 from training.judging.card import CARD_FILE, AcceptanceByTask, TaskAcceptance, add_acceptance
 

@@ -40,7 +40,7 @@ from mirrorsd.measure_pair import Reach, record
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder
 from runtime.wire.measurement import Measurement

@@ -7,9 +7,9 @@ Decodes prompts, half of them of more than 256 tokens, by plain decoding, by eve
 are chains, and by the trees of every shipped head, on lanes of torch and on those of graphs, in every form of weights
 that they have, each schedule in another order of prompts. Texts are compared token by token with plain decoding on the
 same lane, and real rounds with those that a replay of the acceptance record predicts. Chains have to agree in all of
-them; trees cannot to the last bit (`runtime.models.masks.TreeRows`) and are counted. Chains whose draft has a lane of
-its own are decoded once more, and every time that lane is killed at random (`killed`): the target has to end the text
-alone, as it was. In float32 the texts of graphs are compared with those of torch: where they part, the first other
+them; trees cannot to the last bit (`runtime.backends.backend.TreeRows`) and are counted. Chains whose draft has a lane
+of its own are decoded once more, and every time that lane is killed at random (`killed`): the target has to end the
+text alone, as it was. In float32 the texts of graphs are compared with those of torch: where they part, the first other
 token is a near tie, and how near is said. Writes the result after every schedule, and an interrupted run goes on after
 the last one. Nothing here depends on time: a lane is waited for as long as it takes.
 """

@@ -163,7 +163,7 @@ def find_pair(
     Raises:
         ModelError: a model is not to be had, or is of an unsupported family.
     """
-    from runtime.drafters.shipped import shipped_for
+    from runtime.drafters.registry import shipped_for
     from runtime.models.model_folder import resolve_model
 
     name = str(target)
@@ -242,7 +242,7 @@ def _first(role: _Role, models: Sequence[NamedFolder]) -> NamedFolder | None:
 
 def _named(role: _Role, name: str | Path) -> NamedFolder:
     """The model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
-    from runtime.drafters.shipped import named_drafter
+    from runtime.drafters.registry import named_drafter
 
     # by its folder: lanes know no shapes that ship
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))

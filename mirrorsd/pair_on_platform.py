@@ -21,7 +21,7 @@ from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.held_against.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
-from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
+from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
 from runtime.models.model_folder import is_model_name
 from sim.acceptance.rates import Texts
 from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform

@@ -15,8 +15,7 @@ from runtime.backends.lane_device import Dtype
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
 from runtime.lanes.lane_set import LaneSet
-from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive
-from runtime.memory.collection import no_collection
+from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive, no_collection
 from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed, on_ranks
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights

@@ -22,10 +22,9 @@ from torch import Tensor
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
-from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
 from runtime.backends.sequences import Branches, Text
 from runtime.models.config import ModelConfig
-from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
 _MOST_ROWS: Final = 8

@@ -4,8 +4,9 @@ A record is made in this process, prompt by prompt; finished prompts are kept in
 same models, prompts and settings goes on after them. Texts are greedy, or sampled with the draws of their seeds.
 
 A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
-rows are computed with it (`runtime.models.row_invariance`). Trees are the exception (`runtime.models.masks.TreeRows`):
-where the target's two best logits nearly tie, a real run may take the other token.
+rows are computed with it (`runtime.models.row_invariance`). Trees are the exception
+(`runtime.backends.backend.TreeRows`): where the target's two best logits nearly tie, a real run may take the other
+token.
 """
 
 from __future__ import annotations

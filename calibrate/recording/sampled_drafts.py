@@ -21,11 +21,10 @@ from torch import Tensor
 from decoding.messages import Candidates
 from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Plan, prefill_pieces, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM
 from runtime.drafters.language_model.model import DraftModel
-from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1

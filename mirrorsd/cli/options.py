@@ -88,7 +88,7 @@ def target_names(incomplete: str) -> list[str]:
 
 def drafter_names(incomplete: str) -> list[str]:
     """Return the draft models, heads and exit adapters that ship; after a comma the next one of a list."""
-    from runtime.drafters.shipped import shipped_names
+    from runtime.drafters.registry import shipped_names
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in _beginning(last, (*shipped_names(), "none"))]

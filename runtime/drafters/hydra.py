@@ -27,13 +27,13 @@ from torch.nn import functional as F
 from decoding.messages import NO_WINDOW, Window
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import parents_of
+from runtime.backends.backend import prefill_pieces
 from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_tree_heads, save_tree_heads
 from runtime.drafters.trees import MOST_RANKS, Ranks, ranks_by_level
 from runtime.drafters.window_drafter import Steps
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import prefill_pieces
 from runtime.models.row_invariance import WithinCall
 from runtime.models.vocabulary import ranked_ids
 from runtime.storage.weight_folder import Count, Width

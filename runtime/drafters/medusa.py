@@ -33,8 +33,7 @@ from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids
-from runtime.storage.quantization import published_parameters
-from runtime.storage.safetensors_files import read_published
+from runtime.storage.safetensors_files import published_parameters, read_published
 from runtime.storage.weight_folder import Count, read_config
 from runtime.wire.measurement import Measurement
 

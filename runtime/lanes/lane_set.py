@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from decoding.errors import ConfigError, LaneTimeoutError
 from runtime.backends.devices import require_form
 from runtime.backends.lane_device import Dtype
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import DRAFT_LOAD_DEADLINE_S
 from runtime.wire.operations import DrafterTraits, LoadDraft, LoadStreams, LoadTarget, Operation

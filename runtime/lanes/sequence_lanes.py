@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from decoding.lanes import MethodFlow
@@ -37,6 +39,18 @@ def drive(flow: MethodFlow, on_reply: Callable[[object], None] = lambda _reply: 
         return
     finally:
         flow.close()
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: looking at every object takes as long as some passes of a small target."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class RuntimeLanes:

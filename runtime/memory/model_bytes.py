@@ -24,7 +24,7 @@ _INT4_GROUP: Final = 64
 _SLOTS_AT_ONCE: Final = 64
 """Slots of a cache come in multiples of `runtime.models.row_invariance.KEYS_AT_ONCE`."""
 _PREFILL_ROWS: Final = 512
-"""A prompt is read in pieces of so many tokens (`runtime.models.masks.prefill_pieces`)."""
+"""A prompt is read in pieces of so many tokens (`runtime.backends.backend.prefill_pieces`)."""
 
 
 @lru_cache

@@ -23,8 +23,7 @@ from decoding.files import replace_file
 from decoding.validation import Many, described
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
-from runtime.storage.quantization import QUANTIZATION_FORMAT, pack, take, unpack
-from runtime.storage.safetensors_files import arrays_of, content_of
+from runtime.storage.safetensors_files import QUANTIZATION_FORMAT, arrays_of, content_of, pack, take, unpack
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder

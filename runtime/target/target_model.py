@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
-from runtime.backends.backend import Backend, Plan, segments_between
-from runtime.models.masks import prefill_pieces, tree_rows
+from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between, tree_rows
 from runtime.models.vocabulary import best_places
 from runtime.target.early_exits import EarlyExit, exit_of
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy

@@ -18,7 +18,6 @@ from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.instruction_set import described
-from runtime.memory.collection import leave_imports_alone
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Channel, Message
 from runtime.wire.codec import Written
@@ -40,6 +39,12 @@ if TYPE_CHECKING:
     from runtime.parallel.local_group import GroupChannel
     from runtime.worker.compiled_models import CompiledModels
     from runtime.worker.torch_models import TorchModels
+
+
+def leave_imports_alone() -> None:
+    """Let no collection of garbage look again at what has been imported: it stays as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 KEPT_BYTES: Final = 300_000_000

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from runtime.drafters.shipped import SHIPPED_FOLDER, shipped_names
+from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
 from runtime.models import embedded
 from tests.benchmarks.scripts import RESULTS, ROOT, load_script
 

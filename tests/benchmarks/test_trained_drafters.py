@@ -9,7 +9,7 @@ import torch
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_text import target_text
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.shipped import SHIPPED_FOLDER, find_drafter
+from runtime.drafters.registry import SHIPPED_FOLDER, find_drafter
 from runtime.models.decoder import causal_mask
 from runtime.target.early_exits import ExitHeads, load_exits
 from sim.acceptance.assumed import AssumedAcceptance

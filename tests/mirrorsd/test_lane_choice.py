@@ -15,7 +15,7 @@ from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profil
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.shipped import named_drafter
+from runtime.drafters.registry import named_drafter
 from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 
 PROFILE = Path(__file__).parents[1] / "golden" / "profile.yaml"

@@ -43,7 +43,7 @@ def test_any_model_may_be_the_draft(tiny_folders, monkeypatch):
 
 
 def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("runtime.drafters.shipped.SHIPPED_FOLDER", tmp_path)
+    monkeypatch.setattr("runtime.drafters.registry.SHIPPED_FOLDER", tmp_path)
     ship(tmp_path, "one-draft", tiny_folders.drafter, tiny_folders.target.name)
     ship(tmp_path, "one-exits", tiny_folders.exits, tiny_folders.target.name)
     pair = find_pair(str(tiny_folders.target))
@@ -61,7 +61,7 @@ def ship(root, name, source, target):
 
 
 def test_all_heads_that_ship_for_a_target_are_taken(tiny_folders, head_folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("runtime.drafters.shipped.SHIPPED_FOLDER", tmp_path)
+    monkeypatch.setattr("runtime.drafters.registry.SHIPPED_FOLDER", tmp_path)
     target = tiny_folders.target.name
     for name, source in head_folders.items():
         ship(tmp_path, f"of-{name}", source, target)

@@ -14,13 +14,13 @@ from calibrate.prompts import bundled_prompts
 from decoding.schedule import Schedule
 from mirrorsd.prompt_tokens import encode
 from runtime.arrays import inference
+from runtime.backends.backend import prefill_pieces
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
-from runtime.drafters.shipped import SHIPPED_FOLDER
+from runtime.drafters.registry import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import load_decoder
-from runtime.models.masks import prefill_pieces
 from tests.runtime.reading import compiled, first_layers, prepare
 
 EDGES = (1, 65, 255, 256, 257, 383, 511, 513, 768, 1023, 1025)

@@ -23,7 +23,7 @@ from decoding.progress import ReportCount
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.drafters.streams import (
     Borrowed,
     Keys,

@@ -21,7 +21,7 @@ models = typer.Typer(
 def list_models(json: JsonOption = None) -> None:
     """Show the embedded models, whether they are in the cache, what ships for them, and all shapes."""
     from hwprofiles.model_shape import shipped_models
-    from runtime.drafters.shipped import shipped_for
+    from runtime.drafters.registry import shipped_for
     from runtime.models.model_folder import known_models
 
     rows: list[dict[str, Any]] = [
@@ -57,7 +57,7 @@ def memory(
 
     from decoding.schedule import load_schedule
     from mirrorsd.model_pair import find_scheduled_pair
-    from runtime.drafters.shipped import find_drafter
+    from runtime.drafters.registry import find_drafter
     from runtime.memory.needs import available_bytes, draft_size, gigabytes, in_words, memory_needed
     from runtime.models.config import ModelConfig
 

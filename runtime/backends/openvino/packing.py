@@ -6,8 +6,10 @@ given back, and the model's own weights are needed no longer. Shapes: O outputs,
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -18,7 +20,6 @@ from numpy.typing import NDArray
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Dtype
 from runtime.backends.openvino.kept_files import give_back, kept_block
-from runtime.memory.collection import give_back_freed
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LARGEST: Final = 127
@@ -206,6 +207,12 @@ class LayersTaken:
             if self._form in ("int8", "int4"):
                 give_back_freed()
         return self._taken[index]
+
+
+def give_back_freed() -> None:
+    """Have the C library give back what was freed, where it can be asked to: glibc keeps it between smaller blocks."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _taken(layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> LayerWeights:

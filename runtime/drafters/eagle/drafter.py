@@ -19,12 +19,12 @@ from torch import Tensor
 
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
+from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
 from runtime.drafters.eagle.text_trees import grow_along
 from runtime.drafters.trees import ROOT, DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import prefill_pieces
 from runtime.models.vocabulary import ranked_ids
 from runtime.wire.measurement import Measurement
 

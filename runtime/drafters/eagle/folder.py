@@ -24,8 +24,7 @@ from runtime.drafters.head_drafter import ROWS_OF_TARGET, load_head
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.hf_config import HfModel, Size, read_object, validated
-from runtime.storage.quantization import published_parameters, take
-from runtime.storage.safetensors_files import read_published
+from runtime.storage.safetensors_files import published_parameters, read_published, take
 from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, Layers, mapped_ids, save_trained
 
 C = TypeVar("C", bound=FolderConfig)

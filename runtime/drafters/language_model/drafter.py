@@ -29,7 +29,7 @@ from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
-from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
 from runtime.backends.sequences import Branches
 from runtime.drafters.language_model.draft_passes import (
     DraftPasses,
@@ -40,7 +40,6 @@ from runtime.drafters.language_model.draft_passes import (
     num_verified,
 )
 from runtime.drafters.window_drafter import Steps, WindowDrafter
-from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement

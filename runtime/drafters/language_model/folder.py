@@ -17,7 +17,7 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.model_folder import has_random_weights
 from runtime.models.vocabulary import OutputRows
-from runtime.storage.quantization import pack, unpack
+from runtime.storage.safetensors_files import pack, unpack
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
     CONFIG_FILE,

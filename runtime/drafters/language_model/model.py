@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.sequences import Branches, Text
 from runtime.drafters.language_model.draft_passes import DraftConfig, DraftPasses, DraftStates
 from runtime.drafters.streams import StreamModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.masks import prefill_pieces
 from runtime.models.row_invariance import Linear
 from runtime.models.vocabulary import OutputRows, all_ids, ranked_ids
 

@@ -5,10 +5,10 @@ from functools import cache
 import pytest
 import torch
 
+from runtime.backends.backend import tree_rows
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GPU, SPARE
 from runtime.backends.eager import EagerBackend
-from runtime.models.masks import tree_rows
 from tests.runtime.reading import compiled, npu_here, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 

@@ -1,8 +1,8 @@
 import pytest
 
 from decoding.errors import ModelError
-from runtime.drafters import shipped
-from runtime.drafters.shipped import find_drafter, shipped_names
+from runtime.drafters import registry
+from runtime.drafters.registry import find_drafter, shipped_names
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,7 @@ def shipped_folder(tmp_path, monkeypatch):
         (folder / name).mkdir(parents=True)
         (folder / name / "config.json").write_text("{}")
     (folder / "unfinished").mkdir()
-    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", folder)
+    monkeypatch.setattr(registry, "SHIPPED_FOLDER", folder)
     return folder
 
 
@@ -40,6 +40,6 @@ def test_a_drafter_that_is_nowhere_is_answered_with_the_names_there_are(name, me
 
 
 def test_nothing_ships_with_a_package_that_has_no_drafters(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", tmp_path / "absent")
+    monkeypatch.setattr(registry, "SHIPPED_FOLDER", tmp_path / "absent")
     with pytest.raises(ModelError, match=r"not a shipped drafter \(none\)"):
         find_drafter("small-draft4")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.wire.operations import LoadDraft
 from runtime.worker import torch_models
 from runtime.worker.server import KeptDrafters

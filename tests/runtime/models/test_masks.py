@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.models.masks import tree_rows
+from runtime.backends.backend import tree_rows
 
 
 @st.composite

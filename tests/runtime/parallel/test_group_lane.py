@@ -17,7 +17,7 @@ import pytest
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, ModelError
 from decoding.schedule import Schedule
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import find_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.tokenizer import Tokenizer

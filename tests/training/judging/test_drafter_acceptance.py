@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from runtime.drafters.shipped import find_drafter, shipped_names
+from runtime.drafters.registry import find_drafter, shipped_names
 from runtime.storage.weight_folder import WEIGHTS_FILE
 from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target

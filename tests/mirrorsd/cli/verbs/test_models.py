@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from decoding.schedule import Schedule, save_schedule
 from mirrorsd.cli.app import app
-from runtime.drafters.shipped import shipped_names
+from runtime.drafters.registry import shipped_names
 
 
 @pytest.fixture(autouse=True)

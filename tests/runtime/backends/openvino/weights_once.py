@@ -17,7 +17,7 @@ from runtime.backends.backend import segments_between
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino import buckets
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
-from runtime.memory.collection import give_back_freed
+from runtime.backends.openvino.packing import give_back_freed
 from runtime.models.config import decoder_shapes
 from runtime.storage.stored_decoder import random_arrays, stored_decoder
 from tests.runtime.backends.openvino.graphs.test_layer_graphs import plan

@@ -12,8 +12,7 @@ from decoding.errors import ModelFormatError
 from decoding.messages import Window
 from decoding.schedule import Schedule
 from runtime.drafters.prompt_lookup import NgramIndex, load_prompt_lookup
-from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.drafters.shipped import find_drafter
+from runtime.drafters.registry import DrafterContext, find_drafter, load_drafter
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
 

@@ -3,7 +3,8 @@ import weakref
 
 import pytest
 
-from runtime.memory.collection import leave_imports_alone, no_collection
+from runtime.lanes.sequence_lanes import no_collection
+from runtime.worker.server import leave_imports_alone
 
 
 class Cycle:
