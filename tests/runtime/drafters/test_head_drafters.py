@@ -72,10 +72,6 @@ def test_a_sequence_without_features_is_refused(kind, drafter):
         drafter.prefill(TEXT, schedule=tree_schedule(kind), capacity=64)
 
 
-def test_it_reads_the_last_layer_at_unit_scale_and_serves_its_own_method_alone(kind, drafter):
-    assert (drafter.feature_layers, drafter.raw_features, drafter.methods) == ((LAYERS,), False, (kind,))
-
-
 @pytest.mark.parametrize("start", [1, 2, 6])
 @pytest.mark.parametrize("depth", [2, 4])
 def test_ranks_along_a_text_are_the_places_of_its_tokens_in_drafted_trees(kind, drafter, target, start, depth):

@@ -21,13 +21,12 @@ from runtime.lanes.lane import LaneSpec
 from runtime.verification.rules import Sampling
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
+from tests.runtime.engine.schedules import NEAR_TIE, PROMPT
 from tests.runtime.thread_lanes import thread_engine
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams
 
-PROMPT = [5, 17, 3, 44, 8]
-NEAR_TIE = 1e-4
 HEADS = ("medusa", "hydra", "eagle2", "eagle3")
 METHODS = (*HEADS, "speculative_streaming")
 

@@ -9,12 +9,10 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters import registry as drafter_kinds
 from tests.runtime import plain
+from tests.runtime.engine.schedules import NEAR_TIE, PROMPT
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tree_doubles import TreeDrafter
 from tests.tiny_models import EOS, VOCAB_SIZE
-
-PROMPT = [5, 17, 3, 44, 8]
-NEAR_TIE = 1e-4
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from runtime.backends.self_test import is_row_invariant
 from runtime.models import row_invariance
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
-from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
-from tests.runtime.reading import first_layers
+from tests.runtime.reading import first_layers, read
 from tests.tiny_models import OPT, tiny_target
 
 LENGTH, PROMPT = 80, 50
@@ -74,21 +73,12 @@ def chunkings(draw):
     return tuple(sizes)
 
 
-def read(decoder, ids, sizes):
-    """Logits of a text read in these pieces, [T, V]."""
-    cache = KVCache(decoder.config, len(ids), dtype=decoder.embedding.weight.dtype)
-    found = []
-    with torch.inference_mode():
-        for size in sizes:
-            stop = cache.cursor + size
-            x = decoder.embedding(torch.tensor([ids[cache.cursor : stop]]))
-            positions = torch.arange(cache.cursor, stop)
-            found.append(decoder.logits(decoder.run_layers(x, 0, 4, positions=positions, cache=cache))[0])
-            cache.advance(size)
-    return torch.cat(found)
+IDS = torch.randint(61, (LENGTH,), generator=torch.Generator().manual_seed(4))
 
 
-IDS = torch.randint(61, (LENGTH,), generator=torch.Generator().manual_seed(4)).tolist()
+def read_by(decoder, sizes):
+    """Logits of the text read in these pieces, [T, V]."""
+    return read(EagerBackend(decoder), sizes, ids=IDS)
 
 
 @cache
@@ -101,7 +91,7 @@ def decoder_of(num_heads, num_kv_heads, dtype):
 
 @cache
 def decoded_plainly(num_threads, num_heads, num_kv_heads, dtype):
-    return read(decoder_of(num_heads, num_kv_heads, dtype), IDS, [PROMPT] + [1] * (LENGTH - PROMPT))
+    return read_by(decoder_of(num_heads, num_kv_heads, dtype), [PROMPT] + [1] * (LENGTH - PROMPT))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -111,7 +101,7 @@ def decoded_plainly(num_threads, num_heads, num_kv_heads, dtype):
 def test_a_text_read_in_pieces_has_the_logits_of_plain_decoding(num_threads, dtype, heads, sizes):
     """With one to three queries a key, and texts on both sides of slot 64."""
     with threads(num_threads):
-        assert torch.equal(read(decoder_of(*heads, dtype), IDS, sizes), decoded_plainly(num_threads, *heads, dtype))
+        assert torch.equal(read_by(decoder_of(*heads, dtype), sizes), decoded_plainly(num_threads, *heads, dtype))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -121,7 +111,7 @@ def test_so_has_one_read_by_an_opt(num_threads, sizes):
     """In bfloat16: in float32 it holds in a process of its own, and not always after many other tests."""
     with threads(num_threads):
         plainly = decoded_plainly(num_threads, 4, 0, torch.bfloat16)
-        assert torch.equal(read(decoder_of(4, 0, torch.bfloat16), IDS, sizes), plainly)
+        assert torch.equal(read_by(decoder_of(4, 0, torch.bfloat16), sizes), plainly)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -57,11 +57,6 @@ def test_a_grown_tree_is_a_tree_whose_siblings_stand_best_first():
         children[path[:-1]] += 1
 
 
-def test_a_smaller_tree_is_the_beginning_of_a_bigger_one():
-    ranks = random_ranks(seed=2)
-    assert grow_tree(ranks, 64)[:16] == grow_tree(ranks, 16)
-
-
 def test_a_tree_ends_where_levels_and_ranks_end():
     tree = grow_tree(ranks_of([0], [3]), 64)
     assert sorted(tree) == [(rank,) for rank in range(MOST_RANKS)]

@@ -18,11 +18,6 @@ FORMS = ["float32", "bfloat16", "int8"]
 IDS = np.random.default_rng(0).integers(61, size=24)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
-
-
 def pair_of(form):
     """The same weights for torch and without it, and the decoder of torch."""
     dtype = torch.float32 if form == "float32" else torch.bfloat16
