@@ -82,16 +82,12 @@ def test_a_wrong_row_is_named_by_file_and_line(tmp_path: Path, row: object, comp
         load_prompts(path)
 
 
-def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_prompts(tmp_path / "none.jsonl")
+def test_files_that_are_missing_empty_or_too_large_are_errors(tmp_path, monkeypatch) -> None:
+    for missing in (tmp_path / "none.jsonl", "a\0b.jsonl"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_prompts(missing)
     with pytest.raises(ConfigError, match="holds no prompt"):
         load_prompts(write(tmp_path, ""))
-
-
-def test_a_path_that_is_none_and_a_file_that_is_too_large_are_errors(tmp_path: Path, monkeypatch) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_prompts("a\0b.jsonl")
     monkeypatch.setattr(prompts, "MAX_FILE_BYTES", 20)
     with pytest.raises(ConfigError, match=r"set\.jsonl: cannot be read \(larger than the 20 bytes"):
         load_prompts(write(tmp_path, {"prompt": "somewhat longer"}))

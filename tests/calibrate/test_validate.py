@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrate.validate import Divergence, TracePair, accuracy, compare, first_divergence
+from calibrate.validate import TracePair, accuracy, compare, first_divergence
 from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
@@ -51,7 +51,6 @@ def test_time_per_token_is_weighed_over_all_prompts() -> None:
 )
 def test_the_first_differing_round_is_found(measured: dict, round_index: int, position: int) -> None:
     found = first_divergence(pair(**measured))
-    assert found is not None
     assert (found.round, found.position) == (round_index, position)
     assert not compare("s", [pair(**measured)]).same_rounds
 
@@ -59,9 +58,7 @@ def test_the_first_differing_round_is_found(measured: dict, round_index: int, po
 def test_a_round_that_differs_only_in_its_hit_is_a_divergence() -> None:
     other = pair()
     other.measured.rounds[1] = other.measured.rounds[1]._replace(hit=True)
-    found = first_divergence(other)
-    assert found is not None
-    assert found.round == 1
+    assert first_divergence(other).round == 1
 
 
 def test_time_at_the_anchors_is_summed_over_prompts_each_at_its_own_pace() -> None:
@@ -78,42 +75,31 @@ MARGINS = [float(place) for place in range(8)]
 TEXT = list(range(8))
 
 
-def parted(texts: tuple[list[int], list[int]] | None, **measured: object) -> Divergence:
+EARLY = {"rounds": ((3, 1, 2), *ROUNDS[1:])}
+
+
+@pytest.mark.parametrize(
+    ("texts", "measured", "by", "margin"),
+    [
+        ((TEXT, [0, 1, 6, *TEXT[3:]]), {"next_tokens": (6, 8, 9)}, "target", 2.0),
+        ((TEXT, TEXT[:4]), {"rounds": ROUNDS[:2], "next_tokens": (7, 8)}, "target", 4.0),
+        ((TEXT, TEXT), EARLY, "draft", None),
+        ((TEXT, [*TEXT[:7], 99]), EARLY, "draft", None),
+        (None, {"next_tokens": (6, 8, 9)}, "unknown", None),
+    ],
+    ids=["another token", "an earlier end", "the same text", "a token that differs only later", "no texts"],
+)
+def test_the_target_decided_where_its_token_differs_in_that_round_with_the_margin_there(
+    texts, measured, by, margin
+) -> None:
     found = first_divergence(replace(pair(**measured), texts=texts), MARGINS)
-    assert found is not None
-    return found
-
-
-def test_the_margin_is_that_of_the_token_that_the_target_chose_otherwise() -> None:
-    found = parted((TEXT, [0, 1, 6, *TEXT[3:]]), next_tokens=(6, 8, 9))
-    assert (found.by, found.margin) == ("target", 2.0)
-
-
-def test_where_the_text_is_the_same_the_draft_decided_and_no_margin_is_blamed() -> None:
-    found = parted((TEXT, TEXT), rounds=((3, 1, 2), *ROUNDS[1:]))
-    assert (found.by, found.margin) == ("draft", None)
-
-
-def test_a_token_that_differs_only_later_does_not_explain_an_earlier_round() -> None:
-    found = parted((TEXT, [*TEXT[:7], 99]), rounds=((3, 1, 2), *ROUNDS[1:]))
-    assert (found.by, found.margin) == ("draft", None)
-
-
-def test_a_text_that_ends_earlier_is_the_targets_choice() -> None:
-    found = parted((TEXT, TEXT[:4]), rounds=ROUNDS[:2], next_tokens=(7, 8))
-    assert (found.by, found.round, found.margin) == ("target", 2, 4.0)
-
-
-def test_without_texts_nobody_is_blamed() -> None:
-    found = parted(None, next_tokens=(6, 8, 9))
-    assert (found.by, found.margin) == ("unknown", None)
+    assert (found.by, found.margin) == (by, margin)
 
 
 def test_a_lost_lane_explains_rounds_that_differ() -> None:
     lost = pair(rounds=((3, 0, 1), *ROUNDS[1:]))
     lost.measured.events.append(LaneEvent(0.5, "cpu1", "lost"))
     found = first_divergence(replace(lost, texts=(TEXT, TEXT)), MARGINS)
-    assert found is not None
     assert (found.by, found.margin) == ("lost lane", None)
 
 

@@ -1,6 +1,7 @@
-"""What noise explains is taken out of times by rows, and no more than that."""
+"""What noise explains is taken out of times; more rows take no less time, unless they were seen to more than once."""
 
 import random
+from itertools import pairwise
 from math import hypot, sqrt
 from statistics import fmean
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.noise import Noise
-from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
+from calibrate.fitting.noise import Noise, between, cliffs, doubtful, rising
+from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 
 SECONDS = st.floats(1e-4, 1e-2)
 ROWS = (1, 2, 3, 4, 5, 6, 9, 17, 33)
@@ -94,3 +95,76 @@ def test_a_step_that_noise_cannot_explain_is_kept() -> None:
     """As where a kernel takes another path from eight rows on."""
     taken = {rows: seconds * (1.5 if rows > 8 else 1.0) for rows, seconds in LINE.items()}
     assert Noise(variance=0.005**2).smoothed(taken) == pytest.approx(taken, rel=0.01)
+
+
+TIMES = st.dictionaries(st.integers(1, 64), SECONDS, min_size=1).map(lambda times: dict(sorted(times.items())))
+
+
+def seen(*values: float) -> Estimate:
+    return estimate([Ratio(value, 0.03) for value in values])
+
+
+# Rising times
+
+
+@given(TIMES)
+def test_times_rise_and_keep_their_sum(times: dict[int, float]) -> None:
+    found = rising(times)
+    assert list(found) == list(times)
+    assert all(before <= after for before, after in pairwise(found.values()))
+    assert sum(found.values()) == pytest.approx(sum(times.values()))
+
+
+@given(TIMES)
+def test_what_rises_already_stays_such_as_a_staircase(times: dict[int, float]) -> None:
+    staircase = dict(zip(times, sorted(round(one, 1) for one in times.values()), strict=True))
+    assert rising(staircase) == staircase
+
+
+@given(TIMES, TIMES)
+def test_nothing_that_rises_is_nearer(times: dict[int, float], others: dict[int, float]) -> None:
+    other = dict(zip(times, sorted(others.values()), strict=False))
+    if len(other) == len(times):
+
+        def distance(found: dict[int, float]) -> float:
+            return sum((found[rows] - times[rows]) ** 2 for rows in times)
+
+        assert distance(rising(times)) <= distance(other) * (1 + 1e-9) + 1e-12
+
+
+@given(TIMES)
+def test_a_time_without_noise_stays(times: dict[int, float]) -> None:
+    first = min(times)
+    assert rising(times, known=first)[first] == pytest.approx(times[first], rel=1e-6)
+
+
+# What is doubted, and what stands
+
+
+def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_twice() -> None:
+    peak = [("5", seen(25.0)), ("9", seen(54.0)), ("17", seen(37.0))]
+    assert set(doubtful(peak)) == {"9", "17"}
+    first_call = [("38", seen(157.0)), ("215", seen(45.0))]
+    assert set(doubtful(first_call)) == {"38", "215"}
+    assert not set(doubtful([("9", seen(54.0, 53.0)), ("17", seen(37.0, 36.0))]))
+
+
+@given(TIMES)
+def test_what_rises_or_bends_a_little_is_not_doubted(times: dict[int, float]) -> None:
+    line = dict(zip(times, sorted(times.values()), strict=True))
+    bent = [(rows, seen(one * (1.05 if rows % 2 else 0.95))) for rows, one in line.items()]
+    assert not list(doubtful(bent))
+
+
+def test_a_fall_stands_once_visits_agree() -> None:
+    assert cliffs({8: seen(54.0, 54.5), 9: seen(37.0, 37.2)}) == {9}
+    assert cliffs({8: seen(54.0), 9: seen(37.0)}) == frozenset(), "one visit each is none that confirms"
+    assert cliffs({8: seen(54.0, 25.0), 9: seen(37.0, 36.0)}) == frozenset(), "the second visit says otherwise"
+    assert cliffs({8: seen(40.0, 40.1), 9: seen(37.0, 37.1)}) == frozenset(), "kernels bend by as much"
+    assert cliffs({8: seen(40.0, 40.0), 9: seen(32.0, 32.0)}) == frozenset(), "one spike at each visit"
+
+
+def test_stretches_end_before_a_cliff() -> None:
+    assert list(between((1, 2, 4, 9), {4})) == [[1, 2], [4, 9]]
+    assert list(between((1, 2), ())) == [[1, 2]]
+    assert list(between((), {4})) == []

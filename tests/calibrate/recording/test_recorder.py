@@ -13,7 +13,7 @@ from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder, RecordSettings, record_acceptance
 from decoding.errors import RecordError
-from decoding.messages import NO_WINDOW, Window
+from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
@@ -21,10 +21,10 @@ from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.target.early_exits import ExitHeads
 from runtime.target.target_model import TargetModel
+from tests.tiny_heads import run
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
 PROMPTS = tuple(
@@ -181,7 +181,7 @@ def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: 
         lengths = recorded.match_lengths(with_features=with_features)
         position, committed, features = 0, (), None
         while position + window < len(recorded.text):
-            drafted = run(drafter.rollout(committed, features))
+            drafted, _ = run(drafter.rollout(committed, features))
             assert list(drafted.tokens) == recorded.drafts(with_features=with_features)[position, :window].tolist()
             signal = target.prefix(drafted, 3, SETTINGS.num_exit_candidates)
             verdict = target.suffix()
@@ -192,15 +192,6 @@ def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: 
             assert list(committed) == recorded.text[rows].tolist()
             features = signal.features[: len(committed)] if with_features else None
             position += len(committed)
-
-
-def run(steps: Steps) -> Window:
-    """The window at the end of a rollout's steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:

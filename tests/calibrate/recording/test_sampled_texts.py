@@ -25,6 +25,7 @@ from runtime.models.model_folder import NamedFolder
 from runtime.verification.rules import Sampling, probabilities, truncated
 from sim.acceptance.replay import Replay
 from sim.world import simulate
+from tests.calibrate.recording.test_exact_rounds import CHAINS
 from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import machine
 from tests.runtime import plain
@@ -34,15 +35,6 @@ from tests.tiny_models import tiny_draft, tiny_target
 
 COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
 PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(range(7, 40))))
-EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
-CHAINS = {
-    "speculative": {"method": "speculative"},
-    "speculative with features": {"method": "speculative", "exit_features": True},
-    "mirror from the exit": EXIT,
-    "mirror from the draft": {"method": "mirror", "root_source": "draft", "draft_top_k": 3},
-    "hybrid mirror": EXIT | {"root_source": "hybrid", "draft_top_k": 2},
-    "mirror with features": EXIT | {"exit_features": True},
-}
 TEMPERATURE = 1.5
 """Where the tiny models are far from sure."""
 NUM_RUNS = 250

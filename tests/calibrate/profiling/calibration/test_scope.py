@@ -1,4 +1,4 @@
-"""What a calibration covers and says of itself: models, lanes, texts, progress, file."""
+"""What a calibration covers and says of itself: models, lanes, texts, file."""
 
 from pathlib import Path
 
@@ -64,10 +64,3 @@ def test_the_profile_says_first_how_exact_lanes_are_and_what_that_took(rows: Row
         assert not any("exact" in one for one in profile.notes)
     else:
         assert profile.notes[0] == f"Text on cpu0, cpu1, cpu0+1 is {note}."
-
-
-def test_progress_only_rises_and_ends_at_one() -> None:
-    shares: list[float] = []
-    calibrate(machine(), task(), lambda _step, share: shares.append(share))
-    assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == (0.0, 1.0)
