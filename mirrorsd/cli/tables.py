@@ -202,19 +202,22 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
     """Return the answer at every point; a mark where another way leads than at the point before."""
     turned = {id(other) for _, other in turns(cells)}
     fields = [one.field for one in numbers]
-    right = ("ms", "speed-up", "breaks even at", f"with {fields[0].rpartition('.')[0]}")
+    # a memory drafts nothing itself
+    own_head = [f"with {fields[0].rpartition('.')[0]}"] if any(cell.there is not None for cell in cells) else []
+    right = ("ms", "speed-up", "breaks even at", *own_head)
     table = plain_table("Over these values", (*fields, "", "best"), right)
     for cell in cells:
         values = [amount(field, value) for field, value in zip(fields, cell.values, strict=True)]
         found = cell.standing
         if found is None:
-            table.add_row(*values, "", escape(str(cell.refused)), *["\u2013"] * 4)
+            table.add_row(*values, "", escape(str(cell.refused)), *["\u2013"] * len(right))
             continue
         even = "\u2013" if cell.break_even is None else percent(cell.break_even)
         mark = "turns" if id(cell) in turned else ""
         leader = found.leader
         own = "\u2013" if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
-        table.add_row(*values, mark, str(leader), in_ms(found.times_s[leader]), factor(found.speedup), even, own)
+        told = (in_ms(found.times_s[leader]), factor(found.speedup), even, own)
+        table.add_row(*values, mark, str(leader), *told[: len(right)])
     return table
 
 

@@ -138,19 +138,40 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
-    """The costs of one lane; a group is as slow as its slowest member reads a layer of the target."""
+    """The costs of one lane; a group is as slow as the slowest of its members in everything.
+
+    Members that read one memory have equal parts of it.
+    """
     members = platform.members(name)
-    each = [
-        RooflineCost(
-            device=replace(speed_on(platform, member, demand.target, demand.constants), name=name),
-            target=demand.target,
-            draft=demand.draft,
-            exits=demand.exits,
-            num_devices=len(members),
+    each = []
+    for member in members:
+        speed = speed_on(platform, member, demand.target, demand.constants)
+        part = min(speed.bytes_per_s, _part_of_memory(platform, member, name))
+        each.append(
+            RooflineCost(
+                device=replace(speed, name=name, bytes_per_s=part),
+                target=demand.target,
+                draft=demand.draft,
+                exits=demand.exits,
+                num_devices=len(members),
+            )
         )
-        for member in members
-    ]
-    return max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
+    slowest = max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
+    speeds = [cost.device for cost in each]
+    device = replace(
+        slowest.device,
+        bytes_per_s=min(one.bytes_per_s for one in speeds),
+        flops=min(one.flops for one in speeds),
+        kernel_s=max(one.kernel_s for one in speeds),
+        graph_s=max(one.graph_s for one in speeds),
+    )
+    return replace(slowest, device=device)
+
+
+def _part_of_memory(platform: Platform, member: str, group: str) -> float:
+    """Bytes per second that are a member's where all members of a group read at once."""
+    _, pool = platform.pool_of(member)
+    return pool.bytes_per_s.value / len({*pool.devices} & {*platform.members(group)})
 
 
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:

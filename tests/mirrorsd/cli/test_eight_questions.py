@@ -56,7 +56,7 @@ def test_a_question_in_a_line_has_a_plausible_answer_with_all_that_it_costs(ques
     assert best["speedup"] == pytest.approx(1.0 if speedup is None else speedup, rel=0.15)
     assert best["memory_bytes"] > 1e9
     assert 0 < best["ttft_s"] < 3
-    assert best["usd_per_million_tokens"] is not None or "lunar-lake" in options
+    assert best["usd_per_million_tokens"] > 0
     assert found["tornado"]
     assert found["confirmed_by_events"]["agrees"]
     assert any(row["runs_on"] for row in found["ranking"] if row["method"] != "autoregressive")

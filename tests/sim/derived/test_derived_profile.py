@@ -18,7 +18,7 @@ from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.derived.derived_contention import POOL_EFFICIENCY
-from sim.derived.derived_profile import Demand, derived_profile, device_group, speed_on
+from sim.derived.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
 from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
 
@@ -160,6 +160,19 @@ def test_members_of_a_group_on_one_memory_draw_from_it_together():
     crowded = Platform.model_validate(data)
     alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
     assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
+
+
+def test_a_group_on_one_memory_reads_no_faster_than_it_and_never_slower_with_more():
+    """Members take turns in being the slowest, each in another part of the model."""
+    data = platform().model_dump(exclude_none=True) | {"groups": {"mixed": ["gpu0", "npu"]}}
+    before = None
+    for gigabytes_per_s in range(40, 320, 20):
+        data["memory_pools"]["memory"]["bytes_per_s"] = number(gigabytes_per_s * 1e9)
+        cost = lane_cost(Platform.model_validate(data), demand(["mixed"]), "mixed")
+        assert 2 * cost.device.bytes_per_s <= gigabytes_per_s * 1e9
+        times_s = [cost.one(Part(kind), 1, 512) for kind in ("layer", "lm_head", "draft_step")]
+        assert before is None or all(now <= then for now, then in zip(times_s, before, strict=True))
+        before = times_s
 
 
 def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
