@@ -212,7 +212,6 @@ def _draft_shape(name: str | Path) -> ModelShape:
 def _calibrated(
     profile: Profile, target: tuple[str | Path, StoredModel], draft: tuple[str | Path, StoredModel]
 ) -> CalibratedLanes:
-    """The lanes of a profile for two models, each by the name it was given and as it is stored."""
     weights = None if profile.dtype == "float32" else weights_named(profile.dtype)
     has_target, has_draft = (
         model.weights == weights and name is not None and _is_called(name, given, model)

@@ -59,7 +59,6 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
 
 
 def _bar_entry(one: TornadoBar) -> dict[str, Any]:
-    """Return a number's effect on the speed-up over plain decoding, and where who leads changes."""
     turn = one.turn
     return {
         **picked(one.number, "field value low high status"),

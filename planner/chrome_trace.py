@@ -83,7 +83,6 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
 
 
 def _role(works: set[Work]) -> str:
-    """Return what a lane is for, by what was done on it."""
     roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
     return " and ".join(roles) or "messages"
 

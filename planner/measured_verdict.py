@@ -201,7 +201,6 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
 
 
 def _prompts(runs: Runs, claim: Claim, drafting: MeasuredSchedule | None, plain: MeasuredSchedule | None) -> str:
-    """Name the prompts that a ratio is about, and how many of them were run."""
     assert drafting is not None
     assert plain is not None
     num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
@@ -249,7 +248,6 @@ def _why(
 
 
 def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None) -> str:
-    """Name what to use, and what would settle an open answer."""
     if winner is None:
         return "run it again: no schedule finished"
     use = "use"
@@ -264,7 +262,6 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
 
 
 def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
-    """Warn of a schedule that beat plain decoding although predictions had not picked it."""
     if winner and drafting and _beats_plain(runs, winner) and not _beats_plain(runs, drafting):
         yield (
             f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it out: it may '

@@ -129,7 +129,6 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
 
 
 def _ends(value: float, error: float) -> tuple[float, float]:
-    """Return the ends of what may be off by a factor either way."""
     return value * exp(-error), value * exp(error)
 
 

@@ -112,7 +112,6 @@ class SpeculationVerdict:
 
     @property
     def _lengths(self) -> Iterator[str]:
-        """Say how the answer depends on the length of answers."""
         if len(self.by_length) > 1:
             shortest = min(self.by_length)
             yield f"{factor(self.by_length[shortest].value)} for answers of {shortest:,} tokens"

@@ -142,7 +142,6 @@ _DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
 
 
 def _told_apart(names: list[str], details: list[str]) -> list[str]:
-    """Add a detail to names that several share, where it tells any of them apart."""
     held: dict[str, set[str]] = {}
     for name, detail in zip(names, details, strict=True):
         held.setdefault(name, set()).add(detail)
@@ -150,7 +149,6 @@ def _told_apart(names: list[str], details: list[str]) -> list[str]:
 
 
 def _tree(schedule: Schedule) -> str:
-    """Return a tree by what tells it apart: `tree of 16, 5 deep, top 4`."""
     expanded = f", top {schedule.tree_top_k}" if schedule.tree_top_k else ""
     return f"tree of {schedule.tree_size}, {schedule.num_speculative_tokens} deep{expanded}"
 

@@ -66,7 +66,6 @@ def _bar() -> Iterator[Callable[[str, str, float], None]]:
 
 
 def _lines() -> Callable[[str, str, float], None]:
-    """Prints a line if one is due."""
     printed, printed_s = "", 0.0
 
     def update(heading: str, text: str, share: float) -> None:

@@ -72,7 +72,6 @@ def amount(field: str, value: float) -> str:
 
 
 def _parts(platform: Platform) -> dict[str, dict[str, Sourced]]:
-    """Devices, memories and links by what they are called."""
     return {
         "device": dict(platform.devices),
         "memory pool": {f"{name} of {', '.join(pool.devices)}": pool for name, pool in platform.memory_pools.items()},

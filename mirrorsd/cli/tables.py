@@ -86,7 +86,6 @@ def share(value: float) -> str:
 
 
 def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
-    """What is shown of a schedule, by heading."""
     predicted, measured = entry["predicted"], entry["measured"]
     return {
         "predicted": in_ms(predicted["tpot_s"]),
@@ -114,7 +113,6 @@ def _speedup(entry: Mapping[str, Any] | None) -> str:
 
 
 def _first_token(entry: Mapping[str, float] | None) -> str:
-    """When it came, and how far off the prediction is."""
     return "-" if entry is None else f"{in_ms(entry['measured_s'])} ({entry['error']:+.0%})"
 
 

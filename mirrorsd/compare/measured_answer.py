@@ -199,7 +199,6 @@ def _first(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
 
 
 def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:
-    """Return the result as a page shows it."""
     return replace(
         result,
         measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,

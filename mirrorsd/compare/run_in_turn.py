@@ -57,13 +57,10 @@ def run_in_turn(
             left = [schedule for schedule in left if schedule in still]
         if not left:
             break
-
-        def report(turn: int, place: int = place, count: int = len(left)) -> None:
-            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {count}"
-            progress(step, (place + turn / count) / len(prompts))
-
-        for schedule, run in turns.of(prompt, cut, left, place, report):
-            runs[schedule].append(run)
+        for turn, schedule in enumerate(turns.rotated(left, place)):
+            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(left)}"
+            progress(step, (place + turn / len(left)) / len(prompts))
+            runs[schedule].append(turns.run(schedule, prompt, cut))
     return measured()
 
 
@@ -82,28 +79,17 @@ class _Turns:
         first = {lanes_of(schedule): place for schedule, place in reversed(places.items())}
         self.order = sorted(schedules, key=lambda schedule: (first[lanes_of(schedule)], places[schedule]))
 
+    def rotated(self, schedules: Collection[Schedule], rotation: int) -> list[Schedule]:
+        """Return some of the schedules in their order, rotated by so many places."""
+        order = [schedule for schedule in self.order if schedule in schedules]
+        start = rotation % len(order)
+        return order[start:] + order[:start]
+
     def warm_up(self, schedule: Schedule, prompt: EncodedPrompt) -> None:
         """Load what the schedule needs, and run it briefly."""
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
 
-    def of(
-        self,
-        prompt: EncodedPrompt,
-        cut: int,
-        schedules: Collection[Schedule],
-        rotation: int,
-        report: Callable[[int], None],
-    ) -> list[tuple[Schedule, Run]]:
-        """Return some of the schedules once, the order rotated by so many places."""
-        order = [schedule for schedule in self.order if schedule in schedules]
-        start = rotation % len(order)
-        made = []
-        for turn, schedule in enumerate(order[start:] + order[:start]):
-            report(turn)
-            made.append((schedule, self._run(schedule, prompt, cut)))
-        return made
-
-    def _run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
+    def run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         """Return a run between anchors; made again where it lost a lane."""
         run = self._between_anchors(schedule, prompt, cut)
         if not run.trace.events:

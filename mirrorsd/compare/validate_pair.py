@@ -34,8 +34,6 @@ from sim.acceptance.replay import Replay
 
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt, Prompt
-    from decoding.record import AcceptanceRecord
-    from hwprofiles.profile import Profile
 
 
 def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:

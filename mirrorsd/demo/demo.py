@@ -232,7 +232,6 @@ class Demo:
         return plan
 
     def _choose(self, plan: Plan) -> list[Candidate]:
-        """Schedules that leave time for enough prompts."""
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_telling(picked, plan.search.winner)
         costs, num_prompts = self._short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
@@ -246,7 +245,6 @@ class Demo:
         return [one for one in picked if one.schedule in chosen]
 
     def _short_runs_s(self, plan: Plan, candidates: Sequence[Candidate]) -> list[float]:
-        """Return seconds of a short run of each."""
         prompts = plan.record.prompts[:WANTED_PROMPTS]
         return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
 
@@ -298,7 +296,6 @@ class Demo:
         return write_outcome(outcome, self._settings.out, RESULT)
 
     def _save_schedules(self, judged: JudgedRuns) -> None:
-        """All that were run."""
         for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
             stale.unlink()
         for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):

@@ -146,7 +146,6 @@ def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
 
 
 def _token_s(profile: Profile, lane: LaneProfile) -> float:
-    """Return one plain decoding step at the shortest context."""
     return _pass_s(profile, lane, 1)
 
 

@@ -94,7 +94,6 @@ class EngineAcceptance:
 
 
 def _number(value: Any) -> float:
-    """Return a number; not a number for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return float("nan")
     return float(value)
@@ -130,27 +129,29 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
         by_place = [sum(one > place for one in steps) for place in range(most or max(steps))]
         return EngineAcceptance.of_shares("vllm", parts[0], by_place, num_rounds=len(steps), out_of=len(steps))
-    rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in _STEPS)
-    if not rounds:
-        raise parts[0].wrong(_STEPS[0], "a step or more")
-    return EngineAcceptance.of_mean(
-        "vllm", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
-    )
+    counted = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+    return _of_counts("vllm", parts, window, counted, "a step or more")
 
 
 def _sglang(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in _VERIFIED)
+    counted = ("spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts")
+    return _of_counts("sglang", parts, window, counted, "a verification or more")
+
+
+def _of_counts(
+    engine: str, parts: list[PageRow], window: int | None, counted: tuple[str, str, str], least: str
+) -> EngineAcceptance:
+    """Return the mean of answers that count rounds, accepted and drafted tokens."""
+    rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in counted)
     if not rounds:
-        raise parts[0].wrong(_VERIFIED[0], "a verification or more")
+        raise parts[0].wrong(counted[0], least)
     return EngineAcceptance.of_mean(
-        "sglang", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
+        engine, parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
     )
 
 
 _MOST: Final = 1024
 _TIMINGS: Final = ("draft_n", "draft_n_accepted", "predicted_n")
-_STEPS: Final = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
-_VERIFIED: Final = ("spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts")
 _PARTS: Final[dict[tuple[str, ...], Callable[[list[PageRow], int | None], EngineAcceptance]]] = {
     ("timings", "draft_n"): _llama_server,
     ("metrics", "speculative_decoding", "num_spec_steps"): _vllm,

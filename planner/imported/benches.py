@@ -86,7 +86,6 @@ def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) 
 
 
 def _settings(row: PageRow) -> str:
-    """Return in which settings a row was timed, as `n_threads 4`."""
     fields = row.fields
     names = [name for name in fields if name not in _OF_ONE_TEST] if "test" in fields else _SETTINGS
     return cut(", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) not in (None, "")), 200)

@@ -33,6 +33,13 @@ def named_shape(path: Path, target: str | None) -> ModelShape:
     raise ConfigError(f"{path}: tables of layers do not say how many layers a model has; say it: --target llama-3.1-8b")
 
 
+def _dense_shape(page: Page, target: str | None) -> ModelShape:
+    shape = named_shape(page.path, target)
+    if shape.num_experts:
+        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
+    return shape
+
+
 _DENSE: Final = {"layer", "tokens", "time_us"}
 _OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
 _ONCE: Final = frozenset({"embedding", "final_layernorm", "lm_head", "sampler"})
@@ -58,14 +65,8 @@ def folder_pages(folder: Path) -> list[Path]:
 
 def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator[Sample]:
     """Yield passes over every number of rows that all kernels were timed with."""
-    shape = named_shape(page.path, target)
-    if shape.num_experts:
-        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
-    if page.fields >= _OLDER:
-        times, settings = _older(page), "the kernels alone, one after the other"
-    else:
-        times, context = _tables(page, context)
-        settings = "the kernels alone, one after the other"
+    shape, settings = _dense_shape(page, target), "the kernels alone, one after the other"
+    times, context = (_older(page), context) if page.fields >= _OLDER else _tables(page, context)
     if "lm_head" not in times:
         settings += ", without output head"
     if _ATTENTION not in times and "attn" not in times:
@@ -166,9 +167,7 @@ def is_aiconfigurator(page: Page) -> bool:
 
 def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:
     """Yield passes by rows, for every type of weights that the table has."""
-    shape = named_shape(page.path, target)
-    if shape.num_experts:
-        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
+    shape = _dense_shape(page, target)
     grids = defaultdict[tuple[str, str, str, int], dict[int, dict[int, float]]](lambda: defaultdict(dict))
     for row in page.rows:
         rows = row.count("m", least=1)
@@ -183,7 +182,6 @@ def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:
 
 
 def _products(shape: ModelShape) -> dict[tuple[int, int], int]:
-    """Return the products of a pass by (n, k), and how often each is called."""
     width, feed_forward = shape.hidden_size, shape.intermediate_size
     query, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     found = defaultdict[tuple[int, int], int](int)

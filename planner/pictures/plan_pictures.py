@@ -107,7 +107,6 @@ def _memory_of(platform: Platform) -> dict[str, str]:
 
 
 def _memories(platform: Platform, names: list[str], middle: Mapping[str, float]) -> list[dict[str, float]]:
-    """Return a bracket for every memory that several of the devices share."""
     members: dict[str, list[float]] = {}
     for name, memory in _memory_of(platform).items():
         if name in names:

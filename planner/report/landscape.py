@@ -143,7 +143,6 @@ def exit_layer_keys(figure: Figure) -> list[Key]:
 
 
 def _ticks(low: float, high: float) -> dict[str, Any]:
-    """Round numbers between 10**low and 10**high."""
     decades = range(floor(low) - 1, ceil(high) + 1)
     steps = FINE if high - low < 0.4 else COARSE
     values = [step * 10.0**decade for decade in decades for step in steps]
@@ -174,7 +173,6 @@ def _line(kind: str, line: Line, stroke: Stroke) -> dict[str, Any]:
 
 
 def _star(winner: Candidate) -> list[dict[str, Any]]:
-    """Return the winner's mark, if it drafts."""
     if not _num_drafted(winner):
         return []
     marker = {"symbol": "star", "size": 16, "color": _colour(winner)}

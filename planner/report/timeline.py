@@ -136,7 +136,6 @@ def _cut(span: Span, stop_s: float, busy: list[tuple[float, float]]) -> Iterator
 
 
 def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield a bar trace for every kind of work, hidden and exposed apart."""
     groups: dict[tuple[Work, bool], list[Piece]] = {}
     for piece in shown:
         groups.setdefault((piece.span.work, piece.exposed), []).append(piece)
@@ -162,7 +161,6 @@ def _hover(span: Span) -> str:
 
 
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
-    """Yield the tokens that every round committed, and whether it was a hit."""
     rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
     yield scatter(
         "text",

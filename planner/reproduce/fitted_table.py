@@ -67,7 +67,6 @@ def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
 
 
 def _inside(unknowns: Sequence[Unknown], places: Floats) -> Floats:
-    """Return the places moved to within the bounds."""
     return _places(unknowns, constants_at(unknowns, places))
 
 

@@ -125,7 +125,6 @@ class Machine:
         return replace(self, platform=with_overrides(self.platform, values))
 
     def _links(self) -> dict[ConstantName, list[PlacedLink]]:
-        """Links by the constant that is their latency."""
         targets, drafts = set(self.target_members), set(self.draft_members)
         found: dict[ConstantName, list[PlacedLink]] = {"link_latency_s": [], "handover_s": []}
         for link in self.platform.links:

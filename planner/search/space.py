@@ -164,7 +164,6 @@ def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[d
 def _settings(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[Setting]:
-    """Schedules that lack their lanes only."""
     if traits.window == "none":
         yield partial(Schedule, method=traits.name)
     elif traits.is_tree:

@@ -25,7 +25,6 @@ from mirrorsd.cli.console import (
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
-    from hwprofiles.profile import Profile
     from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
@@ -235,23 +234,15 @@ def _write(
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
 
 
-def _given(name: str, *, profile: Path | None, add: Sequence[str], engine: str | None) -> PlannedMachine:
-    """What is planned for, and what is imagined of it."""
-    from mirrorsd.pair_on_platform import PlannedMachine
-
-    return PlannedMachine(_described(name or None, profile), add, engine)
-
-
-def _described(platform: str | None, profile: Path | None) -> str | Profile:
-    """What is planned for: a platform by its name or path, or a calibrated machine."""
+def _given(platform: str, *, profile: Path | None, add: Sequence[str], engine: str | None) -> PlannedMachine:
+    """What is planned for, a platform by its name or path, or a calibrated machine; and what is imagined of it."""
     from decoding.errors import ConfigError
     from hwprofiles.profile import load_profile
+    from mirrorsd.pair_on_platform import PlannedMachine
 
-    if profile is not None and platform is None:
-        return load_profile(profile)
-    if platform is None or profile is not None:
+    if (profile is None) == (not platform):
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
-    return platform
+    return PlannedMachine(platform if profile is None else load_profile(profile), add, engine)
 
 
 def _show_machines(machines: Sequence[MachineChoice]) -> None:
@@ -274,7 +265,6 @@ def _require_one(measured: Path | None, *named: str | None) -> None:
 
 
 def _changes(settings: list[str]) -> dict[str, str]:
-    """What `--set` sets, by part and field."""
     from decoding.errors import ConfigError
 
     changes = {}

@@ -148,7 +148,6 @@ def _accepted(lengths: Iterable[Any]) -> dict[str, float]:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    """Depth and top-k from `5x8`."""
     from decoding.schedule import MAX_TREE, MAX_WINDOW
 
     found = re.fullmatch(r"(\d{1,3})x(\d{1,3})", text)

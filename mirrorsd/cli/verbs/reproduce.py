@@ -88,7 +88,6 @@ def reproduce(
 
 
 def _cells(found: Reproduction) -> Any:
-    """Every cell with the four arms."""
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.table_page import signed
 

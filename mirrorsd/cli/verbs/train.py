@@ -188,7 +188,6 @@ def _train(
 
 
 def _recipe_path(name: str) -> Path:
-    """A shipped recipe's file, or the user's own."""
     from decoding.errors import ConfigError
     from training.recipe import shipped_recipes
 
@@ -218,7 +217,6 @@ def _show_card(card: Card, folder: Path) -> None:
 
 
 def _next_command(kind: str, target: str, folder: Path) -> str:
-    """How to run with what was trained."""
     option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
     return shlex.join(["mirrorsd", "demo", *_unless_default(target), option, str(folder)])
 
@@ -228,7 +226,6 @@ def _unless_default(target: str) -> list[str]:
 
 
 def _share(now: RunProgress) -> tuple[str, float]:
-    """What is under way, and the share of the whole run that is done."""
     name, start, stop = _STAGES[now.stage]
     loss = f", loss {now.report.loss:.3f}" if now.report is not None else ""
     return f"{name}{loss}", start + min(now.done / max(now.total, 1), 1.0) * (stop - start)
