@@ -29,7 +29,7 @@ from sim.acceptance.replay import record_of
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
     from decoding.trace import Trace
-    from hwprofiles.profile import LaneProfile, Profile
+    from hwprofiles.profile import Profile
     from mirrorsd.compare.measured_answer import JudgedRuns
     from planner.plan import Plan
     from planner.search.search import SearchResult
@@ -220,7 +220,9 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
 def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:
     """What computes on each lane of a profile, or on those of them that a schedule uses."""
     used = None if schedule is None else (schedule.target_lane, schedule.draft_lane)
-    return {lane.name: _backend(lane) for lane in profile.lanes if used is None or lane.name in used}
+    # profiles of before it was written down say it by the lane's name
+    on = {lane.name: lane.device if ":" in lane.device else lane.name for lane in profile.lanes}
+    return {name: Device.of_lane(device).backend for name, device in on.items() if used is None or name in used}
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
@@ -250,8 +252,3 @@ def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
             "contention": tuple(pair for pair in profile.contention if among(pair.lanes)),
         }
     )
-
-
-def _backend(lane: LaneProfile) -> str:
-    """By its device; profiles of before it was written down have the lane's name."""
-    return Device.of_lane(lane.device if ":" in lane.device else lane.name).backend

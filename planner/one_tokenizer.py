@@ -21,7 +21,8 @@ def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
         facts = f"the tokenizers are {draft.tokenizer} and {target.tokenizer}"
     if not differ:
         return
-    fitting = [name for name in shipped_models() if _could_draft(model_shape(name), target)]
+    smaller = [name for name in shipped_models() if model_shape(name).num_parameters < target.num_parameters]
+    fitting = [name for name in smaller if model_shape(name).tokenizer == target.tokenizer]
     others = f"; shapes that can: {', '.join(fitting)}" if fitting else ""
     raise PlanError(f"{draft.name} cannot draft for {target.name}, {facts}{others}")
 
@@ -29,7 +30,3 @@ def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
 def is_taken_for_granted(target: ModelShape, draft: ModelShape) -> bool:
     """Return whether nobody said that both have one tokenizer: only the sizes of their vocabularies are compared."""
     return target.tokenizer is None or draft.tokenizer is None
-
-
-def _could_draft(shape: ModelShape, target: ModelShape) -> bool:
-    return shape.tokenizer == target.tokenizer and shape.num_parameters < target.num_parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -92,7 +92,7 @@ def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
     Raises `ConfigError`, which names file, line, field, value and what was expected, where one makes no sense.
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
-    for path in _files(paths):
+    for path in (page for one in paths for page in (folder_pages(one) if one.is_dir() else [one])):
         before = len(samples) + len(acceptance)
         for found in _read(path, told):
             if isinstance(found, Sample):
@@ -103,11 +103,6 @@ def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
             msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
             raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")
     return Imported(curves=curves_of(samples), acceptance=tuple(acceptance))
-
-
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from folder_pages(path) if path.is_dir() else (path,)
 
 
 def _read(path: Path, told: Told) -> Iterable[Found]:

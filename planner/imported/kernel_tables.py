@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import exp, log
 from pathlib import Path
 from typing import Final
@@ -75,15 +75,13 @@ def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator
     of = CurveOf("vllm", shape.name, device, "several sequences", context, settings)
     for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
         if 1 <= rows <= MOST_ROWS:
-            calls = {name: _calls(name, shape.num_layers) for name in times}
+            calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
             seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
             yield Sample(of, rows, BenchTime.of(seconds), is_plain=rows == 1)
 
 
-def _calls(name: str, num_layers: int) -> int:
-    if name in _ONCE:
-        return 1
-    return 2 * num_layers if name == _TWICE else num_layers
+def _calls(name: str, num_layers: int, once: Collection[str], twice: str) -> int:
+    return 1 if name in once else 2 * num_layers if name == twice else num_layers
 
 
 def _older(page: Page) -> Times:
@@ -118,7 +116,7 @@ def _devices(page: Page) -> set[str]:
 
 
 _FIRST, _LAST = "time_stats.", ".median"
-_VIDUR_ONCE: Final = "emb"
+_VIDUR_ONCE: Final = ("emb",)
 _VIDUR_TWICE: Final = "add"
 """The residual sums after attention and after the feed-forward part."""
 
@@ -139,7 +137,8 @@ def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
         rows, workers = row.count("num_tokens"), row.count("num_tensor_parallel_workers", least=1)
         if 1 <= rows <= MOST_ROWS:
             calls = {
-                name: _kernel_calls(name.removeprefix(_FIRST).removesuffix(_LAST), shape.num_layers) for name in names
+                name: _calls(name.removeprefix(_FIRST).removesuffix(_LAST), shape.num_layers, _VIDUR_ONCE, _VIDUR_TWICE)
+                for name in names
             }
             timed = [name for name in names if row.fields[name] not in (None, "")]
             times[workers, rows].append(sum(calls[name] * row.number(name) * 1e-3 for name in timed))
@@ -147,12 +146,6 @@ def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
         settings = f"of {workers} devices, without attention, output head and what devices exchange"
         of = CurveOf("vidur", shape.name, device, "several sequences", 0, settings)
         yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)), is_plain=rows == 1)
-
-
-def _kernel_calls(name: str, num_layers: int) -> int:
-    if name == _VIDUR_ONCE:
-        return 1
-    return 2 * num_layers if name == _VIDUR_TWICE else num_layers
 
 
 _FIELDS: Final = {"gemm_dtype", "m", "n", "k", "latency"}

@@ -48,8 +48,9 @@ def fit(
     unknowns = setup.machine.unknowns()
 
     def cost(places: Floats) -> float:
-        found = predict_table(table, setup, constants_at(unknowns, places))
-        outside = np.maximum(0.0, np.abs(places) - np.abs(_inside(unknowns, places)))
+        constants = constants_at(unknowns, places)
+        found = predict_table(table, setup, constants)
+        outside = np.maximum(0.0, np.abs(places) - np.abs(_places(unknowns, constants)))
         return _misfit(found.cells) + _PULL * float(places @ places) + float(outside @ outside)
 
     begin, step = (np.zeros(len(unknowns)), _STEP) if start is None else (_places(unknowns, start), _STEP_NEAR)
@@ -64,10 +65,6 @@ def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
         value = unknown.datasheet * exp(place * _half_width(unknown))
         found[unknown.name] = min(unknown.high, max(unknown.low, value))
     return found
-
-
-def _inside(unknowns: Sequence[Unknown], places: Floats) -> Floats:
-    return _places(unknowns, constants_at(unknowns, places))
 
 
 def _places(unknowns: Sequence[Unknown], constants: Constants) -> Floats:

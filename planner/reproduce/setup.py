@@ -15,7 +15,6 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.placed import PlacedLink
 from hwprofiles.platform import Platform
-from hwprofiles.profile import LaneProfile, Profile
 from planner.one_tokenizer import require_one_tokenizer
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
@@ -221,7 +220,8 @@ class Setup:
             return derived
         group = lane.group.model_copy(update={"reduced_bytes_per_row": self.draft.shape.hidden_size * _STATE_BYTES})
         lane = lane.model_copy(update={"group": group})
-        return replace(derived, profile=_with_lane(derived.profile, lane))
+        lanes = tuple(lane if one.name == lane_name else one for one in derived.profile.lanes)
+        return replace(derived, profile=derived.profile.model_copy(update={"lanes": lanes}))
 
     def _drafting(self, **settings: Any) -> Schedule:
         return Schedule(
@@ -231,8 +231,3 @@ class Setup:
             num_speculative_tokens=WINDOW,
             **settings,
         )
-
-
-def _with_lane(profile: Profile, lane: LaneProfile) -> Profile:
-    lanes = tuple(lane if one.name == lane.name else one for one in profile.lanes)
-    return profile.model_copy(update={"lanes": lanes})

@@ -14,19 +14,11 @@ import yaml
 import mirrorsd
 from mirrorsd.cli.app import app
 from mirrorsd.cli.console import with_default_destination
+from tests.mirrorsd.cli.test_app import leaves
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = typer.main.get_command(app)
-
-
-def leaves(command, path=()):
-    """Every command that does something, with the words that call it."""
-    below = getattr(command, "commands", {})
-    for name, inner in below.items():
-        yield from leaves(inner, (*path, name))
-    if not below:
-        yield path, command
 
 
 LEAVES = dict(leaves(COMMAND))

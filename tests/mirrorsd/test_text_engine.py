@@ -1,14 +1,27 @@
+"""Text in, text out, and acceptance that is known before."""
+
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibrate.prompts import Prompt, bundled_prompts
-from decoding.errors import ModelError, ModelFormatError
+from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
-from decoding.trace import Trace
-from mirrorsd.model_pair import find_pair
+from decoding.trace import NOT_COMMITTED, Trace
+from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Answer, Decoding, generate
+from mirrorsd.text_engine import Answer, Decoding, arbitrary_prompt, drawn, generate, replayed_texts
+from runtime.lanes import lane_set
+from runtime.lanes.lane import LaneSpec
+from runtime.models.model_folder import NamedFolder, save_shape
+from sim.world import simulate
+from tests.benchmarks.scripts import load_script
+from tests.costs.constant_cost import MILLISECONDS
+from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
+from tests.runtime.thread_lanes import ThreadLane, thread_engine
 
 
 def test_an_answer_is_shown_as_its_text():
@@ -53,3 +66,182 @@ def test_a_model_that_lost_its_tokenizer_is_refused(tmp_path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     with pytest.raises(ModelFormatError):
         num_tokens(PROMPTS, tmp_path)
+
+
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": VOCABULARY,
+    "num_hidden_layers": 3,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
+SCHEDULES = {
+    "speculative": {"method": "speculative"},
+    "mirror from the exit": EXIT,
+    "mirror from the draft": {"method": "mirror", "root_source": "draft", "draft_top_k": 2},
+    "mirror with uneven roots": {"method": "mirror", "root_source": "draft", "roots_per_row": (3, 0, 1)},
+    "hybrid mirror": EXIT | {"exit_layer": 1, "root_source": "hybrid", "draft_top_k": 2},
+}
+
+
+def small_record():
+    """With its two exits at layers that a tiny model has."""
+    made = acceptance_record(num_prompts=2, num_tokens=40, acceptance=0.7)
+    prompts = [replace(prompt, exits={1: prompt.exits[15], 2: prompt.exits[20]}) for prompt in made.prompts]
+    return replace(made, exit_layers=(1, 2), prompts=tuple(prompts))
+
+
+RECORD = small_record()
+COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
+"""Rounds do not depend on times."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Of a target and of its draft, which have nothing but a shape."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        draft = SHAPE | {"num_hidden_layers": 1, "hidden_size": 8}
+        yield [save_shape(raw, name, source=name) for name, raw in (("target", SHAPE), ("draft", draft))]
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    with thread_engine(folders[0], drafter_folder=folders[1], dtype="bfloat16") as engine:
+        yield engine
+
+
+def replay(engine, asked, acceptance, max_new_tokens=None):
+    """The same schedule for real, of every prompt."""
+    lanes = {"target_lane": "big", "draft_lane": asked.draft_lane and "small"}
+    texts = replayed_texts(acceptance, asked, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
+    for text in texts:
+        prompt = arbitrary_prompt(text.prompt_length, VOCABULARY)
+        yield engine.replay(asked.model_copy(update=lanes), prompt, text)
+
+
+def rounds(trace):
+    return [entry[2:] for entry in trace.rounds]
+
+
+@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rounds_are_those_of_the_record(engine, name, window) -> None:
+    fields = SCHEDULES[name]
+    if len(fields.get("roots_per_row", ())) > window + 1:
+        fields = fields | {"roots_per_row": (2, 1)}
+    asked = Schedule(**fields, num_speculative_tokens=window, target_lane="target", draft_lane="draft")
+    simulated = simulate(asked, machine(), RECORD, costs=COSTS)
+    found = list(replay(engine, asked, RECORD))
+    assert [rounds(one.trace) for one in found] == [rounds(trace) for trace in simulated]
+    assert [list(one.tokens) for one in found] == [prompt.text.tolist() for prompt in RECORD.prompts]
+    assert all(not one.trace.events for one in found)
+    if asked.traits.overlaps:
+        hits = [entry.hit for one in found for entry in one.trace.rounds]
+        assert {True, False} <= set(hits), "a record with hits and misses"
+
+
+@given(
+    rate=st.floats(0, 1),
+    hit_rate=st.floats(0, 1),
+    window=st.integers(1, 4),
+    name=st.sampled_from(sorted(SCHEDULES.keys() - {"mirror with uneven roots"})),
+)
+@settings(deadline=None, max_examples=12)
+def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, name) -> None:
+    """Which tokens they are nobody knows: they are left out."""
+    asked = Schedule(**SCHEDULES[name], num_speculative_tokens=window, target_lane="target", draft_lane="draft")
+    rates = drawn(f"{rate},{hit_rate}", asked, num_tokens=20)
+    simulated = simulate(asked, machine(), rates, costs=COSTS)
+
+    def known(trace):
+        return [entry._replace(outcome=(entry.outcome[0], NOT_COMMITTED))[2:] for entry in trace.rounds]
+
+    found = list(replay(engine, asked, rates))
+    assert [known(one.trace) for one in found] == [known(trace) for trace in simulated]
+
+
+def test_a_run_is_labelled_everywhere(engine) -> None:
+    asked = Schedule(**EXIT, num_speculative_tokens=3, target_lane="target", draft_lane="draft")
+    for found in replay(engine, asked, RECORD):
+        assert found.label == found.trace.label == "random weights, replayed acceptance"
+    plain = Schedule(method="autoregressive", target_lane="big")
+    assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).label == "random weights"
+    for found, prompt in zip(replay(engine, plain, RECORD, 12), RECORD.prompts, strict=True):
+        assert (list(found.tokens), len(found.trace.rounds)) == (prompt.text[:12].tolist(), 12)
+
+
+def test_ids_that_the_vocabulary_lacks_become_others_and_acceptance_stays() -> None:
+    asked = Schedule(method="speculative", num_speculative_tokens=4, target_lane="target", draft_lane="draft")
+    small, large = (replayed_texts(RECORD, asked, vocab_size=size) for size in (7, VOCABULARY))
+    for one, other in zip(small, large, strict=True):
+        assert set(one.text) | set(one.drafted) <= set(range(7))
+        same = [[ours == theirs for ours, theirs in zip(text.text, text.drafted, strict=True)] for text in (one, other)]
+        assert same[0] == same[1]
+        assert True in same[0]
+        assert False in same[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"method": "prompt_lookup", "drafter": "lookup"}, "method is prompt_lookup: .* chains of a draft model alone"),
+        ({"method": "medusa", "tree_size": 4, "drafter": "heads"}, "method is medusa"),
+        ({"method": "speculative", "draft_streams": 2}, "draft_streams is 2: what streams guess is not replayed"),
+    ],
+)
+def test_what_no_replay_is_made_for_is_refused(engine, fields, complaint) -> None:
+    asked = Schedule(method="speculative", num_speculative_tokens=4, target_lane="target", draft_lane="draft")
+    [text, *_] = replayed_texts(RECORD, asked, vocab_size=VOCABULARY)
+    schedule = Schedule(**fields, num_speculative_tokens=3, target_lane="big", draft_lane="small")
+    with pytest.raises(ConfigError, match=complaint):
+        engine.replay(schedule, [1] * text.prompt_length, text)
+
+
+def test_a_text_that_does_not_fit_is_refused(engine) -> None:
+    asked = Schedule(method="autoregressive", target_lane="big")
+    [text, *_] = replayed_texts(RECORD, asked, vocab_size=VOCABULARY)
+    with pytest.raises(ConfigError, match=rf"the prompt has 2 tokens, that of the replay {text.prompt_length}"):
+        engine.replay(asked, [1, 2], text)
+    beyond = replace(text, text=(VOCABULARY, *text.text[1:]))
+    with pytest.raises(ConfigError, match="tokens outside of the target's 0..999"):
+        engine.replay(asked, [1] * text.prompt_length, beyond)
+
+
+@pytest.fixture
+def replaying(folders, monkeypatch):
+    """An engine that knows the record's prompts."""
+    monkeypatch.setattr(lane_set, "Lane", ThreadLane)
+    draft = NamedFolder("draft", folders[1])
+    pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
+    replaying_engine = load_script("_replaying_engine").ReplayingEngine
+    with replaying_engine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
+def test_an_engine_that_knows_prompts_replays_them_by_any_schedule(replaying, name) -> None:
+    asked = Schedule(**SCHEDULES[name], num_speculative_tokens=2, target_lane="target", draft_lane="draft")
+    simulated = simulate(asked, machine(), RECORD, costs=COSTS)
+    here = asked.model_copy(update={"target_lane": "big", "draft_lane": "small"})
+    assert [prompt.name for prompt in replaying.prompts] == [prompt.name for prompt in RECORD.prompts]
+    for prompt, recorded, trace in zip(replaying.prompts, RECORD.prompts, simulated, strict=True):
+        made = replaying.generate(here, prompt.ids, max_new_tokens=40)
+        assert rounds(made.trace) == rounds(trace)
+        assert made.tokens == tuple(recorded.text.tolist())
+        assert "replayed acceptance" in made.label
+
+
+def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself(replaying) -> None:
+    plain = Schedule(method="autoregressive", target_lane="big")
+    first, second = replaying.prompts
+    assert first.ids != second.ids
+    made = replaying.generate(plain, first.ids, max_new_tokens=5)
+    assert made.tokens == tuple(RECORD.prompts[0].text[:5].tolist())
+    own = replaying.generate(plain, arbitrary_prompt(len(first.ids), VOCABULARY), max_new_tokens=5, eos_token_ids=())
+    assert own.label == "random weights"
+    assert len(own.tokens) == 5

@@ -117,12 +117,6 @@ def test_the_ends_of_acceptance_get_a_verdict(acceptance, pays, trees):
     assert not re.search(r"\b(nan|inf)\b", verdict.text)
 
 
-def test_without_a_drafter_only_plain_decoding_is_left():
-    verdict = planned(machine().model_copy(update={"drafter": None})).verdict
-    assert (verdict.pays, verdict.speedup) == ("no", None)
-    assert "only plain decoding can be predicted" in verdict.headline
-
-
 def test_without_plain_decoding_it_cannot_tell():
     verdict = planned(machine(), space=SMALL.model_copy(update={"methods": ("speculative", "mirror")})).verdict
     assert (verdict.pays, verdict.speedup) == ("cannot_tell", None)

@@ -82,7 +82,9 @@ def import_(
         show_paragraphs(_in_a_plan(curve))
     for accepted in found.acceptance:
         show(_accepted_table(accepted))
-        show_paragraphs(_in_words(accepted))
+        rates = ",".join(f"{rate:.3g}" for rate in accepted.rates)
+        told = f"{accepted.mean_acceptance_length:.2f} tokens a verification. In a plan: --acceptance {rates}"
+        show_paragraphs(told)
 
 
 def _table(curve: BenchCurve) -> Any:
@@ -110,11 +112,6 @@ def _accepted_table(found: EngineAcceptance) -> Any:
     for place, rate in enumerate(found.rates, 1):
         table.add_row(str(place), percent(rate))
     return table
-
-
-def _in_words(found: EngineAcceptance) -> str:
-    rates = ",".join(f"{rate:.3g}" for rate in found.rates)
-    return f"{found.mean_acceptance_length:.2f} tokens a verification. In a plan: --acceptance {rates}"
 
 
 def _in_a_plan(curve: BenchCurve) -> str:

@@ -52,14 +52,12 @@ def test_json_without_a_path_means_stdout(given, completed):
     assert with_default_destination(given) == completed
 
 
-def test_a_path_leaves_stdout_to_the_text(tmp_path, capsys):
+def test_a_path_or_nothing_leaves_stdout_to_the_text_and_stdout_gets_nothing_but_the_json(tmp_path, capsys):
     path = tmp_path / "deep" / "result.json"
     assert write_json({"a": 1}, str(path))
     assert json.loads(path.read_text()) == {"a": 1}
+    assert write_json({"a": 1}, None)
     assert capsys.readouterr().out == ""
-
-
-def test_stdout_gets_nothing_but_the_json(capsys):
     assert not write_json({"a": 1}, "-")
     assert json.loads(capsys.readouterr().out) == {"a": 1}
 
@@ -73,26 +71,20 @@ def test_a_file_tells_paths_as_seen_from_its_own_folder(tmp_path, monkeypatch, c
     assert json.loads(capsys.readouterr().out) == result
 
 
-def test_without_the_option_nothing_is_written(capsys):
-    assert write_json({"a": 1}, None)
-    assert capsys.readouterr().out == ""
-
-
 def test_a_path_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ConfigError, match=str(tmp_path)):
         write_json({}, str(tmp_path))
 
 
-def test_numbers_that_json_does_not_know_become_null():
-    text = json_text({"a": [1.5, float("nan")], "b": {"c": float("inf"), "d": -float("inf")}})
-    assert json.loads(text) == {"a": [1.5, None], "b": {"c": None, "d": None}}
-
-
-def test_keys_become_text_paths_too_and_tuples_lists():
-    assert json.loads(json_text({3: (1, 2), "file": Path("a/b")})) == {"3": [1, 2], "file": "a/b"}
-
-
-def test_letters_stay_readable_and_the_text_ends_its_line():
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"a": [1.5, float("nan")], "b": {"c": float("inf")}}, {"a": [1.5, None], "b": {"c": None}}),
+        ({3: (1, 2), "file": Path("a/b")}, {"3": [1, 2], "file": "a/b"}),
+    ],
+)
+def test_what_json_does_not_know_becomes_null_text_or_a_list_and_letters_stay_readable(data, told):
+    assert json.loads(json_text(data)) == told
     assert json_text({"é": "漢"}) == '{\n  "é": "漢"\n}\n'
 
 

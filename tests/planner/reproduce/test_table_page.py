@@ -1,9 +1,62 @@
+"""The page and the words of a reproduction."""
+
 import re
+from dataclasses import replace
+
+import pytest
 
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
-from planner.reproduce.table_page import render_page
+from planner.reproduce.table_page import amount, at_bounds, render_page, sentences
+
+
+def words(found):
+    return "\n".join(sentences(found, Baselines(0.05, 0.04)))
+
+
+def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
+    text = words(fitted)
+    assert f"{fitted.mean_abs_error * 100:.1f} % over 12 cells" in text
+    assert "qa at T = 1" in text
+    assert "4.0 % where each task is left out of the fit" in text
+    assert "one constant times vanilla SD, each cell left out of it, is 5.0 % off" in text
+    assert "; not in the order of the paper's ablations" in text
+    assert "fitted to these very cells" in text
+
+
+def test_constants_at_an_end_of_their_bounds_are_named_first(fitted):
+    assert words(fitted).startswith("At the end of what is physical")
+    assert [one.name for one in at_bounds(fitted)] == ["handover_s", "exit_coverage"]
+    inside = replace(fitted, constants={"link_latency_s": 1e-4, "handover_s": 1e-4, "exit_coverage": 0.8})
+    assert at_bounds(inside) == []
+    assert "the end of" not in words(inside)
+
+
+def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup, machine):
+    assert "itted" not in words(predict_table(table, setup, machine.datasheet()))
+
+
+def test_what_no_acceptance_gives_is_said(setup, machine):
+    table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n0,maths,40\n", source="t.csv")
+    text = words(predict_table(table, setup, machine.datasheet()))
+    assert "published speed-up in 1 cell" in text
+    assert "no Mirror-SD is published" in text
+    assert "lead over" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("link_latency_s", 1.5e-6, "1.5 µs"),
+        ("handover_s", 1e-5, "0.01 ms"),
+        ("handover_s", 4e-4, "0.40 ms"),
+        ("exit_coverage", 0.954, "0.95"),
+    ],
+)
+def test_the_latency_of_a_fast_link_is_not_shown_as_nothing(name, value, text):
+    assert amount(name, value) == text
+
 
 UNKNOWN = Baselines(None, None)
 

@@ -108,11 +108,6 @@ def test_a_device_without_cores_is_pooled_by_itself(record):
     assert [(s.target_lane, placement_name(s, profile)) for s in plain] == [("gpu", "pooled"), ("cpu", "pooled")]
 
 
-def test_without_a_drafter_only_plain_decoding_is_left(record):
-    profile = machine().model_copy(update={"drafter": None})
-    assert {schedule.method for schedule in survey(SMALL, profile, record).schedules} == {"autoregressive"}
-
-
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
     def enumerate_schedules(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
         schedules = survey(SMALL.model_copy(update=fields), profile, record).schedules

@@ -53,7 +53,7 @@ def _row(one: Retrodicted) -> tuple[str, ...]:
         f"{one.published:.3g}",
         value,
         f"{low} to {high}",
-        _percent(one.error) + held,
+        f"{100 * one.error:+.0f} %{held}",
     )
 
 
@@ -63,7 +63,3 @@ def _sentences(found: Retrodiction) -> tuple[str, ...]:
     skipped = [f"{one.case.id} ({one.question}): {one.reason.partition(';')[0]}" for one in found.skipped]
     told = f"Not predicted: {'; '.join(skipped)}." if skipped else ""
     return tuple(filter(None, (worth(found), escaped(told))))
-
-
-def _percent(error: float) -> str:
-    return f"{100 * error:+.0f} %"

@@ -1,3 +1,5 @@
+"""Others that use the machine are named."""
+
 import pytest
 
 from hwprofiles.other_use import Use
