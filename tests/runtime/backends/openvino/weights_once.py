@@ -20,7 +20,7 @@ from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.packing import give_back_freed
 from runtime.models.config import decoder_shapes
 from runtime.storage.stored_decoder import random_arrays, stored_decoder
-from tests.runtime.backends.openvino.graphs.test_layer_graphs import plan
+from tests.runtime.backends.openvino.test_layer_graphs import plan
 from tests.tiny_models import tiny_config
 
 MIDDLING = {"hidden_size": 768, "intermediate_size": 3072, "num_heads": 12, "num_kv_heads": 4, "head_dim": 64}

@@ -18,7 +18,7 @@ from tests.runtime.reading import new_backend, read
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 
 
 def graphs_of(backend):
