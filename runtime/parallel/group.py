@@ -52,10 +52,6 @@ def open_store(port: int, *, listener: int | None = None) -> Store:
         raise LaneTimeoutError(f"rank 0 was not reached at {HOST}:{port} within {JOIN_DEADLINE_S:g} s") from error
 
 
-def _key(rank: int) -> str:
-    return f"joined/{rank}"
-
-
 class Group:
     """One rank's view of its group; a group of one exchanges nothing."""
 
@@ -164,7 +160,7 @@ class Group:
     def report(self, text: str) -> None:
         """Leave word of a failure, which whoever waits for this rank finds; an empty text takes it back."""
         if self._store is not None:
-            self._store.set(_failure_key(self.rank), text)
+            self._store.set(f"failure/{self.rank}", text)
 
     def leave(self) -> None:
         """Close the connections: ranks that wait for this one fail at once."""
@@ -187,8 +183,8 @@ class Group:
     def _meet(self, store: Store, deadline_s: float) -> None:
         missing, end_s = set(range(self.world_size)), time.monotonic() + deadline_s
         try:
-            store.set(_key(self.rank), "")
-            while missing := {rank for rank in missing if not store.check([_key(rank)])}:
+            store.set(f"joined/{self.rank}", "")
+            while missing := {rank for rank in missing if not store.check([f"joined/{rank}"])}:
                 if text := self._lost():
                     raise LaneDiedError(f"a group of {self.world_size} ranks could not form: {text}")
                 if time.monotonic() > end_s:
@@ -219,15 +215,11 @@ class Group:
 
     def _reported(self, rank: int) -> str:
         assert self._store is not None, "a failure in a group of one"
+        key = f"failure/{rank}"
         try:
-            key = _failure_key(rank)
             return self._store.get(key).decode() if self._store.check([key]) else ""
         except RuntimeError:
             return ""
-
-
-def _failure_key(rank: int) -> str:
-    return f"failure/{rank}"
 
 
 def _as_tensor(data: bytes) -> Tensor:

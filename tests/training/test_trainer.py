@@ -106,25 +106,6 @@ def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, 
     )
 
 
-def test_steps_after_the_last_checkpoint_are_repeated(tmp_path, uninterrupted, monkeypatch):
-    saves = []
-    original = trainer.replace_file
-
-    def save_once(path, content):
-        if not saves:
-            original(path, content)
-        saves.append(path)
-
-    monkeypatch.setattr(trainer, "replace_file", save_once)
-    with pytest.raises(KeyboardInterrupt):
-        train(NoisyLine(), SETTINGS, tmp_path, progress=interrupt_at(12), report_every_s=0, save_every_s=0)
-    monkeypatch.undo()
-    task = NoisyLine()
-    train(task, SETTINGS, tmp_path)
-    assert task.batches[0] == uninterrupted[0].batches[1]
-    assert weights(task) == weights(uninterrupted[0])
-
-
 def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted):
     task = NoisyLine()
     report = train(task, SETTINGS, tmp_path / "whole")
