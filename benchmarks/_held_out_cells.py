@@ -14,7 +14,7 @@ from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import compare_all, put_together
 from mirrorsd.compare.numbers import picked, schedule_entry
 from mirrorsd.compare.runs import Measured
-from planner.search.comparison import ratio_of
+from planner.paired_ratio import ratio_of
 from planner.search.search import Candidate, search
 from planner.search.space import SearchSpace
 from planner.wording import schedule_names

@@ -18,8 +18,7 @@ import sim.world
 from decoding.errors import ConfigError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
-from planner.paired_ratio import Ratio, paired_ratio
-from planner.search.comparison import comparer
+from planner.paired_ratio import Ratio, comparer, paired_ratio
 from planner.search.space import judging_part
 from planner.verdict import times
 from planner.wording import listing

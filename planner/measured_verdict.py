@@ -9,10 +9,9 @@ from math import log
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
-from planner.kinds import KINDS, kind_of
 from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, ratio_by_rounds
 from planner.verdict import Badge, Claim, Pays, SpeculationVerdict, times, would_tell
-from planner.wording import counted, factor
+from planner.wording import KINDS, counted, factor, kind_of
 
 
 class PromptTime(NamedTuple):

@@ -1,8 +1,11 @@
-"""How many times as fast one thing is as another that met the same prompts, with an interval that counts them."""
+"""How many times as fast one thing is as another that met the same prompts, with an interval that counts them.
+
+Both are measured, or both are predicted of the same machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot, inf, log, sqrt
 from typing import Literal, NamedTuple
@@ -10,7 +13,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import LaneCost
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
+from hwprofiles.profile import Profile
+from sim.error_shares import ratio_error
+from sim.evaluator import Evaluator
+from sim.prediction import Prediction
 
 Seconds = NDArray[np.float64]
 Outcome = Literal["faster", "slower", "cannot tell"]
@@ -181,3 +191,30 @@ def pairs_needed(ratio: Ratio) -> int | None:
         if shared**2 + (t_quantile(count - 1) * error) ** 2 / count < lead**2:
             return count
     return None
+
+
+Compare = Callable[[Schedule, Schedule], Ratio]
+"""The ratio of the second schedule's time to the first one's, by prediction."""
+
+
+def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None) -> Compare:
+    """A function that compares one schedule with another on `profile` and `record`; `costs` as in `evaluate`."""
+    evaluator = Evaluator(profile, record, costs=costs)
+    known: dict[Schedule, Prediction] = {}
+
+    def prediction(schedule: Schedule) -> Prediction:
+        if schedule not in known:
+            known[schedule] = evaluator.predict(schedule)
+        return known[schedule]
+
+    return lambda one, other: ratio_of(prediction(one), prediction(other))
+
+
+def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
+    """Return the second prediction's time over the first one's, of the same machine and prompts."""
+    return Ratio(
+        value=theirs.tpot_s / ours.tpot_s,
+        num_pairs=len(ours.prompt_decode_s),
+        machine_error=ratio_error(ours.errors, theirs.errors),
+        prompts_error=prompts_error(Pairs(ours.prompt_decode_s, theirs.prompt_decode_s)),
+    )

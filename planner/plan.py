@@ -9,15 +9,14 @@ from typing import Final
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method
 from hwprofiles.profile import Profile
-from planner.kinds import KINDS, Kind, kind_of
-from planner.search.comparison import Compare, comparer
+from planner.paired_ratio import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace, judging_part
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
 from planner.what_if.break_even import BreakEven
 from planner.what_if.mixed_record import whose_tokens
 from planner.what_if.sensitivity import Sensitivity, Sweep, analyse
-from planner.wording import PART, counted, factor, milliseconds, on_lanes, percent, schedule_name
+from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, milliseconds, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
 
 _SMALLEST_SHARE: Final = 0.02

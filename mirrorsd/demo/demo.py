@@ -43,11 +43,10 @@ from mirrorsd.measure_pair import Reach, calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
-from planner.kinds import kind_of
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
-from planner.wording import counted
+from planner.wording import counted, kind_of
 from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
 

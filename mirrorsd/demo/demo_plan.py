@@ -13,10 +13,10 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from mirrorsd.compare.measured_answer import KnownRounds, as_run, measured_schedule
 from mirrorsd.compare.runs import Measured
-from planner.kinds import Kind, kind_of
 from planner.measured_verdict import MeasuredSchedule, Runs
 from planner.plan import Plan
 from planner.search.search import Candidate
+from planner.wording import Kind, kind_of
 
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""

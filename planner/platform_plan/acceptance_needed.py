@@ -11,8 +11,7 @@ from costs.cost_model import LaneCost
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.paired_ratio import Ratio
-from planner.search.comparison import comparer
+from planner.paired_ratio import Ratio, comparer
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 

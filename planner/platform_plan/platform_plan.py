@@ -10,12 +10,11 @@ from typing import Final
 from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.paired_ratio import Ratio
+from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
-from planner.search.comparison import ratio_of
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption

@@ -10,7 +10,6 @@ import numpy as np
 
 from decoding.metrics import per_position_acceptance_rate
 from decoding.trace import Trace
-from planner.kinds import Kind
 from planner.report.figure import (
     INK,
     KIND_COLOUR,
@@ -27,7 +26,7 @@ from planner.report.figure import (
 )
 from planner.report.report_data import ScheduleResult
 from planner.what_if.sensitivity import Sweep
-from planner.wording import percent
+from planner.wording import Kind, percent
 
 Drafting = Literal["draft alone", "draft with exit features", "tree"]
 

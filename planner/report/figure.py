@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
-from planner.kinds import Kind, kind_of
+from planner.wording import Kind, kind_of
 
 KIND_COLOUR: Final[dict[Kind, str]] = {
     "plain": "var(--plain)",

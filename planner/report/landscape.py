@@ -7,7 +7,6 @@ from math import ceil, floor, log10
 from typing import Any
 
 from decoding.schedule import MAX_WINDOW
-from planner.kinds import kind_of
 from planner.report.figure import (
     INK,
     KIND_COLOUR,
@@ -24,7 +23,7 @@ from planner.report.figure import (
     short_kind,
 )
 from planner.search.search import Candidate, SearchResult
-from planner.wording import milliseconds
+from planner.wording import kind_of, milliseconds
 
 DASHES = "- -"
 """Plain decoding's mark as text."""

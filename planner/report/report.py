@@ -15,7 +15,6 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
-from planner.kinds import Kind
 from planner.page_template import page_template
 from planner.report.curves import acceptance, acceptance_keys, break_even_figure, longest_windows
 from planner.report.figure import Figure, Key
@@ -32,7 +31,17 @@ from planner.report.table import (
     used_parts,
 )
 from planner.report.timeline import common_end_s, keys, timeline
-from planner.wording import between, capital, counted, error_percent, factor, milliseconds, percent, tokens_per_second
+from planner.wording import (
+    Kind,
+    between,
+    capital,
+    counted,
+    error_percent,
+    factor,
+    milliseconds,
+    percent,
+    tokens_per_second,
+)
 
 NO_BREAK_SPACE = "\u00a0"
 SWEEP_TITLE = {

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from decoding.metrics import tpot_s
 from decoding.trace import Trace
-from planner.kinds import Kind, kind_of
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.verdict import SpeculationVerdict
-from planner.wording import schedule_name, schedule_names
+from planner.wording import Kind, kind_of, schedule_name, schedule_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

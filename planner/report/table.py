@@ -7,10 +7,20 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
-from planner.kinds import kind_of
 from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.wording import PART, capital, counted, error_percent, factor, listing, milliseconds, percent, seconds
+from planner.wording import (
+    PART,
+    capital,
+    counted,
+    error_percent,
+    factor,
+    kind_of,
+    listing,
+    milliseconds,
+    percent,
+    seconds,
+)
 
 PART_COLOUR: Final = {
     "target_verify": "var(--verify)",

@@ -11,8 +11,8 @@ from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
-from planner.kinds import Kind, kind_of
 from planner.search.space import Halves, Placement, SearchSpace, halves, placement_name, survey
+from planner.wording import Kind, kind_of
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 

@@ -12,14 +12,13 @@ from markupsafe import Markup
 from costs.prices import Prices
 from decoding.errors import ProfileError
 from decoding.yaml_file import write_atomically
-from planner.kinds import KINDS
 from planner.page_template import page_template
 from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.what_if.mixed_record import whose_tokens
-from planner.wording import between, milliseconds, percent, schedule_names
+from planner.wording import KINDS, between, milliseconds, percent, schedule_names
 from sim.derived.calibrated_lanes import calibrated_platform
 
 _MOST_ROWS: Final = 30

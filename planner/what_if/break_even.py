@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.kinds import Kind
+from planner.wording import Kind
 
 Way = Literal["down", "up"]
 Ask = Callable[[float], dict[Kind, float]]

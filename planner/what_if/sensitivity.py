@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.kinds import Kind, kind_of
 from planner.search.search import SearchResult
 from planner.search.space import FEWEST
 from planner.what_if.break_even import BreakEven, Way, crossing
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.what_if.scaled_profile import Part, with_speed
+from planner.wording import Kind, kind_of
 from sim.evaluator import evaluate
 
 Floats = NDArray[np.float64]

@@ -23,9 +23,9 @@ from mirrorsd.compare.outcome_folder import Outcome, read_report_data, write_out
 from mirrorsd.run_file import RunFile
 from planner.plan import make_plan
 from planner.report.report import render_report
-from planner.reproduce import stored_constants
+from planner.reproduce import fitted_table
+from planner.reproduce.fitted_table import StoredConstants
 from planner.reproduce.published_table import load_table
-from planner.reproduce.stored_constants import StoredConstants
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from sim.acceptance.assumed import parse_acceptance
@@ -36,7 +36,7 @@ from tests.planner.synthetic import acceptance_record, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 MODELS: Final = Path(shapes.__file__).parent / "models"
-CONSTANTS: Final = Path(stored_constants.__file__).parent
+CONSTANTS: Final = Path(fitted_table.__file__).parent
 MIRROR: Final = Schedule(
     method="mirror",
     target_lane="target",

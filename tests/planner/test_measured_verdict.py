@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
-from planner.kinds import KINDS, kind_of
 from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured
 from planner.paired_ratio import paired_ratio
+from planner.wording import KINDS, kind_of
 
 PLAIN = Schedule(method="autoregressive", target_lane="both")
 PLAIN_SPLIT = Schedule(method="autoregressive", target_lane="target")

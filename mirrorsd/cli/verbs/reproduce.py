@@ -50,9 +50,9 @@ def reproduce(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named
-    from planner.reproduce import stored_constants
-    from planner.reproduce.fitted_table import Baselines
+    from planner.reproduce.fitted_table import Baselines, default_constants, load_constants
     from planner.reproduce.fitted_table import fit as fit_to
+    from planner.reproduce.fitted_table import save_constants as keep
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Machine, Setup
@@ -70,12 +70,12 @@ def reproduce(
     if fit:
         found, origin = fit_to(table, setup), f"fitted to {table.source}"
     else:
-        name = constants or stored_constants.default_constants(platform)
-        values, origin = stored_constants.load_constants(name, setup.machine)
+        name = constants or default_constants(platform)
+        values, origin = load_constants(name, setup.machine)
         found = predict_table(table, setup, values)
     baselines = Baselines.of(found)
     if save_constants is not None:
-        stored_constants.save_constants(found, save_constants)
+        keep(found, save_constants)
         say(f"Wrote {save_constants}")
     if out is not None:
         write_page(found, baselines, origin, out)
