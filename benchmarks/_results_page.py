@@ -81,9 +81,10 @@ def matrix() -> dict[str, str]:
     lines = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
     ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
     times, of_last = last["interval_coverage"], last["ratio_coverage"]
+    before = {name: ratios[name] - of_last[name] for name in ratios}
     told = (
-        f"Predictions stand as they were made. Intervals of the first series were too narrow, those of ratios above all "
-        f"({ratios['covered']} of {ratios['of']}). In the last one, after they were widened by what these had shown, "
+        "Predictions stand as they were made. Intervals of the first series were too narrow, those of ratios above all: "
+        f"{before['covered']} of {before['of']} held. In the last one, after they were widened by what these had shown, "
         f"{times['covered']} of {times['of']} hold, and {of_last['covered']} of {of_last['of']} of ratios. Predicted "
         f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
     )
