@@ -83,10 +83,10 @@ def matrix() -> dict[str, str]:
     times, of_last = last["interval_coverage"], last["ratio_coverage"]
     before = {name: ratios[name] - of_last[name] for name in ratios}
     told = (
-        "Predictions stand as they were made. Intervals of the first series were too narrow, those of ratios above all: "
-        f"{before['covered']} of {before['of']} held. In the last one, after they were widened by what these had shown, "
-        f"{times['covered']} of {times['of']} hold, and {of_last['covered']} of {of_last['of']} of ratios. Predicted "
-        f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
+        "Predictions stand as they were made. Intervals of the first series were too narrow, those of ratios above "
+        f"all: {before['covered']} of {before['of']} held. In the last one, after they were widened by what these had "
+        f"shown, {times['covered']} of {times['of']} hold, and {of_last['covered']} of {of_last['of']} of ratios. "
+        f"Predicted speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
     )
     return {"matrix": f"{_table(lines)}\n\n{told}\n"}
 
