@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
+from typing import TYPE_CHECKING
 
 from decoding.errors import ConfigError
-from decoding.schedule import Schedule
+
+if TYPE_CHECKING:  # back ends run with torch alone, in `benchmarks/gpu.py`
+    from decoding.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
