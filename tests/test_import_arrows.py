@@ -67,7 +67,7 @@ def violations(path: str, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_folder_follows_the_arrows(folder: str) -> None:
+def test_folder_follows_the_arrows(folder):
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files
     found = [
@@ -94,7 +94,7 @@ def test_folder_follows_the_arrows(folder: str) -> None:
         ("runtime/backends/openvino/graph.py", "def f():\n    import openvino"),
     ],
 )
-def test_each_kind_of_wrong_import_is_found(path: str, source: str) -> None:
+def test_each_kind_of_wrong_import_is_found(path, source):
     assert len(violations(path, source)) == 1
 
 
@@ -108,7 +108,7 @@ def test_each_kind_of_wrong_import_is_found(path: str, source: str) -> None:
         ("decoding/trace.py", "import json\nfrom numpy import typing\nfrom . import verdict"),
     ],
 )
-def test_right_imports_pass(path: str, source: str) -> None:
+def test_right_imports_pass(path, source):
     assert violations(path, source) == []
 
 
@@ -122,7 +122,7 @@ print(*sorted({"openvino", "torch", "transformers"} & set(sys.modules)))
 
 
 @pytest.mark.parametrize("folder", ["decoding", "hwprofiles", "sim", "planner", "mirrorsd"])
-def test_nothing_on_the_way_to_a_simulation_imports_torch_or_openvino(folder: str) -> None:
+def test_nothing_on_the_way_to_a_simulation_imports_torch_or_openvino(folder):
     command = [sys.executable, "-c", IMPORT_ALL, folder]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (result.stdout.strip(), result.stderr) == ("", "")

@@ -66,15 +66,15 @@ def compared_method_names(source: str) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-def test_no_folder_has_more_modules_than_one_can_see_at_a_glance() -> None:
-    folders: dict[Path, int] = defaultdict(int)
+def test_no_folder_has_more_modules_than_one_can_see_at_a_glance():
+    folders = defaultdict(int)
     for path in modules():
         folders[path.parent] += 1
     assert {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > MOST_MODULES} == {}
 
 
-def test_a_name_of_a_module_means_one_thing() -> None:
-    homes: dict[str, set[Path]] = defaultdict(set)
+def test_a_name_of_a_module_means_one_thing():
+    homes = defaultdict(set)
     for path in modules():
         is_slice = path.stem in SLICES and path.parent.parent == ROOT / "runtime" / "drafters"
         if path.parent != VERBS and not is_slice:
@@ -82,8 +82,8 @@ def test_a_name_of_a_module_means_one_thing() -> None:
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
-def test_a_name_of_a_class_means_one_thing() -> None:
-    homes: dict[str, set[str]] = defaultdict(set)
+def test_a_name_of_a_class_means_one_thing():
+    homes = defaultdict(set)
     for path in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -108,7 +108,7 @@ def helps(command: object, path: str = "mirrorsd") -> Iterator[tuple[str, str]]:
         yield from helps(inner, f"{path} {name}")
 
 
-def test_words_that_are_gone_do_not_come_back() -> None:
+def test_words_that_are_gone_do_not_come_back():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     texts = {path.name: path.read_text(encoding="utf-8") for path in pages if path.name != "glossary.md"}
     texts |= dict(helps(typer.main.get_command(app)))
@@ -117,12 +117,12 @@ def test_words_that_are_gone_do_not_come_back() -> None:
     assert found == set()
 
 
-def test_no_module_is_longer_than_one_concept_needs() -> None:
+def test_no_module_is_longer_than_one_concept_needs():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
-def test_nothing_outside_decoding_compares_a_methods_name() -> None:
+def test_nothing_outside_decoding_compares_a_methods_name():
     found = {
         str(path.relative_to(ROOT)): comparisons
         for path in modules()
@@ -143,5 +143,5 @@ def test_nothing_outside_decoding_compares_a_methods_name() -> None:
         ("schedule.method == other.method", False),
     ],
 )
-def test_a_comparison_is_found(source: str, is_found: bool) -> None:
+def test_a_comparison_is_found(source, is_found):
     assert bool(list(compared_method_names(source))) == is_found

@@ -51,7 +51,7 @@ def sound(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_damaged_is_refused_or_answered(kind, sound, tmp_path) -> None:
+def test_what_is_damaged_is_refused_or_answered(kind, sound, tmp_path):
     folder, names = sound(kind)
     assert read_outcome(KINDS[kind], folder) == ANSWERED
     found = []
@@ -81,13 +81,13 @@ def refuse_at_length(_):
         (refuse_at_length, "a message of 501 characters"),
     ],
 )
-def test_an_end_that_is_none_of_the_two_is_found(tmp_path, read, complaint) -> None:
+def test_an_end_that_is_none_of_the_two_is_found(tmp_path, read, complaint):
     with pytest.raises(UntoldError, match=complaint):
         read_outcome(Kind(make=lambda at: [], read=read), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["platform", "device", "link"])
-def test_the_linter_has_an_answer_for_every_damaged_file(kind, sound, tmp_path) -> None:
+def test_the_linter_has_an_answer_for_every_damaged_file(kind, sound, tmp_path):
     folder, names = sound(kind)
     for seed in range(20):
         scratch = tmp_path / str(seed)

@@ -80,34 +80,34 @@ def write_demo(folder: Path, content: dict, samples: str | None = None) -> Path:
     return folder
 
 
-def test_errors_are_sizes_as_calibrated_and_at_the_anchors_speed(script) -> None:
+def test_errors_are_sizes_as_calibrated_and_at_the_anchors_speed(script):
     errors = [entry(1.0, 1.25, error=-0.4), entry(1.1, 1.0, error=0.1), entry(1.0, 1.0, error=-0.2)]
     found = script.figures([demo(*errors)])
     assert found["error"] == pytest.approx({"median": 0.2, "worst": 0.4, "of": 3})
     assert found["error_at_anchor"] == pytest.approx({"median": 0.1, "worst": 0.2, "of": 3})
 
 
-def test_an_error_that_schedules_on_the_same_lanes_share_is_none_of_their_ratio(script) -> None:
+def test_an_error_that_schedules_on_the_same_lanes_share_is_none_of_their_ratio(script):
     shared = [entry(1.3, 1.0), entry(2.6, 2.0)]
     assert list(script.ratio_errors(shared)) == pytest.approx([0.0])
     assert list(script.ratio_errors([entry(1.3, 1.0), entry(2.0, 2.0)])) == pytest.approx([0.3])
     assert list(script.ratio_errors([entry(1.3, 1.0), entry(2.0, 2.0, lanes=("cpu0", None))])) == []
 
 
-def test_an_interval_covers_what_was_measured_at_the_anchors_speed(script) -> None:
+def test_an_interval_covers_what_was_measured_at_the_anchors_speed(script):
     inside, below, above = entry(1.0, 1.09), entry(1.0, 0.89), entry(1.0, 1.11)
     found = script.figures([demo(inside, below), demo(above)])
     assert found["interval_coverage"] == {"covered": 1, "of": 3}
     assert found["actual_coverage"] == {"covered": 0, "of": 3}
 
 
-def test_ratios_are_never_taken_across_demos(script) -> None:
+def test_ratios_are_never_taken_across_demos(script):
     found = script.figures([demo(entry(1.0, 1.0)), demo(entry(2.0, 1.0))])
     assert found["ratio_error"] is None
     assert found["error_at_anchor"]["of"] == 2
 
 
-def test_a_demo_of_which_a_file_is_missing_is_not_kept_in_part(script, tmp_path) -> None:
+def test_a_demo_of_which_a_file_is_missing_is_not_kept_in_part(script, tmp_path):
     out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0)))
     (out / "record.npz").unlink()
     with pytest.raises(FileNotFoundError):
@@ -115,7 +115,7 @@ def test_a_demo_of_which_a_file_is_missing_is_not_kept_in_part(script, tmp_path)
     assert list((tmp_path / "results" / "demos").iterdir()) == []
 
 
-def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(script, tmp_path, monkeypatch) -> None:
+def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(script, tmp_path, monkeypatch):
     run = []
 
     def fake_demo(out):
@@ -150,7 +150,7 @@ def older(script, tmp_path):
     return facts
 
 
-def test_demos_are_not_added_to_those_of_other_weights(script, older, monkeypatch) -> None:
+def test_demos_are_not_added_to_those_of_other_weights(script, older, monkeypatch):
     run = []
     monkeypatch.setattr(script, "_demo", run.append)
     monkeypatch.setattr("sys.argv", ["demos.py", "--count", "2"])
@@ -160,14 +160,14 @@ def test_demos_are_not_added_to_those_of_other_weights(script, older, monkeypatc
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, monkeypatch, count) -> None:
+def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, monkeypatch, count):
     monkeypatch.setattr("sys.argv", ["demos.py", "--count", str(count)])
     script.main()
     result = json.loads((tmp_path / "results" / "demos.json").read_bytes())
     assert result["measured"] == older["measured"]
 
 
-def test_the_committed_summary_is_that_of_what_was_kept() -> None:
+def test_the_committed_summary_is_that_of_what_was_kept():
     script = load_script("demos")
     committed = json.loads((RESULTS / "demos.json").read_bytes())
     today = json.loads(json.dumps(script.summary(script.numbered(RESULTS / "demos"))))

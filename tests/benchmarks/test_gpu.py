@@ -29,7 +29,7 @@ def run(*arguments):
     )
 
 
-def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path) -> None:
+def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path):
     out = tmp_path / "gpu.json"
     done = run("--dry-run", "--out", str(out))
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so_and_exits_2(tmp_path) -> None:
+def test_without_a_gpu_it_says_so_and_exits_2(tmp_path):
     done = run("--out", str(tmp_path / "gpu.json"))
     assert done.returncode == 2
     assert "finds no NVIDIA GPU here: nothing was measured" in done.stderr
@@ -58,14 +58,14 @@ def test_without_a_gpu_it_says_so_and_exits_2(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b", "opt-66b", "qwen3-0.6b"])
-def test_shapes_are_those_that_ship(name) -> None:
+def test_shapes_are_those_that_ship(name):
     config, shape = load_script("_gpu/models").config_of(name), model_shape(name)
     fields = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
     assert [getattr(config, field) for field in fields] == [getattr(shape, field) for field in fields]
     assert config.num_layer_parameters == shape.layer_parameters
 
 
-def test_what_is_not_reached_in_time_is_noted() -> None:
+def test_what_is_not_reached_in_time_is_noted():
     script = load_script("gpu")
     session = script.Session(torch.device("cpu"), script.DRY, 0.0)
     script.memory(session)

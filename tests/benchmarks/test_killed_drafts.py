@@ -36,12 +36,12 @@ def killed(tmp_path_factory):
         yield run
 
 
-def test_every_draft_is_lost_and_every_text_is_as_it_was(killed) -> None:
+def test_every_draft_is_lost_and_every_text_is_as_it_was(killed):
     assert killed(**MIRROR) == KILLED_DRAFTS.Killed(texts_equal=3, num_lost_drafts=3)
 
 
 @pytest.mark.parametrize(("after", "place"), [(1, 0), (2, 0), (3, 1), (4, 2), (6, 2), (7, None)])
-def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(monkeypatch, after, place) -> None:
+def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(monkeypatch, after, place):
     seen, ended = [], []
     monkeypatch.setattr(KILLED_DRAFTS.os, "kill", lambda process, _: ended.append((process, len(seen))))
     engine = SimpleNamespace(lane=lambda name: SimpleNamespace(process_id=f"that of {name}"))
@@ -63,5 +63,5 @@ def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(monkey
         (False, PLACE | {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 4}),
     ],
 )
-def test_drafts_of_chains_are_killed_where_they_have_a_lane_of_their_own(can, fields) -> None:
+def test_drafts_of_chains_are_killed_where_they_have_a_lane_of_their_own(can, fields):
     assert KILLED_DRAFTS.can_lose_its_draft(Schedule(**fields)) is can

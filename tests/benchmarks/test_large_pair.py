@@ -53,7 +53,7 @@ def pair(tmp_path, monkeypatch):
 )
 def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_numbers(
     lanes, pair, monkeypatch, share, chosen
-) -> None:
+):
     one = lanes._need("openvino:CPU@0", pair, 16, 28).total
     monkeypatch.setattr(lanes, "available_bytes", lambda: int(lanes.SPARE_BYTES + share * one))
     found = lanes.lanes_that_fit(LANES, pair, 16, 28)
@@ -66,7 +66,7 @@ def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_number
         assert found.left_out.startswith(f"{left}: all 3 lanes together take {3 * one / 1e9:.1f} GB")
 
 
-def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
+def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch):
     left = iter([20_000_000_000, 5_000_000_000, 9_000_000_000, 900_000_000])
     monkeypatch.setattr(lanes, "available_bytes", lambda: next(left))
     watch = lanes.MemoryWatch()
@@ -77,7 +77,7 @@ def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
         watch.look()
 
 
-def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script) -> None:
+def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script):
     record = script.assumed_record(18, num_texts=3, num_tokens=12)
     assert record.assumed.startswith("0.59 at every place")
     assert record.exit_layers == (18,)
@@ -88,9 +88,7 @@ def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, scrip
         assert [len(text.text) for text in texts] == [12] * 3
 
 
-def test_runs_are_kept_prompt_by_prompt_and_the_result_is_written_after_each(
-    script, lanes, tmp_path, monkeypatch
-) -> None:
+def test_runs_are_kept_prompt_by_prompt_and_the_result_is_written_after_each(script, lanes, tmp_path, monkeypatch):
     """On a made up machine: what interrupts the second prompt leaves the first in the result, and a restart goes on."""
     from planner.search.space import SearchSpace
     from tests.mirrorsd.compare.made_up_runs import made_up_runs
@@ -136,7 +134,7 @@ def made_up_session(script, folder: Path):
 
 
 @pytest.mark.skipif(not (RESULTS / "large-pair.json").exists(), reason="not measured yet")
-def test_the_result_says_what_is_not_real_about_it(script) -> None:
+def test_the_result_says_what_is_not_real_about_it(script):
     result = script.read_result(RESULTS / "large-pair.json")
     assert "random weights, replayed acceptance" in result["label"]
     assert "Acceptance is assumed" in result["label"]

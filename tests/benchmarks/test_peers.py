@@ -18,19 +18,19 @@ SECONDS = {PEERS.BASE: [4.0, 8.0, 4.0], PLAIN_TORCH: [2.0, 4.0, 2.0], PLAIN_INT8
 TEXTS = {PEERS.BASE: [(1,), (2,), (3,)], PLAIN_TORCH: [(1,), (2,), (4,)], PLAIN_INT8: [(1,), (5,), (4,)]}
 
 
-def test_ratios_are_those_of_a_round() -> None:
+def test_ratios_are_those_of_a_round():
     """All slow down together: their ratio does not."""
     result = PEERS.result_of(PLAIN_INT8, SECONDS, TEXTS)
     assert list(result["times_as_fast_as_transformers"].values()) == pytest.approx([4.0] * 3)
 
 
-def test_plain_decoding_is_compared_with_that_of_torch() -> None:
+def test_plain_decoding_is_compared_with_that_of_torch():
     assert PEERS.result_of(PLAIN_INT8, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
     assert PEERS.result_of(PEERS.BASE, SECONDS, TEXTS)[f"texts of {PLAIN_TORCH}"] == "2 of 3"
     assert not any(key.startswith("texts") for key in PEERS.result_of(PLAIN_TORCH, SECONDS, TEXTS))
 
 
-def test_a_schedule_is_compared_with_plain_decoding_by_the_same_back_end_and_weights() -> None:
+def test_a_schedule_is_compared_with_plain_decoding_by_the_same_back_end_and_weights():
     seconds, texts = SECONDS | {SCHEDULED: [1.0, 1.0, 1.0]}, TEXTS | {SCHEDULED: TEXTS[PLAIN_INT8]}
     assert PEERS.result_of(SCHEDULED, seconds, texts)[f"texts of {PLAIN_INT8}"] == "3 of 3"
 
@@ -43,7 +43,7 @@ def profile(step_s: float):
     return machine(lane("target", layer=1, lm_head=0), lane("draft", draft_step=step_s, draft_step_features=step_s))
 
 
-def test_the_rate_is_the_lowest_that_gains_what_is_wanted() -> None:
+def test_the_rate_is_the_lowest_that_gains_what_is_wanted():
     found = PEERS_BREAK_EVEN.break_even(profile(0.1), 2.0)
     assert found["gain"] == pytest.approx(2.0, rel=0.02)
     assert PEERS_BREAK_EVEN.gain(profile(0.1), found["rate"] - 0.02)[0] < 2.0
@@ -53,7 +53,7 @@ def test_the_rate_is_the_lowest_that_gains_what_is_wanted() -> None:
     )
 
 
-def test_where_no_rate_suffices_there_is_none() -> None:
+def test_where_no_rate_suffices_there_is_none():
     """Windows have eight tokens at most, so that nine are committed a round."""
     assert PEERS_BREAK_EVEN.break_even(profile(0.0001), 9.5) is None
     assert PEERS_BREAK_EVEN.gain(profile(0.0001), 1.0)[0] == pytest.approx(9, rel=0.1)
@@ -64,7 +64,7 @@ def test_where_no_rate_suffices_there_is_none() -> None:
     [("llama.cpp, 4-bit", True), ("transformers, bfloat16", True), ("plain, openvino, int8", False),
      ("schedule, openvino, int8", False)],
 )  # fmt: skip
-def test_other_engines_are_told_from_our_lanes(name, expected) -> None:
+def test_other_engines_are_told_from_our_lanes(name, expected):
     assert PEERS_BREAK_EVEN.is_other(name) is expected
 
 
@@ -86,7 +86,7 @@ def test_a_round_that_was_disturbed_in_one_prompt_disturbs_nothing():
 BACKENDS = load_script("backends")
 
 
-def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own() -> None:
+def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own():
     plans = {
         one.name: BACKENDS.schedules_of([f"{one.device}-{part}" for part in "abc"], "draft", 20)
         for one in BACKENDS.CONTENDERS
@@ -101,7 +101,7 @@ def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["backends", "peers"])
-def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys) -> None:
+def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", [name, "--rounds", "1"])
     with pytest.raises(SystemExit):
         load_script(name)._options()
@@ -110,7 +110,7 @@ def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys) ->
     assert load_script(name)._options().rounds == 2
 
 
-def test_ratios_are_those_of_neighbours() -> None:
+def test_ratios_are_those_of_neighbours():
     """Torch and the other slow down together: their ratio does not."""
     speeds = (1.0, 4.0, 2.0)
     runs = {
@@ -128,7 +128,7 @@ def test_ratios_are_those_of_neighbours() -> None:
 
 
 @pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
-def test_both_methods_have_the_lanes_that_were_asked_for(lanes) -> None:
+def test_both_methods_have_the_lanes_that_were_asked_for(lanes):
     found = load_script("overlap").best_on(lanes, synthetic_machine(), acceptance_record())
     assert {method: one.schedule.method for method, one in found.items()} == {
         "speculative": "speculative",

@@ -51,12 +51,12 @@ def p_value(sampler, of_fit):
     return lambda texts: of_fit.fit(Counter(text[:2] for text in texts), pairs).p_value
 
 
-def test_chains_under_ratio_have_the_exact_distribution(sampler, of_chains, p_value) -> None:
+def test_chains_under_ratio_have_the_exact_distribution(sampler, of_chains, p_value):
     assert min(sampler.fit(of_chains).p_value, p_value(of_chains)) > LEVEL
 
 
 @pytest.mark.parametrize("name", ["medusa", "eagle3", "speculative_streaming"])
-def test_trees_under_one_hot_have_the_exact_distribution(script, sampler, p_value, name) -> None:
+def test_trees_under_one_hot_have_the_exact_distribution(script, sampler, p_value, name):
     rounds = Counter()
     texts = sampler.texts(script.EXACT[f"{name}, one-hot"], 200, rounds)
     assert min(sampler.fit(texts).p_value, p_value(texts)) > LEVEL
@@ -64,7 +64,7 @@ def test_trees_under_one_hot_have_the_exact_distribution(script, sampler, p_valu
 
 
 @pytest.mark.parametrize("name", ["speculative, pooled", "mirror from the exit", "hybrid mirror"])
-def test_where_a_window_comes_from_changes_no_sampled_text(script, sampler, of_chains, name) -> None:
+def test_where_a_window_comes_from_changes_no_sampled_text(script, sampler, of_chains, name):
     """Draws belong to places: a seed's text is that of synchronous speculation, after a hit and after a miss."""
     rounds = Counter()
     assert sampler.texts(script.EXACT[f"{name}, ratio"], 60, rounds) == of_chains[:60]
@@ -78,13 +78,13 @@ def test_where_a_window_comes_from_changes_no_sampled_text(script, sampler, of_c
     "name",
     ["speculative", "hybrid mirror", "prompt_lookup", "medusa", "hydra", "eagle2", "eagle3", "speculative_streaming"],
 )
-def test_texts_under_match_are_those_of_plain_sampling(script, sampler, name) -> None:
+def test_texts_under_match_are_those_of_plain_sampling(script, sampler, name):
     expected = [sampler.exact.plain_text(seed) for seed in range(20)]
     assert sampler.texts(script.EXACT[f"{name}, match"], 20) == expected
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_every_mistake_fails(script, sampler, p_value, number) -> None:
+def test_every_mistake_fails(script, sampler, p_value, number):
     mistake = list(script.MISTAKES.values())[number]
     schedule, count = script.SCHEDULES[mistake.schedule], 200
     if "verify_ratio" in mistake.replaced:  # windows of one have more bonus tokens
@@ -93,11 +93,11 @@ def test_every_mistake_fails(script, sampler, p_value, number) -> None:
         assert p_value(sampler.texts(schedule, count, num_tokens=2)) < LEVEL
 
 
-def test_the_rule_typical_is_seen_to_be_lossy(script, sampler, p_value) -> None:
+def test_the_rule_typical_is_seen_to_be_lossy(script, sampler, p_value):
     assert p_value(sampler.texts(script.LOSSY["medusa, typical"], 60, num_tokens=2)) < LEVEL
 
 
-def test_a_rule_that_is_not_the_methods_is_refused(script, sampler, result) -> None:
+def test_a_rule_that_is_not_the_methods_is_refused(script, sampler, result):
     runnable = {name for name, traits in METHODS.items() if not traits.is_simulated_only}
     wrong = {(name, rule) for name in runnable for rule in ("match", "ratio", "one-hot", "typical")}
     wrong -= {(name, rule) for name in runnable for rule in METHODS[name].rules}
@@ -106,7 +106,7 @@ def test_a_rule_that_is_not_the_methods_is_refused(script, sampler, result) -> N
     assert result["refused"] == found
 
 
-def test_the_committed_result_is_of_all_methods_and_rules_and_all_is_as_it_should_be(script, result) -> None:
+def test_the_committed_result_is_of_all_methods_and_rules_and_all_is_as_it_should_be(script, result):
     assert {(one.method, one.verification) for one in script.SCHEDULES.values()} == {
         (name, rule)
         for name, traits in METHODS.items()
@@ -124,11 +124,11 @@ def test_the_committed_result_is_of_all_methods_and_rules_and_all_is_as_it_shoul
 
 
 @pytest.mark.parametrize(("degrees", "level", "critical"), [(1, 0.05, 3.841), (10, 0.05, 18.307), (63, 0.01, 92.010)])
-def test_critical_values_are_those_of_the_tables(of_fit, degrees, level, critical) -> None:
+def test_critical_values_are_those_of_the_tables(of_fit, degrees, level, critical):
     assert of_fit.critical_value(degrees, level) == pytest.approx(critical, abs=1e-3)
 
 
-def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fit) -> None:
+def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fit):
     random, shares = np.random.default_rng(0), np.linspace(1, 3, 16) / 32
     order = np.argsort(random.random(16))
     half = np.isin(np.arange(16), order[np.cumsum(shares[order]) <= 0.5])
@@ -136,7 +136,7 @@ def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fi
     other = shares * np.where(half, 1 + distance / shares[half].sum(), 1 - distance / shares[~half].sum())
     exact = dict(enumerate(shares))
 
-    def seen(truth) -> float:
+    def seen(truth):
         counts = random.multinomial(draws, truth, size=1000)
         return np.mean([of_fit.fit(dict(enumerate(one.tolist())), exact).p_value < 0.01 for one in counts])
 
@@ -144,7 +144,7 @@ def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fi
     assert seen(other) == pytest.approx(of_fit.power(draws, 15, 0.01, distance), abs=0.05)
 
 
-def test_unlikely_outcomes_are_one_cell(of_fit) -> None:
+def test_unlikely_outcomes_are_one_cell(of_fit):
     shares = {"a": 0.9, "b": 0.095, "c": 0.003, "d": 0.002}
     assert of_fit.merged(shares, 200) == [["a"], ["b"], ["c", "d"]]
     found = of_fit.fit(Counter(a=180, b=20), shares)

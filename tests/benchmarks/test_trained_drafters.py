@@ -30,7 +30,7 @@ def rounds():
     ]
 
 
-def test_figures_of_all_prompts_and_of_every_kind_of_task(rounds) -> None:
+def test_figures_of_all_prompts_and_of_every_kind_of_task(rounds):
     found = ACCEPTANCE._figures(rounds)
     assert found["mean_acceptance_length"] == pytest.approx(9 / 4)
     assert found["mean_acceptance_length_per_request"] == pytest.approx((2 + 3) / 2)
@@ -41,7 +41,7 @@ def test_figures_of_all_prompts_and_of_every_kind_of_task(rounds) -> None:
     assert found["by_category"]["rag"]["conditional_acceptance_rate"] == [1, 1]
 
 
-def test_the_card_has_the_same_figures_with_all_tasks_first(rounds) -> None:
+def test_the_card_has_the_same_figures_with_all_tasks_first(rounds):
     (card,) = ACCEPTANCE._for_card({"chain": ACCEPTANCE._figures(rounds)}).values()
     assert list(card) == ["all", "qa", "rag"]
     assert card["all"].mean_acceptance_length == 2.25
@@ -51,7 +51,7 @@ def test_the_card_has_the_same_figures_with_all_tasks_first(rounds) -> None:
 VOCABULARY = load_script("vocabulary")
 
 
-def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them() -> None:
+def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them():
     texts = [VOCABULARY.Text("qa", (1, 9, 9), (1, 2, 9, 7)), VOCABULARY.Text("rag", (2, 8, 7), (8, 8))]
     found = dict(VOCABULARY.by_category(texts, frozenset({1, 2, 3})))
     assert found["all"] == {"kept": 0.3333, "kept_or_in_prompt": 0.8333, "rows_added_per_prompt": 1.5, "num_tokens": 6}
@@ -62,7 +62,7 @@ def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_t
 EXIT_FEATURES = load_script("exit_features")
 
 
-def test_every_schedule_with_features_has_a_twin_without_them() -> None:
+def test_every_schedule_with_features_has_a_twin_without_them():
     schedules = list(EXIT_FEATURES.schedules())
     assert len(set(schedules)) == len(schedules)
     with_features = [schedule for schedule in schedules if schedule.exit_features]
@@ -71,7 +71,7 @@ def test_every_schedule_with_features_has_a_twin_without_them() -> None:
         assert schedule.model_copy(update={"exit_features": False}) in schedules
 
 
-def test_a_row_of_the_table_goes_from_without_to_with() -> None:
+def test_a_row_of_the_table_goes_from_without_to_with():
     def entry(features, length, hits, tpot_s):
         figures = {"mean_acceptance_length": length, "reuse_rate": hits, "tpot_s": tpot_s}
         schedule = {"num_speculative_tokens": 2, "method": "mirror", "exit_layer": 20, "exit_features": features}
@@ -88,19 +88,19 @@ def test_a_row_of_the_table_goes_from_without_to_with() -> None:
 TRAINING_CURVES = load_script("training_curves")
 
 
-def test_a_share_of_the_text_is_judged_on_the_same_conversations() -> None:
+def test_a_share_of_the_text_is_judged_on_the_same_conversations():
     lines = [str(index) for index in range(900)]
     assert TRAINING_CURVES.shortened(lines, 1) == lines
     assert TRAINING_CURVES.shortened(lines, 4) == [*lines[:200], *lines[-100:]]
 
 
-def test_every_run_differs_from_the_others() -> None:
+def test_every_run_differs_from_the_others():
     runs = TRAINING_CURVES.runs()
     assert len({run.name for run in runs}) == len({(run.recipe.model_dump_json(), run.share) for run in runs})
     assert {len(run.recipe.source_layers) for run in runs if run.recipe.kind == "draft"} == {2, 4, 6}
 
 
-def test_a_folder_of_another_recipe_is_not_taken_for_the_run(tmp_path, monkeypatch) -> None:
+def test_a_folder_of_another_recipe_is_not_taken_for_the_run(tmp_path, monkeypatch):
     run = TRAINING_CURVES.runs()[0]
     (tmp_path / run.name).mkdir()
     (tmp_path / run.name / "drafter").symlink_to(find_drafter("smollm2-135m-draft4"))
@@ -120,7 +120,7 @@ def record(*stream_rates, num_texts=4):
     return AssumedAcceptance({"qa": rates, "rag": rates}, texts).record
 
 
-def test_a_step_with_guesses_is_compared_with_a_plain_one(monkeypatch) -> None:
+def test_a_step_with_guesses_is_compared_with_a_plain_one(monkeypatch):
     class Drafter:
         def timed_step(self, measurement):
             return measurement.rows * (0.5 if measurement.part == "draft_streams" else 1)
@@ -130,7 +130,7 @@ def test_a_step_with_guesses_is_compared_with_a_plain_one(monkeypatch) -> None:
     assert cost == {"median": 4.0, "lower_quartile": 4.0, "upper_quartile": 4.0}
 
 
-def test_guesses_that_are_always_right_leave_as_few_steps_as_there_can_be() -> None:
+def test_guesses_that_are_always_right_leave_as_few_steps_as_there_can_be():
     found = DRAFT_STREAMS.figures(record(1.0, 1.0))["tokens_per_draft_step"]
     # the first step of a window guesses nothing, and after it two guesses and a proposal of its own are kept
     assert found["windows of 4"] == {"all": 2.0, "qa": 2.0, "rag": 2.0}
@@ -138,13 +138,13 @@ def test_guesses_that_are_always_right_leave_as_few_steps_as_there_can_be() -> N
     assert found["windows of 8"]["all"] == 2.0
 
 
-def test_the_share_of_right_guesses_is_counted_where_those_before_were_right() -> None:
+def test_the_share_of_right_guesses_is_counted_where_those_before_were_right():
     first, second = DRAFT_STREAMS.right_guesses(record(0.4, 0.7, num_texts=60))
     assert first == pytest.approx(0.4, abs=0.02)
     assert second == pytest.approx(0.7, abs=0.02)
 
 
-def test_no_streams_ship_as_long_as_a_step_costs_more_plain_ones_than_it_brings_tokens() -> None:
+def test_no_streams_ship_as_long_as_a_step_costs_more_plain_ones_than_it_brings_tokens():
     result = json.loads(DRAFT_STREAMS.RESULT.read_bytes())
     own = result["drafters"].values()
     brought = [row["all"] for each in own for row in each["shipped"]["tokens_per_draft_step"].values()]
@@ -153,7 +153,7 @@ def test_no_streams_ship_as_long_as_a_step_costs_more_plain_ones_than_it_brings_
     assert not any(config.get("streams") for config in shipped)
 
 
-def test_the_page_says_of_both_ways_to_train_what_was_measured() -> None:
+def test_the_page_says_of_both_ways_to_train_what_was_measured():
     result = json.loads(DRAFT_STREAMS.RESULT.read_bytes())
     together, frozen = (result["drafters"][f"smollm2-135m-draft4-{name}"] for name in ("streaming", "streams"))
     assert (together["trained"], frozen["trained"]) == ("with the draft", "after the draft")

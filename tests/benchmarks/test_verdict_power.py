@@ -67,17 +67,17 @@ def demos(monkeypatch):
     return figures
 
 
-def test_anchors_in_a_run_are_off_by_half_of_what_lies_between_their_halves() -> None:
+def test_anchors_in_a_run_are_off_by_half_of_what_lies_between_their_halves():
     ((inner, _),) = DEMO_ANCHORS.pace_errors([9.0, 1.1, 1.0, 1.1, 1.0, 9.0])
     assert exp(2 * inner) == pytest.approx(1.1)
 
 
-def test_anchors_around_a_run_are_off_by_what_those_in_it_say_otherwise() -> None:
+def test_anchors_around_a_run_are_off_by_what_those_in_it_say_otherwise():
     ((_, outer),) = DEMO_ANCHORS.pace_errors([1.0, 2.0, 4.0, 2.0, 4.0, 2.0])
     assert exp(outer) == pytest.approx(1.5 / 3.0)
 
 
-def test_lanes_at_once_are_compared_with_the_nearest_anchors_alone() -> None:
+def test_lanes_at_once_are_compared_with_the_nearest_anchors_alone():
     alone = [AnchorSample(0.0, "a", 1.0), AnchorSample(3.0, "a", 5.0), AnchorSample(2.0, "b", 2.0)]
     samples = Samples(anchors=alone, shared_anchors=[SharedAnchor(1.0, ("b", "a"), (3.0, 4.0))])
     assert list(DEMO_ANCHORS.slowdowns(samples)) == [(1.5, 4.0)]
@@ -89,7 +89,7 @@ def at_once(*pairs):
     return Samples(anchors=alone, shared_anchors=[SharedAnchor(0.0, ("a", "b"), pair) for pair in pairs])
 
 
-def test_figures_are_of_all_demos_together(demos) -> None:
+def test_figures_are_of_all_demos_together(demos):
     one = [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0]], at_once((1.6, 1.8), (1.0, 1.2))
     other = [[exp(0.2), 1.0, 1.0, 1.0, 1.0, exp(0.2)]], at_once((1.4, 3.0))
     found = demos(one, other)
@@ -99,7 +99,7 @@ def test_figures_are_of_all_demos_together(demos) -> None:
     assert found["at_once"]["slowdown"]["others"]["median"] == pytest.approx(1.3)
 
 
-def test_anchors_explain_most_of_what_changes_in_the_committed_demos() -> None:
+def test_anchors_explain_most_of_what_changes_in_the_committed_demos():
     read = load_script("_common").read_result
     for name in ("demos", "demos-torch"):
         error = read(RESULTS / f"{name}.json")["machine"]["pace_error"]
@@ -109,7 +109,7 @@ def test_anchors_explain_most_of_what_changes_in_the_committed_demos() -> None:
 SAMPLED_REPLAY = load_script("sampled_replay")
 
 
-def test_samples_of_one_distribution_differ_by_a_few_standard_errors() -> None:
+def test_samples_of_one_distribution_differ_by_a_few_standard_errors():
     random = np.random.default_rng(3)
     found = [SAMPLED_REPLAY.compared(*random.gamma(2.0, size=(2, 500)).tolist()) for _ in range(200)]
     for name in ("mean_differs_by", "spread_differs_by"):
@@ -118,7 +118,7 @@ def test_samples_of_one_distribution_differ_by_a_few_standard_errors() -> None:
         assert 0.7 < np.std(values) < 1.4
 
 
-def test_another_mean_and_another_spread_are_told() -> None:
+def test_another_mean_and_another_spread_are_told():
     random = np.random.default_rng(4)
     one, other, wider = (random.normal(mean, spread, 1000).tolist() for mean, spread in ((2, 1), (2.3, 1), (2, 1.3)))
     assert SAMPLED_REPLAY.compared(one, other)["mean_differs_by"] > 4
@@ -126,7 +126,7 @@ def test_another_mean_and_another_spread_are_told() -> None:
     assert SAMPLED_REPLAY.compared(one, wider)["spread_differs_by"] > 4
 
 
-def test_a_text_has_the_same_rounds_and_hits_in_either_world() -> None:
+def test_a_text_has_the_same_rounds_and_hits_in_either_world():
     texts, asked = record(prompt("1101", exit_="0010")), mirror("exit")
     outcomes = Replay(texts).outcomes(asked, None)
     trace = simulate(asked, machine(), texts)[0]

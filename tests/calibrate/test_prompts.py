@@ -18,19 +18,19 @@ def write(folder: Path, *rows: object) -> Path:
     return path
 
 
-def test_the_shipped_set_has_eight_different_prompts_of_every_kind() -> None:
+def test_the_shipped_set_has_eight_different_prompts_of_every_kind():
     prompts = bundled_prompts()
     assert Counter(prompt.category for prompt in prompts) == dict.fromkeys(KINDS, 8)
     assert len({prompt.text for prompt in prompts}) == len(prompts)
 
 
-def test_the_long_set_reaches_over_every_edge_of_a_buffer(embedded_model_folder) -> None:
+def test_the_long_set_reaches_over_every_edge_of_a_buffer(embedded_model_folder):
     lengths = [len(prompt.ids) for prompt in encode(bundled_prompts("long"), embedded_model_folder)]
     assert lengths == sorted(lengths)
     assert 300 <= lengths[0] < 512 < lengths[2] < 1024 < lengths[-1] <= 1500
 
 
-def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path: Path) -> None:
+def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path):
     path = write(
         tmp_path,
         {"prompt_id": "a", "category": "qa", "prompt": "Why?"},
@@ -48,7 +48,7 @@ def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path: Path) -> None:
     assert load_prompts(path)[2].text == "First."
 
 
-def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_path: Path) -> None:
+def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_path):
     assert load_prompts(write(tmp_path, {"category": "math", "prompt": "2 + 2?"}))[0].category == "math"
 
 
@@ -76,13 +76,13 @@ def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_pat
         (f'{{"prompt": {"9" * 5000}}}', "set.jsonl:2: Exceeds the limit"),
     ],
 )
-def test_a_wrong_row_is_named_by_file_and_line(tmp_path: Path, row: object, complaint: str) -> None:
+def test_a_wrong_row_is_named_by_file_and_line(tmp_path, row, complaint):
     path = write(tmp_path, {"prompt_id": "a", "prompt": "fine"}, row)
     with pytest.raises(ConfigError, match=complaint):
         load_prompts(path)
 
 
-def test_files_that_are_missing_empty_or_too_large_are_errors(tmp_path, monkeypatch) -> None:
+def test_files_that_are_missing_empty_or_too_large_are_errors(tmp_path, monkeypatch):
     for missing in (tmp_path / "none.jsonl", "a\0b.jsonl"):
         with pytest.raises(ConfigError, match="cannot be read"):
             load_prompts(missing)
@@ -93,19 +93,19 @@ def test_files_that_are_missing_empty_or_too_large_are_errors(tmp_path, monkeypa
         load_prompts(write(tmp_path, {"prompt": "somewhat longer"}))
 
 
-def test_a_prompt_of_the_command_line_is_held_to_the_same_limits() -> None:
+def test_a_prompt_of_the_command_line_is_held_to_the_same_limits():
     with pytest.raises(ConfigError, match="the text has 1,000,001 characters"):
         Prompt(prompt_id="prompt", category="", turns=("x" * 1_000_001,))
     with pytest.raises(ConfigError, match="half a pair of surrogates"):
         Prompt(prompt_id="prompt", category="", turns=("\udc80",))
 
 
-def test_the_subset_is_the_first_of_each_category_in_file_order() -> None:
+def test_the_subset_is_the_first_of_each_category_in_file_order():
     prompts = [Prompt(prompt_id=f"{kind}{n}", category=kind, turns=("x",)) for n in range(3) for kind in "ba"]
     assert [prompt.prompt_id for prompt in take_per_category(prompts, 2)] == ["b0", "a0", "b1", "a1"]
 
 
-def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would() -> None:
+def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would():
     class Tokenizer:
         def encode_chat(self, messages):
             ((role, text),) = [(message["role"], message["content"]) for message in messages]
@@ -122,12 +122,12 @@ def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would() -> None:
     )
 
 
-def test_a_line_separator_inside_a_text_does_not_end_the_row(tmp_path: Path) -> None:
+def test_a_line_separator_inside_a_text_does_not_end_the_row(tmp_path):
     text = "one\N{LINE SEPARATOR}two"
     assert load_prompts(write(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False)))[0].text == text
 
 
-def test_the_development_half_of_spec_bench_is_read() -> None:
+def test_the_development_half_of_spec_bench_is_read():
     path = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_dev.jsonl"
     if not path.is_file():
         pytest.skip("the development half of Spec-Bench is not at hand")

@@ -28,14 +28,14 @@ def pair(simulated_s: float = 1.0, measured_s: float = 1.0, **measured: object) 
     )
 
 
-def test_equal_decisions_at_any_speed_are_the_same_rounds() -> None:
+def test_equal_decisions_at_any_speed_are_the_same_rounds():
     comparison = compare("s", [pair(1.0, 2.0)])
     assert comparison.same_rounds
     assert comparison.tpot_error == pytest.approx(-0.5)
     assert comparison.measured_tpot_s == pytest.approx(3 * 2.0 / 8)
 
 
-def test_time_per_token_is_weighed_over_all_prompts() -> None:
+def test_time_per_token_is_weighed_over_all_prompts():
     comparison = compare("s", [pair(1.1, 1.0), pair(1.0, 1.25)])
     assert comparison.tpot_error == pytest.approx(2.1 / 2.25 - 1)
 
@@ -49,19 +49,19 @@ def test_time_per_token_is_weighed_over_all_prompts() -> None:
         ({"rounds": (*ROUNDS, (3, 0, 1)), "next_tokens": (7, 8, 9, 9)}, 3, 8),
     ],
 )
-def test_the_first_differing_round_is_found(measured: dict, round_index: int, position: int) -> None:
+def test_the_first_differing_round_is_found(measured, round_index, position):
     found = first_divergence(pair(**measured))
     assert (found.round, found.position) == (round_index, position)
     assert not compare("s", [pair(**measured)]).same_rounds
 
 
-def test_a_round_that_differs_only_in_its_hit_is_a_divergence() -> None:
+def test_a_round_that_differs_only_in_its_hit_is_a_divergence():
     other = pair()
     other.measured.rounds[1] = other.measured.rounds[1]._replace(hit=True)
     assert first_divergence(other).round == 1
 
 
-def test_time_at_the_anchors_is_summed_over_prompts_each_at_its_own_pace() -> None:
+def test_time_at_the_anchors_is_summed_over_prompts_each_at_its_own_pace():
     """Two prompts that took 1 s a round on a machine at its speed, one of them met at half that speed."""
     slow = replace(pair(1.0, 2.0), pace=2.0)
     comparison = compare("s", [pair(1.0, 1.0), slow])
@@ -89,21 +89,19 @@ EARLY = {"rounds": ((3, 1, 2), *ROUNDS[1:])}
     ],
     ids=["another token", "an earlier end", "the same text", "a token that differs only later", "no texts"],
 )
-def test_the_target_decided_where_its_token_differs_in_that_round_with_the_margin_there(
-    texts, measured, by, margin
-) -> None:
+def test_the_target_decided_where_its_token_differs_in_that_round_with_the_margin_there(texts, measured, by, margin):
     found = first_divergence(replace(pair(**measured), texts=texts), MARGINS)
     assert (found.by, found.margin) == (by, margin)
 
 
-def test_a_lost_lane_explains_rounds_that_differ() -> None:
+def test_a_lost_lane_explains_rounds_that_differ():
     lost = pair(rounds=((3, 0, 1), *ROUNDS[1:]))
     lost.measured.events.append(LaneEvent(0.5, "cpu1", "lost"))
     found = first_divergence(replace(lost, texts=(TEXT, TEXT)), MARGINS)
     assert (found.by, found.margin) == ("lost lane", None)
 
 
-def test_accuracy_sums_schedules_up_by_absolute_error() -> None:
+def test_accuracy_sums_schedules_up_by_absolute_error():
     parts = [compare(name, [pair(seconds, 1.0)]) for name, seconds in (("a", 1.01), ("b", 0.9), ("c", 1.02))]
     total = accuracy(parts)
     errors = dict.fromkeys(("median_error", "median_error_at_anchor"), pytest.approx(0.02))
@@ -111,7 +109,7 @@ def test_accuracy_sums_schedules_up_by_absolute_error() -> None:
     assert total == errors | {"worst_schedule": "b", "same_rounds": True}
 
 
-def test_what_cannot_be_compared_is_an_error() -> None:
+def test_what_cannot_be_compared_is_an_error():
     with pytest.raises(TraceError, match="no prompt"):
         compare("s", [])
     swapped = TracePair(prompt="p", simulated=trace("measured", 1), measured=trace("measured", 1))
@@ -122,7 +120,7 @@ def test_what_cannot_be_compared_is_an_error() -> None:
         compare("s", [timeless])
 
 
-def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them() -> None:
+def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them():
     """A pace that was mistaken for twice what it was moves the mean by its share, and not by half of its prompt."""
     pairs = [replace(pair(1.0, 1.0), pace=pace) for pace in (1.0, 1.0, 1.0, 2.0)]
     found = compare("s", pairs)

@@ -17,13 +17,13 @@ def slowdown(pair: PairContention, target_bytes_per_s: float, draft_bytes_per_s:
     return float(found.target[0]), float(found.draft[0])
 
 
-def test_a_pair_is_found_in_either_order() -> None:
+def test_a_pair_is_found_in_either_order():
     profile = machine(contention=(Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),))
     assert PairContention.of(profile, "target", "draft") == (2, 3, float("inf"))
     assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
 
 
-def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
+def test_a_pair_that_was_measured_both_ways_keeps_its_roles():
     entries = [
         Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),
         Contention(lanes=("target", "draft"), slowdown=(5, 7), source="by hand"),
@@ -34,15 +34,13 @@ def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
         assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
 
 
-def test_lanes_that_nothing_is_known_of_are_free() -> None:
+def test_lanes_that_nothing_is_known_of_are_free():
     assert PairContention.of(machine(), "target", "draft") == (1, 1, float("inf"))
     assert PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft") == (1, 1, 1e9)
 
 
 @given(st.lists(st.just(0.0) | POSITIVE, min_size=1, max_size=8), st.floats(0.1, 200))
-def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_would_like_more(
-    wanted: list[float], total: float
-) -> None:
+def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_would_like_more(wanted, total):
     slower = [float(one[0]) for one in stretches([np.array([wants]) for wants in wanted], total)]
     shares = [wants / stretch for wants, stretch in zip(wanted, slower, strict=True)]
     assert sum(shares) == pytest.approx(min(total, sum(wanted)))
@@ -61,19 +59,19 @@ def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_w
         ((0, 200), (1, 2)),
     ],
 )
-def test_a_pool_is_shared_max_min_fairly(demands: tuple[float, float], slowdowns: tuple[float, float]) -> None:
+def test_a_pool_is_shared_max_min_fairly(demands, slowdowns):
     assert slowdown(PairContention(1.0, 1.0, 100.0), *demands) == slowdowns
 
 
-def test_a_pool_binds_what_is_left_after_the_measured_slowdown() -> None:
+def test_a_pool_binds_what_is_left_after_the_measured_slowdown():
     # at half speed the target wants 80 and gets 50
     assert slowdown(PairContention(2.0, 1.0, 100.0), 160, 60) == (2 * 1.6, 1.2)
 
 
 @given(POSITIVE, POSITIVE, POSITIVE, POSITIVE, POSITIVE)
 def test_nobody_gets_more_than_the_pool_and_no_bandwidth_is_left_over(
-    target: float, draft: float, target_slowdown: float, draft_slowdown: float, pool: float
-) -> None:
+    target, draft, target_slowdown, draft_slowdown, pool
+):
     pair = PairContention(target_slowdown, draft_slowdown, pool)
     found = slowdown(pair, target, draft)
     used = target / found[0] + draft / found[1]

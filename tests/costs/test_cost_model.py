@@ -26,12 +26,12 @@ LAYER = Part("layer")
 
 
 @given(st.floats(1, 8), st.lists(st.floats(32, 256), min_size=1))
-def test_measured_costs_are_those_of_the_table(rows: float, contexts: list[float]) -> None:
+def test_measured_costs_are_those_of_the_table(rows, contexts):
     seconds = MeasuredCost(LANE).seconds(LAYER, rows, np.array(contexts))
     assert seconds == pytest.approx([TABLE.at(rows, context) for context in contexts])
 
 
-def test_one_context_stands_for_all() -> None:
+def test_one_context_stands_for_all():
     assert MeasuredCost(LANE).seconds(Part("exit", 3), 6, np.array([0.0, 9e9])).tolist() == [3, 3]
 
 
@@ -44,12 +44,12 @@ def test_one_context_stands_for_all() -> None:
         (1, 257, r"contexts 100\.\.257, outside"),
     ],
 )
-def test_nothing_is_extrapolated(rows: int, context: float, message: str) -> None:
+def test_nothing_is_extrapolated(rows, context, message):
     with pytest.raises(OutOfRangeError, match=message):
         MeasuredCost(LANE).seconds(LAYER, rows, np.array([100.0, context]))
 
 
-def test_what_was_not_measured_is_named_with_what_was() -> None:
+def test_what_was_not_measured_is_named_with_what_was():
     cost = MeasuredCost(LANE)
     with pytest.raises(
         ProfileError, match="lane 'cpu' has no measured exit after layer 5; measured there: layer, exit after layer 3"
@@ -59,5 +59,5 @@ def test_what_was_not_measured_is_named_with_what_was() -> None:
         cost.facts(Part("draft_step"))
 
 
-def test_facts_come_with_the_numbers() -> None:
+def test_facts_come_with_the_numbers():
     assert MeasuredCost(LANE).facts(LAYER) == (0.1, 7, "test")

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from costs.crossings import Hop, Messages, crossing_s, route_of, second_arrival_s
 from decoding.errors import ProfileError
-from hwprofiles.profile import LinkProfile, Profile
+from hwprofiles.profile import LinkProfile
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import TREES
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
@@ -14,7 +12,7 @@ LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, sou
 LINKED = machine(links=(LINK,), features_bytes_per_row=100)
 
 
-def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
+def test_the_exit_message_pays_for_ids_log_probs_and_features():
     schedule = mirror("exit", num_tokens=3, exit_top_k=2)
     assert Messages.of(schedule, LINKED).exit_bytes == 4 * 3 * 8
     with_features = schedule.model_copy(update={"exit_features": True})
@@ -22,7 +20,7 @@ def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
     assert Messages.of(mirror("draft"), LINKED).exit_bytes == 0
 
 
-def test_a_verdict_carries_states_only_to_what_reads_them_after_a_verification() -> None:
+def test_a_verdict_carries_states_only_to_what_reads_them_after_a_verification():
     """A count and a token; of a tree the path; states of the last committed token's row and of the accepted ones."""
     assert Messages.of(speculative(2), LINKED).verdict_bytes == (8, 8, 8)
     assert Messages.of(lookup(2, draft_lane="draft"), LINKED).verdict_bytes == (8, 8, 8)
@@ -31,13 +29,13 @@ def test_a_verdict_carries_states_only_to_what_reads_them_after_a_verification()
     assert Messages.of(tree(TREES[0], 4), LINKED).verdict_bytes[:4] == (108, 212, 316, 420)
 
 
-def test_a_window_carries_ids_and_log_probs() -> None:
+def test_a_window_carries_ids_and_log_probs():
     assert Messages.of(speculative(3), LINKED).window_bytes == (0, 8, 16, 24)
     assert Messages.of(tree(TREES[0], 7), LINKED).window_bytes[-1] == 7 * 8
     assert Messages.of(mirror("draft", num_tokens=2), LINKED).window_s.tolist() == [0.5, 1.0, 1.5]
 
 
-def test_nothing_crosses_within_a_lane_or_where_no_link_is_known() -> None:
+def test_nothing_crosses_within_a_lane_or_where_no_link_is_known():
     for schedule, profile in (
         (AUTOREGRESSIVE, LINKED),
         (speculative(2, draft_lane="target"), LINKED),
@@ -50,7 +48,7 @@ def test_nothing_crosses_within_a_lane_or_where_no_link_is_known() -> None:
         assert not messages.window_s.any()
 
 
-def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
+def test_a_link_that_has_the_lanes_in_order_comes_first():
     forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0})
     for links in ((LINK, forth), (forth, LINK)):
         profile = machine(links=links)
@@ -58,7 +56,7 @@ def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
         assert route_of(profile, "draft", "target") == (Hop("draft->target", 0.5, 16),)
 
 
-def test_lanes_without_a_link_of_their_own_are_joined_over_others() -> None:
+def test_lanes_without_a_link_of_their_own_are_joined_over_others():
     profile = machine(
         *map(lane, ("gpu", "cpu", "npu", "far")),
         links=(
@@ -72,7 +70,7 @@ def test_lanes_without_a_link_of_their_own_are_joined_over_others() -> None:
     assert route_of(profile, "gpu", "far") == ()
 
 
-def test_a_second_message_queues_after_the_first_on_every_link() -> None:
+def test_a_second_message_queues_after_the_first_on_every_link():
     """The first leaves the links at 4 and 4 + 1 + 8; the second, sent at 3, is on them at 4..5 and 13..15."""
     route = (Hop("a", 1.0, 4.0), Hop("b", 2.0, 2.0))
     arrival_s = second_arrival_s(route, (16.0, 4.0), (np.array([0.0, 0.0]), np.array([3.0, 90.0])))
@@ -86,6 +84,6 @@ def test_a_second_message_queues_after_the_first_on_every_link() -> None:
         machine(links=(LINK.model_copy(update={"latency_s": 3600.0}),)),
     ],
 )
-def test_a_message_that_takes_hours_is_refused(profile: Profile) -> None:
+def test_a_message_that_takes_hours_is_refused(profile):
     with pytest.raises(ProfileError, match="seconds of a message from lane 'target': at most 3600 are plausible"):
         Messages.of(mirror("exit", exit_features=True), profile)

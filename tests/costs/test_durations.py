@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -25,14 +23,14 @@ def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) 
     return DurationTables(profile, range(3, 6)).durations(schedule, shape)
 
 
-def test_target_operations_are_sums_of_parts() -> None:
+def test_target_operations_are_sums_of_parts():
     profile = machine(lane("target", layer=2, lm_head=3, exit=5), lane("draft"))
     assert [segment.tolist() for segment in durations(speculative(), profile).segments_s] == [[23] * 3]
     prefix, suffix = durations(mirror("exit"), profile, num_exit_roots=3).segments_s
     assert (prefix.tolist(), suffix.tolist()) == ([4 * 2 + 5] * 3, [6 * 2 + 3] * 3)
 
 
-def test_costs_follow_rows_and_context() -> None:
+def test_costs_follow_rows_and_context():
     layer = LatencyTable(rows=(1, 5), contexts=(3, 5), seconds=((1, 3), (5, 7)), source="by hand")
     profile = machine(lane("target", lm_head=0).model_copy(update={"layer": layer}), lane("draft"))
     assert durations(AUTOREGRESSIVE, profile).segments_s[0] == pytest.approx([10, 20, 30])
@@ -54,16 +52,16 @@ def test_costs_follow_rows_and_context() -> None:
         ),
     ],
 )
-def test_rows_of_draft_steps(schedule: Schedule, expected: dict[str, int]) -> None:
+def test_rows_of_draft_steps(schedule, expected):
     assert step_rows(schedule, sum(schedule.exit_roots_per_row)) == expected
 
 
-def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or_level() -> None:
+def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or_level():
     row_s = LatencyTable(rows=(1, 5), contexts=(0,), seconds=((1,), (5,)), source="by hand")
     draft = lane("draft").model_copy(update={"draft_step": row_s, "heads": {"head": row_s}})
     tables = DurationTables(machine(lane("target"), draft), range(3, 6))
 
-    def rollouts_s(schedule: Schedule, *level_rows: int) -> list[float]:
+    def rollouts_s(schedule, *level_rows):
         return tables.durations(schedule, RoundShape(4, level_rows=level_rows)).rollout_s[:, 0].tolist()
 
     assert rollouts_s(speculative(3)) == [1 + 2, 2 + 2]
@@ -84,16 +82,16 @@ def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or
         (tree(TREES[4], 4), 2 + 8),
     ],
 )
-def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule: Schedule, seconds: float) -> None:
+def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule, seconds):
     lanes = with_overheads(lane("target"), {"draft_round": 16}), with_overheads(lane("draft"), {"draft_round": 8})
     assert durations(schedule, machine(*lanes, round_overhead_s=2)).round_overhead_s == seconds
 
 
-def test_what_both_may_be_off_by_is_known_for_the_schedules_that_pay_them() -> None:
+def test_what_both_may_be_off_by_is_known_for_the_schedules_that_pay_them():
     errors = {"features": 0.1, "features:head": 0.2, "branch_step": 0.3}
     profile = machine(*(with_overheads(lane(name), {}, errors) for name in ("target", "draft")))
 
-    def errors_of(schedule: Schedule) -> tuple[float, float]:
+    def errors_of(schedule):
         found = durations(schedule, profile, num_exit_roots=2)
         return found.features_relative_error, found.branch_relative_error
 
@@ -103,7 +101,7 @@ def test_what_both_may_be_off_by_is_known_for_the_schedules_that_pay_them() -> N
     assert errors_of(mirror("exit")) == (0.0, 0.3)
 
 
-def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> None:
+def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them():
     parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
     for features in (False, True):
@@ -112,7 +110,7 @@ def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> 
     assert len(durations(speculative(4), profile).guessing_s) == 0
 
 
-def test_so_has_a_step_of_all_branches() -> None:
+def test_so_has_a_step_of_all_branches():
     parts = {"draft_step": by_rows(*range(1, 16)), "draft_streams": by_rows(*range(100, 1100, 100))}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
     found = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).step_s
@@ -124,7 +122,7 @@ def test_so_has_a_step_of_all_branches() -> None:
     }
 
 
-def test_a_step_with_guesses_takes_the_memory_of_both_its_calls() -> None:
+def test_a_step_with_guesses_takes_the_memory_of_both_its_calls():
     target = dict.fromkeys(("layer", "lm_head"), constant(1.0, num_bytes=8))
     parts = {"draft_step": constant(1.0, num_bytes=2), "draft_streams": constant(1.0, num_bytes=14)}
     lanes = lane("target").model_copy(update=target), lane("draft").model_copy(update=parts)
@@ -134,7 +132,7 @@ def test_a_step_with_guesses_takes_the_memory_of_both_its_calls() -> None:
     assert [times.tolist() for times in found["draft_guesses"]] == [[8 / 5] * 3] * 2, "8, and (2 + 14) / 2"
 
 
-def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
+def test_parts_of_heads_and_streams_are_found_by_the_drafters_name():
     profile = machine(lane("target", head_step=5), lane("draft", head_step=3))
     medusa = tree(TREES[0], 7)
     assert durations(medusa, profile).catch_up_s[:, 0].tolist() == [3, 3, 3, 3]
@@ -146,14 +144,14 @@ def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
         durations(streaming, profile)
 
 
-def test_what_streams_add_belongs_to_both_kinds_of_pass() -> None:
+def test_what_streams_add_belongs_to_both_kinds_of_pass():
     found = durations(tree(TREES[-1], 7), machine(lane("target", streams=4)))
     assert [segment[0] for segment in found.segments_s] == [15, 15]
     assert [share[0] for share in found.streams_s] == [4, 4]
     assert [operation.rows for operation in found.plan.segments] == [1, 8]
 
 
-def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
+def test_durations_are_whole_ticks_and_no_work_is_free():
     profile = machine(lane("target", layer=0.1), lane("draft", draft_step=0, dispatch_s=0.3))
     found = durations(speculative(), profile)
     times = [*found.segments_s[0], *found.step_s["one_row"], found.draft_half_s]
@@ -163,7 +161,7 @@ def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
 
 
 @pytest.mark.parametrize("ticks", [0.5, 1.5, 2.25, 2.75])
-def test_rounding_does_not_depend_on_when_a_round_starts(ticks: float) -> None:
+def test_rounding_does_not_depend_on_when_a_round_starts(ticks):
     rounded = one_in_ticks(ticks * TICK_S)
     assert [one_in_ticks((start + ticks) * TICK_S) - start * TICK_S for start in range(4)] == [rounded] * 4
     assert (
@@ -171,17 +169,17 @@ def test_rounding_does_not_depend_on_when_a_round_starts(ticks: float) -> None:
     )
 
 
-def test_an_exit_lies_below_the_last_layer() -> None:
+def test_an_exit_lies_below_the_last_layer():
     with pytest.raises(ConfigError, match=r"exit_layer is 10, but the profile's target has 10 layers: 1\.\.9"):
         durations(mirror("exit", exit_layer=10), machine(), num_exit_roots=3)
 
 
-def test_the_profile_must_have_the_lanes() -> None:
+def test_the_profile_must_have_the_lanes():
     with pytest.raises(ProfileError, match="no lane 'npu'; it has target, draft"):
         durations(speculative(draft_lane="npu"), machine())
 
 
-def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> None:
+def test_the_profile_must_cover_every_context_in_which_a_round_could_start():
     layer = LatencyTable(rows=(1, 8), contexts=(4, 6), seconds=((1, 1), (1, 1)), source="by hand")
     profile = machine(lane("target").model_copy(update={"layer": layer}), lane("draft"))
     simulate(AUTOREGRESSIVE, profile, record(prompt("000", prompt_length=5)))
@@ -191,14 +189,14 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> 
         simulate(speculative(), profile, record(prompt("1111", prompt_length=5)))
 
 
-def test_other_cost_models_replace_a_lane() -> None:
+def test_other_cost_models_replace_a_lane():
     cost = ConstantCost({"layer": 0.5, "lm_head": 2.0})
     [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0")), costs={"target": cost})
     assert trace.decode_s == 7
 
 
 @pytest.mark.parametrize("seconds", [1e308, 3601.0, float("nan"), float("inf"), -1.0])
-def test_a_part_that_takes_no_plausible_time_is_refused_in_both_worlds(seconds: float) -> None:
+def test_a_part_that_takes_no_plausible_time_is_refused_in_both_worlds(seconds):
     costs = {"target": ConstantCost({"layer": seconds, "lm_head": 2.0})}
     for ask in (simulate, predict):
         with pytest.raises(
@@ -207,15 +205,15 @@ def test_a_part_that_takes_no_plausible_time_is_refused_in_both_worlds(seconds: 
             ask(AUTOREGRESSIVE, machine(), record(prompt("0")), costs=costs)
 
 
-def test_so_is_a_slowdown_that_single_numbers_did_not_show() -> None:
+def test_so_is_a_slowdown_that_single_numbers_did_not_show():
     greedy = lane("draft").model_copy(update={"draft_step": constant(1.0, num_bytes=1e6)})
     thin = machine(lane("target"), greedy, memory_pool_bytes_per_s=1.0)
     with pytest.raises(ProfileError, match="1e\\+06 times as long, while lanes 'target' and 'draft' both compute"):
         durations(mirror("draft"), thin)
 
 
-def test_errors_of_the_targets_parts_count_by_time_and_sources_are_named_once() -> None:
-    def measured(table: LatencyTable | None, **changes: Any) -> LatencyTable:
+def test_errors_of_the_targets_parts_count_by_time_and_sources_are_named_once():
+    def measured(table, **changes):
         assert table is not None
         return table.model_copy(update=changes)
 

@@ -8,7 +8,6 @@ import pytest
 
 from costs.cost_model import Part
 from costs.group_cost import all_gather_s, all_reduce_s
-from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile
@@ -42,8 +41,8 @@ SIZES = [1, 2, 3, 4, 7, 8]
 
 @pytest.mark.parametrize("num_devices", SIZES)
 def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_down_its_levels(
-    num_devices: int,
-) -> None:
+    num_devices,
+):
     share, levels = (num_devices - 1) / num_devices, math.ceil(math.log2(num_devices))
     ring_s = 2 * share * 48 / 8.0 + 2 * (num_devices - 1) * 0.25
     assert all_reduce_s(48.0, num_devices, algorithm="ring", **LINK) == pytest.approx(ring_s)
@@ -51,7 +50,7 @@ def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_d
 
 
 @pytest.mark.parametrize("num_devices", SIZES)
-def test_gathering_moves_the_shares_of_the_others(num_devices: int) -> None:
+def test_gathering_moves_the_shares_of_the_others(num_devices):
     moved_s = (num_devices - 1) / num_devices * 48 / 8.0
     latencies_s = math.ceil(math.log2(num_devices)) * 0.25
     assert all_gather_s(48.0, num_devices, **LINK) == pytest.approx(moved_s + latencies_s)
@@ -63,7 +62,7 @@ def parallel(target: DeviceGroup | None, draft: DeviceGroup | None = None) -> Pr
     )
 
 
-def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidates() -> None:
+def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidates():
     verify_s = 11 + 2 * NUM_LAYERS * all_reduce_s(16, 8, **SPEED) + all_gather_s(4, 8, **SPEED)
     assert all_reduce_s(16, 8, **SPEED) == 2 * 7 / 8 * 16 / 64 + 2 * 7 * 0.125
     assert predict(AUTOREGRESSIVE, parallel(RING), TEXTS).tpot_s == pytest.approx(verify_s, abs=1e-9)
@@ -72,7 +71,7 @@ def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidat
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])
-def test_a_window_makes_all_reduces_as_many_times_larger(algorithm: str) -> None:
+def test_a_window_makes_all_reduces_as_many_times_larger(algorithm):
     group = RING.model_copy(update={"algorithm": algorithm, "all_gathers": {}})
     narrow = predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s
     wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
@@ -80,14 +79,14 @@ def test_a_window_makes_all_reduces_as_many_times_larger(algorithm: str) -> None
     assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * bytes_s, abs=1e-9)
 
 
-def test_a_parallel_track_draft_synchronises_twice_a_step() -> None:
+def test_a_parallel_track_draft_synchronises_twice_a_step():
     sync_s = all_reduce_s(16, 4, **SPEED)
     schedule, texts = speculative(2), record(prompt("0"))
     alone, together = (predict(schedule, parallel(None, group), texts).decode_s for group in (None, TRACKS))
     assert together - alone == pytest.approx(2 * 2 * sync_s, abs=1e-9)
 
 
-def test_without_an_algorithm_the_faster_one_is_taken() -> None:
+def test_without_an_algorithm_the_faster_one_is_taken():
     for num_bytes in (1.0, 1e4):
         group = RING.model_copy(update={"algorithm": None, "reduced_bytes_per_row": num_bytes, "all_gathers": {}})
         found = {
@@ -99,7 +98,7 @@ def test_without_an_algorithm_the_faster_one_is_taken() -> None:
         assert found[None] == min(found["ring"], found["tree"]) < max(found["ring"], found["tree"])
 
 
-def test_prompts_are_read_together_too() -> None:
+def test_prompts_are_read_together_too():
     profile = parallel(RING)
     readers = [reading(one, prefill=1.0, draft_prefill=1.0, head_prefill=1.0) for one in profile.lanes]
     found = predict(
@@ -108,7 +107,7 @@ def test_prompts_are_read_together_too() -> None:
     assert found.prefill_s == pytest.approx(3 * 1.0 + 2 * NUM_LAYERS * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)
 
 
-def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
+def test_collectives_are_spans_on_the_links_of_their_lane():
     trace = play(mirror("draft"), parallel(RING, TRACKS), HIT_MISS_END)
     verify = next(span for span in trace.spans if span.work is Work.VERIFY)
     inside = [span for span in trace.spans if span.lane == "target->target" and span.start_s < verify.end_s]
@@ -132,8 +131,8 @@ def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
     ],
 )
 def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_rows(
-    schedule: Schedule, works: list[Work], num_rows: int, num_guesses: int
-) -> None:
+    schedule, works, num_rows, num_guesses
+):
     """Five branches with a guess each have ten rows of the draft and five of its streams, a window three and two."""
     group = TRACKS.model_copy(update={"bytes_per_s": 6400.0, "all_reduces": {"draft_step": 2, "draft_streams": 1}})
     of_all = {"trees": TREES, "chains": (LOOKUP,), "num_streams": NUM_STREAMS}
@@ -148,7 +147,7 @@ def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_ro
     assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
 
 
-def test_parts_without_collectives_cost_their_share() -> None:
+def test_parts_without_collectives_cost_their_share():
     [kinds] = [{*RING.all_reduces, *RING.all_gathers}]
     assert Part("exit", 4).kind not in kinds
     found = [predict(mirror("exit"), parallel(group), HIT_MISS_END).bottlenecks.target_prefix for group in (None, RING)]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from costs.durations import DurationTables
 from costs.paces import NUM_PACES, pace_of, paces
 from costs.round_plan import RoundShape
-from decoding.schedule import Schedule
 from hwprofiles.bounds import MOST_PACE_SPREAD
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Replay
@@ -32,14 +31,14 @@ def unsteady(spread: float, *, layer: float = 1.0) -> Profile:
 
 
 @given(st.floats(0, MOST_PACE_SPREAD))
-def test_paces_have_a_mean_of_one_and_the_spread_that_was_measured(spread: float) -> None:
+def test_paces_have_a_mean_of_one_and_the_spread_that_was_measured(spread):
     found = paces(spread)
     assert fmean(found) == pytest.approx(1)
     assert pstdev(found) == pytest.approx(spread, abs=1e-12)
     assert min(found) > 0
 
 
-def test_every_text_goes_through_all_of_them_and_neighbours_begin_with_different_ones() -> None:
+def test_every_text_goes_through_all_of_them_and_neighbours_begin_with_different_ones():
     numbers = np.arange(NUM_PACES)
     for prompt in range(3):
         found = pace_of(np.full(NUM_PACES, prompt), numbers, NUM_PACES).tolist()
@@ -48,7 +47,7 @@ def test_every_text_goes_through_all_of_them_and_neighbours_begin_with_different
         assert found[0] != pace_of(prompt + 1, 0, NUM_PACES)
 
 
-def test_steps_have_a_pace_and_passes_of_the_target_have_none() -> None:
+def test_steps_have_a_pace_and_passes_of_the_target_have_none():
     tables = DurationTables(unsteady(0.1), range(3, 6))
     found = tables.durations(CHAIN, RoundShape(1, 0))
     assert found.num_paces == NUM_PACES
@@ -60,14 +59,14 @@ def test_steps_have_a_pace_and_passes_of_the_target_have_none() -> None:
 
 
 @pytest.mark.parametrize("schedule", [speculative(2), speculative(2, draft_lane="target")])
-def test_lanes_that_take_turns_have_none_for_they_would_average_out(schedule: Schedule) -> None:
+def test_lanes_that_take_turns_have_none_for_they_would_average_out(schedule):
     steady, other = unsteady(0.0), unsteady(0.3)
     times = [predict(schedule, profile, HITS).prompt_decode_s for profile in (steady, other)]
     assert times[0] == times[1]
     assert DurationTables(other, range(3, 6)).durations(schedule, RoundShape(2, 0)).num_paces == 1
 
 
-def test_what_waits_for_the_slower_of_two_waits_longer_than_at_the_mean_pace() -> None:
+def test_what_waits_for_the_slower_of_two_waits_longer_than_at_the_mean_pace():
     """Two steps end just before the target, so that nothing would wait for them at their mean pace; all rounds miss."""
     target_s = 2.05
     steady, unsteady_ = (unsteady(spread, layer=target_s / 10) for spread in (0.0, 0.1))

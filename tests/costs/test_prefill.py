@@ -8,7 +8,6 @@ import pytest
 
 from costs.prefill import PrefillTimes
 from decoding.errors import OutOfRangeError, ProfileError
-from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
@@ -48,18 +47,16 @@ def times(profile: Profile) -> PrefillTimes:
         (lookup(draft_lane="draft"), 40 + 0.5),
     ],
 )
-def test_all_tokens_but_the_last_are_read_at_once_in_turn_or_one_after_the_other(
-    schedule: Schedule, seconds: float
-) -> None:
+def test_all_tokens_but_the_last_are_read_at_once_in_turn_or_one_after_the_other(schedule, seconds):
     assert times(machine(reader("target"), reader("draft"))).seconds(schedule, [11, 11]) == [seconds] * 2
 
 
-def test_the_slower_of_two_readers_is_waited_for() -> None:
+def test_the_slower_of_two_readers_is_waited_for():
     slow = reading(lane("draft"), prefill=1, draft_prefill=7, head_prefill=1)
     assert times(machine(reader("target"), slow)).seconds(speculative(), [3]) == [14]
 
 
-def test_two_readers_slow_each_other_until_one_has_read() -> None:
+def test_two_readers_slow_each_other_until_one_has_read():
     pair = Contention(lanes=("target", "draft"), slowdown=(2.0, 1.5), source="by hand")
     found = times(machine(reader("target"), reader("draft"), contention=(pair,)))
     # the draft reads 20 s of work in 30 s, in which the target does 15 s of its 40 s
@@ -67,7 +64,7 @@ def test_two_readers_slow_each_other_until_one_has_read() -> None:
     assert found.seconds(speculative(exit_features=True), [11]) == [61], "never at once"
 
 
-def test_the_last_of_two_readers_goes_on_alone_whichever_it_is() -> None:
+def test_the_last_of_two_readers_goes_on_alone_whichever_it_is():
     pair = Contention(lanes=("target", "draft"), slowdown=(1.5, 2.0), source="by hand")
     slow = reading(lane("draft"), prefill=1, draft_prefill=8, head_prefill=1)
     found = times(machine(reader("target"), slow, contention=(pair,)))
@@ -75,13 +72,13 @@ def test_the_last_of_two_readers_goes_on_alone_whichever_it_is() -> None:
     assert found.seconds(speculative(), [11]) == [60 + 50]
 
 
-def test_a_prompt_of_one_token_leaves_nothing_to_read() -> None:
+def test_a_prompt_of_one_token_leaves_nothing_to_read():
     found = times(machine(reader("target"), reader("draft")))
     assert found.seconds(speculative(), [1]) == [DISPATCH_S]
     assert times(machine()).known(speculative(), [1]) is None, "unless reading was not measured at all"
 
 
-def test_states_of_the_prompt_cross_to_a_reader_on_another_lane() -> None:
+def test_states_of_the_prompt_cross_to_a_reader_on_another_lane():
     link = LinkProfile(lanes=("target", "draft"), latency_s=3, bytes_per_s=8, source="by hand")
     lanes = reader("target"), reader("draft")
     found, known = times(machine(*lanes, links=(link,), features_bytes_per_row=4)), times(machine(*lanes))
@@ -93,7 +90,7 @@ def test_states_of_the_prompt_cross_to_a_reader_on_another_lane() -> None:
         assert found.seconds(schedule, [11]) == known.seconds(schedule, [11])
 
 
-def test_what_was_not_measured_is_named_and_never_guessed() -> None:
+def test_what_was_not_measured_is_named_and_never_guessed():
     blind = reader("draft", draft_prefill=None, head_prefill={})
     found = times(machine(reader("target"), blind))
     assert found.known(AUTOREGRESSIVE, [11]) is not None
@@ -108,7 +105,7 @@ def test_what_was_not_measured_is_named_and_never_guessed() -> None:
         found.seconds(AUTOREGRESSIVE, [201, 202])
 
 
-def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is() -> None:
+def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is():
     profile = machine(reader("target"), reader("draft"))
     texts = record(prompt("1010", prompt_length=5), prompt("1010", prompt_length=300))
     found, known = (
@@ -120,7 +117,7 @@ def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is() -> None:
     assert [trace.prefill_s for trace in simulate(speculative(), profile, texts)] == [None, None]
 
 
-def test_other_cost_models_replace_a_lane_here_too() -> None:
+def test_other_cost_models_replace_a_lane_here_too():
     cost = ConstantCost({"layer": 0.5, "lm_head": 2.0, "prefill": 3.0})
     [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0", prompt_length=4)), costs={"target": cost})
     assert (trace.prefill_s, trace.decode_s) == (3, 7)

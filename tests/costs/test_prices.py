@@ -9,7 +9,6 @@ from costs.prices import Prices
 from costs.round_plan import RoundShape
 from costs.ticks import TICK_S
 from decoding.errors import OutOfRangeError, ProfileError
-from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.profile import LaneProfile, Profile
 from tests.sim.playing import by_rows
@@ -59,12 +58,12 @@ def profile() -> Profile:
     ],
     ids=str,
 )
-def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_with(schedule: Schedule) -> None:
+def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_with(schedule):
     prices, num_roots = Prices(profile()), sum(schedule.exit_roots_per_row)
     shape = RoundShape(schedule.num_rows - 1, num_roots)
     found = DurationTables(profile(), range(CONTEXT, CONTEXT + 1)).durations(schedule, shape)
 
-    def price(work: Work, rows: int, *, starts_rollout: bool = False) -> float:
+    def price(work, rows, *, starts_rollout=False):
         seconds = prices.operation_s(schedule, work, rows, CONTEXT, starts_rollout=starts_rollout)
         return pytest.approx(seconds, abs=TICK_S)
 
@@ -79,7 +78,7 @@ def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_wi
         assert step_s[0] == price(work, found.plan.step_rows[kind]), kind
 
 
-def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit() -> None:
+def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
     schedule, prices = mirror("exit"), Prices(profile())
     prefix_s, suffix_s, verify_s = (
         prices.operation_s(schedule, work, 3, CONTEXT) for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
@@ -88,10 +87,10 @@ def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit() -> None:
     assert verify_s == pytest.approx(10 * 12 + 22 + 8)
 
 
-def test_overheads_come_once_and_to_their_events_alone() -> None:
+def test_overheads_come_once_and_to_their_events_alone():
     bare = Prices(machine(*(one.model_copy(update={"overheads": {}}) for one in profile().lanes)))
 
-    def more_s(schedule: Schedule, work: Work, *, starts_rollout: bool = False) -> float:
+    def more_s(schedule, work, *, starts_rollout=False):
         asked = schedule, work, 2, CONTEXT
         priced, alone = (one.operation_s(*asked, starts_rollout=starts_rollout) for one in (Prices(profile()), bare))
         return pytest.approx(priced - alone)
@@ -112,7 +111,7 @@ def test_overheads_come_once_and_to_their_events_alone() -> None:
     assert more_s(other, Work.ROLLOUT_STEP, starts_rollout=True) == 0
 
 
-def test_what_was_not_measured_is_refused_and_named() -> None:
+def test_what_was_not_measured_is_refused_and_named():
     with pytest.raises(OutOfRangeError, match="layer on lane 'target': more than .* rows were not measured"):
         Prices(profile()).operation_s(AUTOREGRESSIVE, Work.VERIFY, 10_000, CONTEXT)
     bare = machine(LaneProfile(name="target", device="x", dispatch_s=0, layer=by_rows(1.0, 2.0)))

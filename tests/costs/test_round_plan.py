@@ -26,9 +26,7 @@ def drafted(method: str, size: int, *, depth: int = 3, top_k: int = 0) -> Schedu
         (60, 5, 10, RoundShape(60, level_rows=(10, 10, 10, 10))),
     ],
 )
-def test_a_dynamic_tree_is_cut_from_the_pool_of_its_candidates(
-    size: int, depth: int, top_k: int, shape: RoundShape
-) -> None:
+def test_a_dynamic_tree_is_cut_from_the_pool_of_its_candidates(size, depth, top_k, shape):
     assert tree_shape(drafted("eagle2", size, depth=depth, top_k=top_k), ()) == shape
 
 
@@ -44,9 +42,7 @@ def test_a_dynamic_tree_is_cut_from_the_pool_of_its_candidates(
         (20, 3, 7, (2, 1)),
     ],
 )
-def test_a_static_tree_is_a_beginning_of_its_paths(
-    size: int, depth: int, num_nodes: int, level_rows: tuple[int, ...]
-) -> None:
+def test_a_static_tree_is_a_beginning_of_its_paths(size, depth, num_nodes, level_rows):
     assert tree_shape(drafted("hydra", size, depth=depth), PATHS) == RoundShape(num_nodes, level_rows=level_rows)
     assert tree_shape(drafted("medusa", size, depth=depth), PATHS) == RoundShape(num_nodes)
     assert tree_shape(drafted("speculative_streaming", size, depth=depth), PATHS) == RoundShape(num_nodes)

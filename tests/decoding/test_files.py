@@ -10,7 +10,7 @@ from decoding.errors import ConfigError
 from decoding.files import MAX_BYTES, named_path, read_bytes, read_compressed, replace_file, require_writable
 
 
-def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path) -> None:
+def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path):
     path = tmp_path / "file"
     replace_file(path, b"old")
     replace_file(path, b"new")
@@ -22,9 +22,7 @@ def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path) -> N
 
 
 @pytest.mark.parametrize(("owner", "step"), [(os, "fsync"), (Path, "replace"), (Path, "chmod")])
-def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(
-    tmp_path, monkeypatch, owner, step
-) -> None:
+def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, owner, step):
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -37,7 +35,7 @@ def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
 
 
-def test_a_files_permissions_stay_as_they_are(tmp_path) -> None:
+def test_a_files_permissions_stay_as_they_are(tmp_path):
     path = tmp_path / "private"
     path.write_bytes(b"old")
     path.chmod(0o600)
@@ -46,7 +44,7 @@ def test_a_files_permissions_stay_as_they_are(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path, there) -> None:
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path, there):
     path, link = tmp_path / "file", tmp_path / "elsewhere" / "link"
     link.parent.mkdir()
     link.symlink_to(path)
@@ -58,7 +56,7 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path, there) -> No
     assert list(link.parent.iterdir()) == [link]
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path) -> None:
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
@@ -68,7 +66,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_device_is_written_to_and_stays_one(tmp_path) -> None:
+def test_a_device_is_written_to_and_stays_one(tmp_path):
     """As root everything in `/dev` could be replaced."""
     device = tmp_path / "null"
     try:
@@ -80,7 +78,7 @@ def test_a_device_is_written_to_and_stays_one(tmp_path) -> None:
     assert device.is_char_device()
 
 
-def test_the_longest_name_can_be_written(tmp_path) -> None:
+def test_the_longest_name_can_be_written(tmp_path):
     path = tmp_path / ("x" * 255)
     require_writable(path)
     replace_file(path, b"new")
@@ -90,7 +88,7 @@ def test_the_longest_name_can_be_written(tmp_path) -> None:
 # Before the work
 
 
-def test_what_can_be_written_is_not_touched(tmp_path) -> None:
+def test_what_can_be_written_is_not_touched(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     require_writable(path)
@@ -111,7 +109,7 @@ def test_what_can_be_written_is_not_touched(tmp_path) -> None:
         ("/proc/self/nothing", "No such file|Not a directory|Permission"),
     ],
 )
-def test_what_cannot_be_written_is_refused(tmp_path, name, why) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path, name, why):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"cannot be written .*({why})"):
         require_writable(tmp_path / name)
@@ -120,7 +118,7 @@ def test_what_cannot_be_written_is_refused(tmp_path, name, why) -> None:
 # Compressed files
 
 
-def test_what_a_compressed_file_holds_is_read_as_far_as_the_limit(tmp_path) -> None:
+def test_what_a_compressed_file_holds_is_read_as_far_as_the_limit(tmp_path):
     path = tmp_path / "file.gz"
     path.write_bytes(gzip.compress(b"x" * 1000))
     assert read_compressed(path, 1000) == b"x" * 1000
@@ -128,7 +126,7 @@ def test_what_a_compressed_file_holds_is_read_as_far_as_the_limit(tmp_path) -> N
         read_compressed(path, 999)
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_is_left_packed(tmp_path) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_is_left_packed(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(2_000_000)) * 1000)
     with pytest.raises(ValueError, match="more than 1,000,000 bytes"):
@@ -136,31 +134,31 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_left_packed(tmp_path) -> None
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"no gzip", lambda b: b[:15] + b"\xff" * 8 + b[23:]])
-def test_a_damaged_compressed_file_is_refused(tmp_path, damage) -> None:
+def test_a_damaged_compressed_file_is_refused(tmp_path, damage):
     path = tmp_path / "file.gz"
     path.write_bytes(damage(gzip.compress(os.urandom(500))))
     with pytest.raises(ValueError, match="damaged"):
         read_compressed(path, 10_000)
 
 
-def test_what_has_no_end_is_read_to_the_limit() -> None:
+def test_what_has_no_end_is_read_to_the_limit():
     with pytest.raises(ValueError, match=f"larger than the {MAX_BYTES:,} bytes"):
         read_bytes(Path("/dev/zero"))
 
 
-def test_a_file_that_is_packed_too_well_stays_packed(tmp_path) -> None:
+def test_a_file_that_is_packed_too_well_stays_packed(tmp_path):
     path = tmp_path / "file.gz"
     path.write_bytes(gzip.compress(bytes(2 << 20)))
     with pytest.raises(ValueError, match="more than 1,048,576 bytes, unpacked"):
         read_compressed(path, 1 << 30)
 
 
-def test_a_name_becomes_a_path_wherever_it_leads(monkeypatch, tmp_path) -> None:
+def test_a_name_becomes_a_path_wherever_it_leads(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert named_path("~/absent") == tmp_path / "absent"
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "~nobody-has-this-name/x"])
-def test_a_name_that_can_be_no_path_is_refused(name: str) -> None:
+def test_a_name_that_can_be_no_path_is_refused(name):
     with pytest.raises(ConfigError, match="cannot be a path"):
         named_path(name)

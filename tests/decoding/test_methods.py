@@ -73,7 +73,7 @@ def drive(schedule: Schedule, replies: Iterator[Any], *, num_rounds: int) -> lis
     return lanes.log
 
 
-def test_plain_decoding_verifies_nothing_but_its_own_next_token() -> None:
+def test_plain_decoding_verifies_nothing_but_its_own_next_token():
     schedule = Schedule(method="autoregressive", target_lane="t")
     verdicts = [Verdict(0, 5), Verdict(0, 6)]
     assert drive(schedule, iter(verdicts), num_rounds=2) == [
@@ -92,7 +92,7 @@ HEADS = [{"method": name, "tree_size": 2} for name in ("medusa", "hydra")]
 @pytest.mark.parametrize(
     "fields", [{"method": "speculative"}, *HEADS, {"method": "eagle3", "tree_size": 2, "tree_top_k": 2}]
 )
-def test_synchronous_decoding_drafts_from_the_last_verdict_and_verifies_in_turn(fields: dict[str, Any]) -> None:
+def test_synchronous_decoding_drafts_from_the_last_verdict_and_verifies_in_turn(fields):
     schedule = Schedule(**fields, target_lane="t", draft_lane="d", num_speculative_tokens=2)
     assert drive(schedule, iter([FIRST, PARTIAL, SECOND, FULL]), num_rounds=2) == [
         ("rollout", None),
@@ -108,7 +108,7 @@ def test_synchronous_decoding_drafts_from_the_last_verdict_and_verifies_in_turn(
     ]
 
 
-def test_mirror_with_an_exit_starts_everything_before_it_waits() -> None:
+def test_mirror_with_an_exit_starts_everything_before_it_waits():
     schedule = Schedule(
         method="mirror",
         target_lane="t",
@@ -140,7 +140,7 @@ def test_mirror_with_an_exit_starts_everything_before_it_waits() -> None:
     ]
 
 
-def test_mirror_from_the_draft_has_no_exit() -> None:
+def test_mirror_from_the_draft_has_no_exit():
     schedule = Schedule(
         method="mirror", target_lane="t", draft_lane="d", num_speculative_tokens=2, root_source="draft", draft_top_k=1
     )
@@ -166,22 +166,22 @@ def test_mirror_from_the_draft_has_no_exit() -> None:
     ]
 
 
-def test_a_window_that_never_came_is_verified_all_the_same() -> None:
+def test_a_window_that_never_came_is_verified_all_the_same():
     """A lost draft lane replies `NO_WINDOW`: the target goes on alone."""
     schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=2)
     log = drive(schedule, iter([NO_WINDOW, Verdict(0, 5)]), num_rounds=1)
     assert log[2:] == [("verify", NO_WINDOW), ("wait", "verify"), ("commit", NO_WINDOW, Verdict(0, 5))]
 
 
-def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
+def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch):
+    fields = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
     with pytest.raises(ValidationError, match="there is no method 'toy'"):
         Schedule(method="toy", **fields)
     monkeypatch.setitem(METHODS, "toy", replace(METHODS["speculative"], name="toy"))
     assert not Schedule(method="toy", **fields).is_tree
 
 
-def test_a_streaming_target_verifies_what_its_last_pass_drafted() -> None:
+def test_a_streaming_target_verifies_what_its_last_pass_drafted():
     schedule = Schedule(method="speculative_streaming", target_lane="t", num_speculative_tokens=2, tree_size=2)
     first, second = Verdict(0, 10, window=FIRST), Verdict(1, 11, window=SECOND)
     assert drive(schedule, iter([first, second]), num_rounds=2) == [
@@ -204,7 +204,7 @@ MUTANTS = {
 }
 
 
-def test_every_mutant_is_an_error_and_the_methods_are_none(tmp_path: Path) -> None:
+def test_every_mutant_is_an_error_and_the_methods_are_none(tmp_path):
     for name, (right, wrong) in MUTANTS.items():
         source = (FOLDER / name).read_text(encoding="utf-8")
         assert right in source
@@ -219,7 +219,7 @@ def test_every_mutant_is_an_error_and_the_methods_are_none(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_every_reply_has_a_declared_type(path: Path) -> None:
+def test_every_reply_has_a_declared_type(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     declared = {
         node.target.id

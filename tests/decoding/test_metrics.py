@@ -29,7 +29,7 @@ def with_spans(target: list[tuple[float, float]], draft: list[tuple[float, float
 TRACES = [trace(3, 0, 1, decode_s=2.0, hits=(True, False)), trace(3, decode_s=1.0)]
 
 
-def test_figures_of_two_texts_together() -> None:
+def test_figures_of_two_texts_together():
     assert metrics.num_rounds(TRACES) == 4
     assert metrics.num_tokens(TRACES) == 4 + 1 + 2 + 4
     assert metrics.num_accepted_tokens(TRACES) == 7
@@ -41,7 +41,7 @@ def test_figures_of_two_texts_together() -> None:
     assert (metrics.decode_s(TRACES), metrics.tpot_s(TRACES)) == (3.0, 3 / 11)
 
 
-def test_hidden_and_exposed_draft_time() -> None:
+def test_hidden_and_exposed_draft_time():
     one = with_spans([(2, 6), (8, 10)], [(0, 1), (1, 3), (5, 9)], decode_s=10)
     assert metrics.lane_busy_s([one], "t") == 6
     assert metrics.lane_busy_s([one], "d") == 7
@@ -49,19 +49,19 @@ def test_hidden_and_exposed_draft_time() -> None:
     assert metrics.exposed_draft_s([one], "t", "d") == 4
 
 
-def test_order_of_spans_does_not_matter() -> None:
+def test_order_of_spans_does_not_matter():
     ahead = with_spans([(2, 6), (8, 10)], [(0, 3), (5, 9)], decode_s=10)
     behind = with_spans([(8, 10), (2, 6)], [(5, 9), (0, 3)], decode_s=10)
     assert metrics.hidden_draft_s([ahead], "t", "d") == metrics.hidden_draft_s([behind], "t", "d") == 3
 
 
 @pytest.mark.parametrize(("parallel_s", "expected"), [(10, 1), (14, 0), (12, 0.5)])
-def test_overlap_efficiency(parallel_s: float, expected: float) -> None:
+def test_overlap_efficiency(parallel_s, expected):
     assert metrics.overlap_efficiency(10, 4, parallel_s) == expected
 
 
 @given(st.lists(st.integers(0, 3), min_size=1))
-def test_closed_forms(accepted: list[int]) -> None:
+def test_closed_forms(accepted):
     """One more than accepted per verification; unconditional rates are products of conditional ones."""
     traces = [trace(*accepted)]
     length = metrics.mean_acceptance_length(traces)
@@ -74,13 +74,13 @@ def test_closed_forms(accepted: list[int]) -> None:
         assert product == pytest.approx(rate)
 
 
-def test_nothing_decoded_has_no_rates() -> None:
+def test_nothing_decoded_has_no_rates():
     assert math.isnan(metrics.mean_acceptance_length([]))
     assert math.isnan(metrics.tpot_s([Trace(world="simulated")]))
     assert metrics.per_position_acceptance_rate([]) == []
 
 
-def test_requests_are_read_before_they_are_decoded() -> None:
+def test_requests_are_read_before_they_are_decoded():
     one, other = trace(3, 0, decode_s=2.0), trace(1, decode_s=4.0)
     one.rounds[0] = one.rounds[0]._replace(end_s=1.5)
     other.rounds[0] = other.rounds[0]._replace(end_s=4.0)
@@ -92,14 +92,14 @@ def test_requests_are_read_before_they_are_decoded() -> None:
     assert [figure([]) for figure in figures] == [None] * 3
 
 
-def test_a_round_is_from_handing_over_the_window_to_its_commit() -> None:
+def test_a_round_is_from_handing_over_the_window_to_its_commit():
     trace = Trace(world="simulated")
     trace.begin_round(1.0)
     trace.end_round(3.0, Window((4, 5, 6)), Verdict(2, 7), 3)
     assert trace.rounds == [Round(1.0, 3.0, 3, 2, 3, (2, 7), None)]
 
 
-def test_a_hit_is_told_later() -> None:
+def test_a_hit_is_told_later():
     trace = Trace(world="simulated")
     for hit in (True, False):
         trace.end_round(1.0, Window((4,)), Verdict(1, 7), 2)
@@ -109,7 +109,7 @@ def test_a_hit_is_told_later() -> None:
     assert all(isinstance(entry, Round) for entry in trace.rounds)
 
 
-def test_what_the_end_of_the_sequence_cuts_off_is_the_same_in_both_worlds() -> None:
+def test_what_the_end_of_the_sequence_cuts_off_is_the_same_in_both_worlds():
     """The real target decides on tokens behind the end; a replay cannot know them."""
     measured, simulated = Trace(world="measured"), Trace(world="simulated")
     measured.end_round(1.0, Window((4, 5, 6)), Verdict(3, 9), 2)

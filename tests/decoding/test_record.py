@@ -71,7 +71,7 @@ def assert_same(found: PromptRecord, expected: PromptRecord) -> None:
             assert one == other
 
 
-def test_a_file_brings_the_record_back(tmp_path: Path) -> None:
+def test_a_file_brings_the_record_back(tmp_path):
     ranks = ids([0, 2], [3, 1], [-1, 0]), ids([0, 1, 2], [0, 1, -1], [0, -1, -1])
     margins = np.array([1, 2, 3], dtype=np.float32)
     with_features = prompt(
@@ -91,7 +91,7 @@ def header_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse_it(tmp_path: Path) -> None:
+def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse_it(tmp_path):
     by_torch, compiled = record(), record(backend="openvino:CPU", dtype="int8")
     assert (by_torch.numeric_form, compiled.numeric_form) == ("torch bfloat16", "openvino:CPU int8")
     for one in (by_torch, compiled):
@@ -103,7 +103,7 @@ def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse
     assert "backend" not in old
 
 
-def test_which_tokens_a_prompt_had_is_known_of_records_that_say_so(tmp_path: Path) -> None:
+def test_which_tokens_a_prompt_had_is_known_of_records_that_say_so(tmp_path):
     known = prompt(name="known", prompt_hash=hash_of_ids((5, 6, 7)))
     record(known, prompt(name="unknown")).save(tmp_path / "record.npz")
     assert [entry.prompt_hash for entry in AcceptanceRecord.load(tmp_path / "record.npz").prompts] == [
@@ -115,7 +115,7 @@ def test_which_tokens_a_prompt_had_is_known_of_records_that_say_so(tmp_path: Pat
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 999))
 @settings(deadline=None)
-def test_match_lengths_by_the_definition(num_tokens: int, width: int, seed: int) -> None:
+def test_match_lengths_by_the_definition(num_tokens, width, seed):
     random = np.random.default_rng(seed)
     text, rollouts = random.integers(0, 2, num_tokens), random.integers(0, 2, (num_tokens, width))
     one = prompt(text=text.astype(np.int32), rollouts=rollouts.astype(np.int32))
@@ -125,14 +125,14 @@ def test_match_lengths_by_the_definition(num_tokens: int, width: int, seed: int)
         assert length == len(following) or rollouts[start, length] != following[length]
 
 
-def test_rollouts_with_features_must_have_been_recorded() -> None:
+def test_rollouts_with_features_must_have_been_recorded():
     with pytest.raises(RecordError, match="record of 'a prompt' has no rollouts with exit features"):
         prompt().drafts(with_features=True)
     featured = prompt(feature_rollouts=ids([1, 2], [3, 4], [5, 6]))
     assert featured.drafts(with_features=True).tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_trees_of_every_size_follow_from_the_places_of_the_nodes_that_stand() -> None:
+def test_trees_of_every_size_follow_from_the_places_of_the_nodes_that_stand():
     one = prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]),))
     assert one.tree_lengths(0, 1).tolist() == [1, 0, 0]
     assert one.tree_lengths(0, 2).tolist() == [1, 0, 0]
@@ -141,8 +141,8 @@ def test_trees_of_every_size_follow_from_the_places_of_the_nodes_that_stand() ->
     assert one.tree_lengths(0, 4).tolist() == [2, 2, 0]
 
 
-def test_a_schedule_finds_its_trees() -> None:
-    fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "t", "tree_size": 8}
+def test_a_schedule_finds_its_trees():
+    fields = {"target_lane": "t", "draft_lane": "t", "tree_size": 8}
     eagle = Schedule(method="eagle2", drafter="layer", num_speculative_tokens=3, tree_top_k=4, **fields)
     trees = record(prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]), ids(*[[0, 0, 0]] * 3))), trees=(STATIC, DYNAMIC))
     assert trees.tree(eagle) == 1
@@ -152,7 +152,7 @@ def test_a_schedule_finds_its_trees() -> None:
         record().tree(eagle)
 
 
-def test_trees_must_fit_the_text() -> None:
+def test_trees_must_fit_the_text():
     with pytest.raises(RecordError, match="drafts of 0 trees, not 1"):
         record(trees=(STATIC,))
     with pytest.raises(RecordError, match=r"tree_ranks of heads has shape \(3, 1\), not \(3, 2\)"):
@@ -177,12 +177,12 @@ def test_trees_must_fit_the_text() -> None:
         ({"text": ids(*range(4))}, "4 tokens of text, more than max_new_tokens 3"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_a_record_that_contradicts_itself_is_refused(changes, complaint):
     with pytest.raises(RecordError, match=f"record of 'a prompt': {complaint}"):
         record(prompt(**changes))
 
 
-def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path: Path) -> None:
+def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path):
     with pytest.raises(RecordError, match=r"stream_hits has shape \(0, 0\)"):
         record(num_streams=2)
     known = {"stream_hits": ids([1, 0], [2, 0], [0, 0]), "feature_rollouts": ids([1, 2], [3, 4], [5, 6])}
@@ -196,20 +196,20 @@ def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path: Path) -> None:
     assert again.prompts[0].stream_hits.tolist() == hits.tolist()
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(RecordError, match=r"absent\.npz: not a readable acceptance record"):
         AcceptanceRecord.load(tmp_path / "absent.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive at all"])
-def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused(tmp_path, content):
     path = tmp_path / "damaged.npz"
     path.write_bytes(content)
     with pytest.raises(RecordError, match=r"damaged\.npz: not a readable acceptance record \(it is no \.npz file, or "):
         AcceptanceRecord.load(path)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_another_format_is_refused(tmp_path):
     path = tmp_path / "other.npz"
     np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
     with pytest.raises(
@@ -218,14 +218,14 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         AcceptanceRecord.load(path)
 
 
-def test_pickled_objects_are_not_unpickled(tmp_path: Path) -> None:
+def test_pickled_objects_are_not_unpickled(tmp_path):
     path = tmp_path / "pickled.npz"
     np.savez(path, header=np.array([{"format": "x"}], dtype=object))
     with pytest.raises(RecordError, match="not a readable acceptance record"):
         AcceptanceRecord.load(path)
 
 
-def test_a_record_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "folder").write_text("not a folder")
     with pytest.raises(RecordError, match=r"record\.npz: cannot be written"):
         record().save(tmp_path / "folder" / "record.npz")
@@ -268,9 +268,7 @@ def rewritten(path: Path, **changes: object) -> Path:
         ({"header": {"unknown": 1}}, "unknown: "),
     ],
 )
-def test_a_file_that_holds_something_else_is_refused_with_its_place(
-    tmp_path: Path, changes: dict[str, object], complaint: str
-) -> None:
+def test_a_file_that_holds_something_else_is_refused_with_its_place(tmp_path, changes, complaint):
     path = rewritten(tmp_path / "record.npz", **changes)
     with pytest.raises(RecordError) as caught:
         AcceptanceRecord.load(path)
@@ -278,7 +276,7 @@ def test_a_file_that_holds_something_else_is_refused_with_its_place(
     assert complaint in str(caught.value)
 
 
-def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path: Path) -> None:
+def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path):
     ranks = (ids([0, 2], [3, 1], [-1, 0]),)
     written = record(prompt(tree_ranks=ranks), trees=(STATIC.model_copy(update={"paths": ((0,), (1, 0))}),))
     written.save(tmp_path / "record.npz")
@@ -286,14 +284,14 @@ def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path: Path) -> None:
         AcceptanceRecord.load(tmp_path / "record.npz")
 
 
-def test_arrays_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_that_would_fill_the_memory_are_not_unpacked(tmp_path, monkeypatch):
     record(prompt()).save(tmp_path / "record.npz")
     monkeypatch.setattr(decoding.record, "MAX_BYTES", 1000)
     with pytest.raises(RecordError, match="its arrays have .* bytes; at most 1,000 are read"):
         AcceptanceRecord.load(tmp_path / "record.npz")
 
 
-def test_a_header_is_given_up_at_its_first_mistake(tmp_path: Path) -> None:
+def test_a_header_is_given_up_at_its_first_mistake(tmp_path):
     path = rewritten(tmp_path / "record.npz", header={"prompts": [{}] * 10_000})
     with pytest.raises(RecordError, match=r"prompts\.0\.name: Field required") as caught:
         AcceptanceRecord.load(path)
@@ -301,7 +299,7 @@ def test_a_header_is_given_up_at_its_first_mistake(tmp_path: Path) -> None:
     assert caught.value.__cause__.error_count() < 10
 
 
-def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wide_as_its_narrowest_prompt() -> None:
+def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wide_as_its_narrowest_prompt():
     narrow = prompt(prompt_length=9, exits={4: ids([1, 2], [1, 2], [12, 2])}, alternatives=ids([10], [11], [0]))
     known = record(prompt(), narrow)
     assert known.contexts == range(5 - 1, 9 + 3 - 1)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,13 +87,13 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
         (MIRROR, {"exit_topk": 2}, "Extra inputs are not permitted"),
     ],
 )
-def test_a_contradictory_schedule_is_refused(base: dict[str, Any], changes: dict[str, Any], rule: str) -> None:
+def test_a_contradictory_schedule_is_refused(base, changes, rule):
     Schedule(**base)
     with pytest.raises(ValidationError, match=rule):
         Schedule(**base | changes)
 
 
-def test_uniform_budgets() -> None:
+def test_uniform_budgets():
     schedule = Schedule(**MIRROR)
     assert schedule.num_rows == 4
     assert schedule.exit_roots_per_row == (2, 2, 2, 2)
@@ -103,14 +102,14 @@ def test_uniform_budgets() -> None:
     assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 0)
 
 
-def test_a_tree_is_verified_in_one_row_per_node_and_the_root() -> None:
+def test_a_tree_is_verified_in_one_row_per_node_and_the_root():
     eagle, medusa, streaming = Schedule(**EAGLE), Schedule(**MEDUSA), Schedule(**STREAMING)
     assert [one.num_rows for one in (eagle, medusa, streaming)] == [21, 21, 21]
     assert all(one.is_tree for one in (eagle, medusa, streaming))
     assert not Schedule(**SPECULATIVE).is_tree
 
 
-def test_heads_always_read_features_and_drafts_when_asked_to() -> None:
+def test_heads_always_read_features_and_drafts_when_asked_to():
     assert Schedule(**EAGLE).reads_features
     assert Schedule(**MEDUSA).reads_features
     assert not Schedule(**STREAMING).reads_features
@@ -118,14 +117,14 @@ def test_heads_always_read_features_and_drafts_when_asked_to() -> None:
     assert Schedule(**SPECULATIVE, exit_features=True).reads_features
 
 
-def test_both_sources_have_budgets_in_a_hybrid() -> None:
+def test_both_sources_have_budgets_in_a_hybrid():
     schedule = Schedule(**MIRROR | {"root_source": "hybrid", "draft_top_k": 1})
     assert schedule.exit_roots_per_row == (2, 2, 2, 2)
     assert schedule.draft_roots_per_row == (1, 1, 1, 1)
     assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 2)
 
 
-def test_uneven_budgets_end_with_nothing() -> None:
+def test_uneven_budgets_end_with_nothing():
     from_exit = Schedule(**MIRROR | {"exit_top_k": 0, "roots_per_row": (4, 1)})
     assert from_exit.exit_roots_per_row == (4, 1, 0, 0)
     assert (from_exit.num_exit_candidates, from_exit.num_alternatives) == (5, 0)
@@ -138,7 +137,7 @@ def test_uneven_budgets_end_with_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "is_pooled", "uses_exit"), [(PLAIN, False, False), (SPECULATIVE, True, False), (MIRROR, False, True)]
 )
-def test_what_follows_from_a_schedule(fields: dict[str, Any], is_pooled: bool, uses_exit: bool) -> None:
+def test_what_follows_from_a_schedule(fields, is_pooled, uses_exit):
     schedule = Schedule(**fields)
     assert (schedule.is_pooled, schedule.uses_exit) == (is_pooled, uses_exit)
     assert hash(schedule) == hash(Schedule(**fields))
@@ -150,21 +149,19 @@ def test_what_follows_from_a_schedule(fields: dict[str, Any], is_pooled: bool, u
 )
 @example(EAGLE, "one-hot")
 @example(STREAMING, "typical")
-def test_a_file_brings_the_schedule_back(
-    tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any], verification: str
-) -> None:
+def test_a_file_brings_the_schedule_back(tmp_path_factory, fields, verification):
     path = tmp_path_factory.mktemp("schedules") / "schedule.yaml"
     schedule = Schedule(**fields, verification=verification)
     save_schedule(schedule, path)
     assert load_schedule(path) == schedule
 
 
-def test_a_file_says_only_what_is_not_the_default(tmp_path: Path) -> None:
+def test_a_file_says_only_what_is_not_the_default(tmp_path):
     save_schedule(Schedule(**PLAIN), tmp_path / "schedule.yaml")
     assert (tmp_path / "schedule.yaml").read_text() == "method: autoregressive\ntarget_lane: gpu\n"
 
 
-def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused_with_its_name(tmp_path):
     path = tmp_path / "schedule.yaml"
     path.write_text("method: mirror\ntarget_lane: gpu\ndraft_lane: gpu\nnum_speculative_tokens: 3\n")
     with pytest.raises(ConfigError, match=r"schedule\.yaml:1:1: .*mirror needs two lanes"):
@@ -174,7 +171,7 @@ def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("window", "streams", "guesses", "fewest"), [(1, 3, 0, 1), (2, 3, 0, 2), (3, 3, 1, 2), (7, 2, 2, 3), (7, 0, 0, 7)]
 )
-def test_branches_guess_as_far_as_a_window_of_one_token_has_room(window, streams, guesses, fewest) -> None:
+def test_branches_guess_as_far_as_a_window_of_one_token_has_room(window, streams, guesses, fewest):
     branching = Schedule(**MIRROR | {"num_speculative_tokens": window, "draft_streams": streams})
     in_turn = Schedule(**SPECULATIVE | {"num_speculative_tokens": window, "draft_streams": streams})
     assert (branching.branch_guesses, in_turn.branch_guesses) == (guesses, 0)

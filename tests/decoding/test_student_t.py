@@ -19,11 +19,11 @@ def share_within(bound: float, freedom: int) -> float:
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 61), 100, 1_000])
-def test_ninety_percent_lie_within(freedom: int) -> None:
+def test_ninety_percent_lie_within(freedom):
     assert share_within(t_quantile(freedom), freedom) == pytest.approx(0.9, abs=2e-5)
 
 
 @given(st.integers(max_value=0))
-def test_one_sample_shows_nothing(freedom: int) -> None:
+def test_one_sample_shows_nothing(freedom):
     with pytest.raises(ValueError, match="two samples or more"):
         t_quantile(freedom)

@@ -29,7 +29,7 @@ def refusal(**data: object) -> ValidationError:
     return caught.value
 
 
-def test_lists_pairs_and_keys_of_a_file_become_tuples_and_numbers() -> None:
+def test_lists_pairs_and_keys_of_a_file_become_tuples_and_numbers():
     found = Whole.model_validate(
         {"parts": [{"seconds": 1, "rows": [2]}], "pair": [1, 2], "by_layer": {"3": {"seconds": 4}}}
     )
@@ -39,22 +39,22 @@ def test_lists_pairs_and_keys_of_a_file_become_tuples_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "1.5", "1", None])
-def test_what_is_no_number_is_none(value: object) -> None:
+def test_what_is_no_number_is_none(value):
     assert "parts.0.seconds" in described(refusal(parts=[{"seconds": value}]))
     assert "parts.0.rows.0" in described(refusal(parts=[{"seconds": 1, "rows": [value]}]))
 
 
-def test_a_list_is_given_up_at_its_first_mistake() -> None:
+def test_a_list_is_given_up_at_its_first_mistake():
     error = refusal(parts=[{}] * 1000)
     assert described(error) == "parts.0.seconds: Field required"
     assert error.error_count() <= 2
 
 
-def test_an_empty_list_is_still_too_short() -> None:
+def test_an_empty_list_is_still_too_short():
     assert described(refusal(parts=[])) == "parts: Tuple should have at least 1 item after validation, not 0"
 
 
-def test_the_first_of_many_mistakes_are_described_and_the_others_counted() -> None:
+def test_the_first_of_many_mistakes_are_described_and_the_others_counted():
     error = refusal(**{f"key{number}": 0 for number in range(500)})
     text = described(error, source="my.yaml")
     assert text.startswith("my.yaml: key0: Extra inputs are not permitted")
@@ -62,7 +62,7 @@ def test_the_first_of_many_mistakes_are_described_and_the_others_counted() -> No
     assert text.endswith(f"and {500 - shown} more mistakes")
 
 
-def test_too_many_mistakes_are_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_mistakes_are_counted_only(monkeypatch):
     monkeypatch.setattr(validation, "MOST_MISTAKES", 5)
     error = refusal(**{f"key{number}": 0 for number in range(6)})
     assert told(error) == "(whole file): 6 mistakes, so it is another kind of file"

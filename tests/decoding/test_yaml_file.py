@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -33,19 +31,19 @@ def complaint(text: str) -> str:
     return str(caught.value)
 
 
-def test_a_right_file_is_read(tmp_path: Path) -> None:
+def test_a_right_file_is_read(tmp_path):
     path = tmp_path / "right.yaml"
     path.write_text("name: a\nparts:\n  layer: {seconds: 1.0e-3, rows: [1, 2]}\n")
     assert load_yaml(path, Outer) == Outer(name="a", parts={"layer": Inner(seconds=0.001, rows=[1, 2])})
 
 
-def test_a_wrong_value_is_shown_where_it_stands() -> None:
+def test_a_wrong_value_is_shown_where_it_stands():
     found = complaint("name: a\nparts:\n  layer:\n    seconds: 1\n    rows: [1, two, 3]\n")
     assert found.startswith("my.yaml:5:15: parts.layer.rows.1: ")
     assert found.endswith("found 'two'")
 
 
-def test_all_mistakes_are_listed() -> None:
+def test_all_mistakes_are_listed():
     lines = complaint("name: [1]\npairs:\n  - seconds: fast\n  - seconds: 2\n    row: 3\n").splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         ["my.yaml:1:7", "name"],
@@ -54,11 +52,11 @@ def test_all_mistakes_are_listed() -> None:
     ]
 
 
-def test_what_is_missing_is_told_at_its_parent() -> None:
+def test_what_is_missing_is_told_at_its_parent():
     assert complaint("name: a\npairs:\n  - rows: [1]\n").startswith("my.yaml:3:5: pairs.0.seconds: Field required")
 
 
-def test_an_exponent_without_a_point_is_explained() -> None:
+def test_an_exponent_without_a_point_is_explained():
     found = complaint("name: a\npairs:\n  - rows: [1e1]\n    seconds: 2\n")
     assert "my.yaml:3:12: pairs.0.rows.0" in found
     assert found.endswith("(YAML reads it as text: write 1.0e-3, not 1e-3 or '1e-3')")
@@ -73,15 +71,15 @@ def test_an_exponent_without_a_point_is_explained() -> None:
         ("# nothing but a comment\n", "my.yaml: is empty"),
     ],
 )
-def test_what_a_reader_would_silently_forgive_is_refused(text: str, expected: str) -> None:
+def test_what_a_reader_would_silently_forgive_is_refused(text, expected):
     assert complaint(text) == expected
 
 
-def test_broken_yaml_is_told_with_its_line() -> None:
+def test_broken_yaml_is_told_with_its_line():
     assert complaint("name: [a\nparts: b\n").startswith("my.yaml:2:6: not valid YAML: ")
 
 
-def test_a_yaml_file_builds_no_objects() -> None:
+def test_a_yaml_file_builds_no_objects():
     assert "not valid YAML" in complaint("name: !!python/object/apply:os.getcwd []\n")
 
 
@@ -117,31 +115,31 @@ MAP_BOMB = "a0: &a0 {x: x, y: x}\n" + "".join(
         ("name: \ud800\n", "not valid YAML"),
     ],
 )
-def test_what_would_hang_or_break_the_reader_is_refused_where_it_stands(text: str, expected: str) -> None:
+def test_what_would_hang_or_break_the_reader_is_refused_where_it_stands(text, expected):
     found = complaint(text)
     assert found.startswith("my.yaml:")
     assert expected in found
     assert len(found) <= MOST_CHARACTERS
 
 
-def test_aliases_within_the_limits_are_read() -> None:
+def test_aliases_within_the_limits_are_read():
     text = "name: a\nparts:\n  one: &one {seconds: 1}\n  two: *one\n"
     assert parse_yaml(text, Outer, source="my.yaml").parts["two"] == Inner(seconds=1.0)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(yaml_file, "MAX_BYTES", 100)
     (tmp_path / "large.yaml").write_text("name: " + "a" * 95)
     with pytest.raises(ConfigError, match=r"large\.yaml: cannot be read \(larger than the 100 bytes"):
         load_yaml(tmp_path / "large.yaml", Outer)
 
 
-def test_more_values_than_a_file_may_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_values_than_a_file_may_hold_are_refused(monkeypatch):
     monkeypatch.setattr(yaml_file, "MAX_NODES", 100)
     assert "more than 100 values" in complaint("[" + "1, " * 250 + "]")
 
 
-def test_numbers_of_our_own_files_are_finite() -> None:
+def test_numbers_of_our_own_files_are_finite():
     class Strict(StrictModel):
         seconds: float
 
@@ -150,7 +148,7 @@ def test_numbers_of_our_own_files_are_finite() -> None:
             parse_yaml(f"seconds: {number}\n", Strict, source="my.yaml")
 
 
-def test_many_mistakes_and_large_values_leave_a_message_short() -> None:
+def test_many_mistakes_and_large_values_leave_a_message_short():
     many = complaint("name: a\npairs:\n" + "".join("  - {seconds: fast}\n" for _ in range(1000)))
     assert many.startswith("my.yaml:3:15: pairs.0.seconds: ")
     assert many.splitlines()[1].startswith("my.yaml:4:15: pairs.1.seconds: ")
@@ -161,7 +159,7 @@ def test_many_mistakes_and_large_values_leave_a_message_short() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe name"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
     path = tmp_path / "some.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -169,20 +167,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         load_yaml(path, Outer)
 
 
-def test_saving_keeps_the_order_and_leaves_no_scratch_file(tmp_path: Path) -> None:
+def test_saving_keeps_the_order_and_leaves_no_scratch_file(tmp_path):
     path = tmp_path / "folder" / "saved.yaml"
     save_yaml({"b": 1, "a": [2]}, path)
     assert path.read_text() == "b: 1\na:\n- 2\n"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "folder").write_text("not a folder")
     with pytest.raises(ConfigError, match=r"saved\.yaml: cannot be written"):
         save_yaml({}, tmp_path / "folder" / "saved.yaml")
 
 
-def test_lines_of_values_or_of_what_is_around_them(tmp_path: Path) -> None:
+def test_lines_of_values_or_of_what_is_around_them(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("# a comment\na:\n  b: 1\n  c:\n    - x\n    - {d: 2}\n")
     locations = [("a", "b"), ("a", "c", 1, "d"), ("a", "c", 1, "e"), ("a", "z"), ()]

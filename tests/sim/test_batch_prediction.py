@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, OutOfRangeError
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import DECODING_PARTS
 from hwprofiles.model_shape import model_shape
@@ -53,7 +52,7 @@ def tall(profile: Profile) -> Profile:
 
 @given(schedules(), profiles(), records())
 @settings(max_examples=120, deadline=None)
-def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
+def test_a_batch_of_one_is_a_sequence(schedule, profile, record):
     one, batch = predict(schedule, tall(profile), record), predict_batch(schedule, tall(profile), record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
     assert batch.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
@@ -62,9 +61,7 @@ def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, reco
 
 @given(schedules(), profiles(contended=False, paced=False), records(), st.integers(2, 4))
 @settings(max_examples=60, deadline=None)
-def test_equal_sequences_go_through_the_rounds_of_one(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord, size: int
-) -> None:
+def test_equal_sequences_go_through_the_rounds_of_one(schedule, profile, record, size):
     """On lanes where rows, contexts and messages are free; so they all hit, or all draft afresh."""
     free = without_rows(tall(profile))
     equal = replace(record, prompts=record.prompts[:1] * size)
@@ -95,7 +92,7 @@ LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
 
 
 @pytest.mark.parametrize(("method", "size"), LOCK_STEP)
-def test_plain_and_synchronous_decoding_go_in_lock_step(method: str, size: int) -> None:
+def test_plain_and_synchronous_decoding_go_in_lock_step(method, size):
     models = {"target": "qwen3-14b", "draft": "qwen3-0.6b"}
     stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
     priced = with_overrides(load_platform("h200"), {"gpu.growth_per_row": 0.03})  # as when that was worked out
@@ -108,7 +105,7 @@ def test_plain_and_synchronous_decoding_go_in_lock_step(method: str, size: int) 
     assert found.tokens_per_s == pytest.approx(LOCK_STEP[method, size], rel=1e-9)
 
 
-def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows() -> None:
+def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows():
     """A second for every row of the target, half a one for every step of the draft, one byte a second on the link."""
     target = lane("target", layer=0.0).model_copy(update={"lm_head": by_rows(*map(float, range(1, 33)))})
     link = LinkProfile(lanes=("target", "draft"), latency_s=3.0, bytes_per_s=1.0, source="by hand")
@@ -120,7 +117,7 @@ def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows() ->
     assert (found.num_passes, found.mean_rows) == (1, 6)
 
 
-def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goes_on() -> None:
+def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goes_on():
     """The first text's outcomes are covered and the second one's are not: it goes on token by token."""
     texts = Texts(num_texts=1, num_tokens=12)
     [sure] = Bernoulli(1.0, texts=texts, exit_coverage={4: (1.0,)}).record.prompts
@@ -133,7 +130,7 @@ def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goe
     assert found.num_tokens == 24
 
 
-def test_where_nobody_has_a_branch_all_draft_afresh() -> None:
+def test_where_nobody_has_a_branch_all_draft_afresh():
     missing = Bernoulli(1.0, texts=Texts(num_texts=2, num_tokens=12), exit_coverage={4: (0.0,)})
     found = predict_batch(mirror("exit", num_tokens=3), machine(), missing, batch_size=2)
     assert (found.num_passes, found.mean_rows) == (3, 2 * 4)
@@ -148,7 +145,7 @@ def rows_cost(per_row_s: float) -> Profile:
     return machine(target, lane("draft", draft_step=0.01))
 
 
-def test_larger_batches_want_shorter_windows_and_at_last_none() -> None:
+def test_larger_batches_want_shorter_windows_and_at_last_none():
     acceptance = Bernoulli(0.6, texts=Texts(num_texts=64, num_tokens=40))
     schedules_ = [AUTOREGRESSIVE, *(speculative(width) for width in (1, 2, 4, 7))]
     best = best_by_batch(schedules_, rows_cost(0.05), acceptance)
@@ -162,7 +159,7 @@ def test_larger_batches_want_shorter_windows_and_at_last_none() -> None:
     assert switch_off_at(best_by_batch(schedules_, machine(), acceptance, batch_sizes=(1, 2, 8))) is None
 
 
-def test_every_sequence_reads_its_own_cache() -> None:
+def test_every_sequence_reads_its_own_cache():
     """A second of weights, and a hundredth for every cached token of each sequence: of the lowest context once more."""
     growing = LatencyTable(rows=(1, 2000), contexts=(0, 1000), seconds=((1.0, 11.0),) * 2, source="by hand")
     target = lane("target", lm_head=0.0).model_copy(update={"layer": growing})
@@ -195,7 +192,7 @@ OVERLAPPING = {
 
 @pytest.mark.parametrize("schedule", OVERLAPPING.values(), ids=OVERLAPPING)
 @pytest.mark.parametrize("size", [1, 3])
-def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule: Schedule, size: int) -> None:
+def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule, size):
     sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
     texts = Texts(num_texts=6, num_tokens=20, prompt_length=2)
     record = Bernoulli(0.7, texts=texts, feature_rates=0.7, stream_rates=(0.5,), **sure).record
@@ -203,7 +200,7 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule: Schedule
     measured = Contention(lanes=("target", "draft"), slowdown=(2, 2), source="by hand")
     ample, alone, slowed = wanting(100, memory_pool_bytes_per_s=200), wanting(100), wanting(0, contention=(measured,))
 
-    def decode_s(profile: Profile) -> float:
+    def decode_s(profile):
         return predict_batch(schedule, profile, record, batch_size=size).decode_s
 
     assert decode_s(halved) == decode_s(slowed) > decode_s(alone)
@@ -211,17 +208,17 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule: Schedule
 
 
 @pytest.mark.parametrize("size", [0, 65])
-def test_batches_are_of_1_to_64(size: int) -> None:
+def test_batches_are_of_1_to_64(size):
     with pytest.raises(ConfigError, match=rf"batch_size is {size}: it is 1\.\.64"):
         predict_batch(AUTOREGRESSIVE, machine(), Bernoulli(0.5), batch_size=size)
 
 
-def test_rows_that_were_not_measured_are_refused() -> None:
+def test_rows_that_were_not_measured_are_refused():
     with pytest.raises(OutOfRangeError, match="rows"):
         predict_batch(speculative(7), machine(), Bernoulli(0.5, texts=Texts(num_texts=64)), batch_size=64)
 
 
-def test_the_source_says_that_nobody_runs_batches_yet() -> None:
+def test_the_source_says_that_nobody_runs_batches_yet():
     found = predict_batch(AUTOREGRESSIVE, machine(), Bernoulli(0.5), batch_size=2)
     assert found.source.startswith("assumed acceptance 0.5 at every place")
     assert found.source.endswith("batches are simulated only")

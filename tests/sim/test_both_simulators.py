@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding import metrics
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
@@ -53,26 +52,20 @@ def check(schedule: Schedule, profile: Profile, acceptance: Acceptance, most: in
 
 @given(st.one_of(schedules(), schedules(method="mirror"), schedules(method="tree")), profiles(), records(), st.data())
 @settings(max_examples=500, deadline=None)
-def test_they_agree_on_every_schedule_machine_and_cut(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord, data: st.DataObject
-) -> None:
+def test_they_agree_on_every_schedule_machine_and_cut(schedule, profile, record, data):
     check(schedule, profile, record, data.draw(st.none() | st.integers(1, record.max_new_tokens)))
 
 
 @given(schedules(drawn=True), profiles(), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
 @settings(deadline=None)
-def test_they_draw_the_same_acceptance(
-    schedule: Schedule, profile: Profile, num_tokens: int, rate: float, hit_rate: float, seed: int
-) -> None:
+def test_they_draw_the_same_acceptance(schedule, profile, num_tokens, rate, hit_rate, seed):
     acceptance = drawn((rate, 0.5, rate, 1.0), hit_rate, num_tokens=num_tokens, num_prompts=3, seed=seed)
     check(schedule, profile, acceptance, None)
 
 
 @given(schedules(), profiles(), records())
 @settings(max_examples=30, deadline=None)
-def test_a_trace_without_spans_has_the_same_rounds(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord
-) -> None:
+def test_a_trace_without_spans_has_the_same_rounds(schedule, profile, record):
     with_spans = simulate(schedule, profile, record)
     without = simulate(schedule, profile, record, trace=False)
     assert not any(trace.spans for trace in without)
@@ -81,14 +74,12 @@ def test_a_trace_without_spans_has_the_same_rounds(
 
 @given(st.lists(schedules(), min_size=2, max_size=4), profiles(), records())
 @settings(max_examples=30, deadline=None)
-def test_schedules_do_not_influence_each_other(
-    several: list[Schedule], profile: Profile, record: AcceptanceRecord
-) -> None:
+def test_schedules_do_not_influence_each_other(several, profile, record):
     together = evaluate(several, profile, record)
     assert repr(together) == repr([predict(schedule, profile, record) for schedule in several])
 
 
-def test_they_agree_where_the_exits_message_comes_before_any_branch_has_begun() -> None:
+def test_they_agree_where_the_exits_message_comes_before_any_branch_has_begun():
     """With streams all branches then start in one step without guesses, and go on with them."""
     draft = lane("draft", layer=10.0).model_copy(update={"draft_step": by_rows(50.0, 0.5)})
     profile = machine(lane("target", layer=10.0), draft)

@@ -19,14 +19,14 @@ def with_step(step_s: float, **fields: float) -> Profile:
     return machine(lane("target"), lane("draft", draft_step=step_s), **fields)
 
 
-def test_plain_decoding_takes_a_verification_and_its_overheads_per_token() -> None:
+def test_plain_decoding_takes_a_verification_and_its_overheads_per_token():
     profile = machine(lane("target", dispatch_s=2), round_overhead_s=3)
     assert predict(AUTOREGRESSIVE, profile, drawn(0, 0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3
 
 
 @pytest.mark.parametrize("num_tokens", [1, 4, 8])
 @pytest.mark.parametrize("step_s", [0.25, 2.0])
-def test_speed_up_of_synchronous_decoding(num_tokens: int, step_s: float) -> None:
+def test_speed_up_of_synchronous_decoding(num_tokens, step_s):
     """E / (v + d) over plain decoding, here with everything accepted: E = g + 1."""
     acceptance = drawn(1, 0, num_tokens=9 * 5 * 2)
     plain = predict(AUTOREGRESSIVE, with_step(step_s), acceptance)
@@ -36,7 +36,7 @@ def test_speed_up_of_synchronous_decoding(num_tokens: int, step_s: float) -> Non
 
 
 @pytest.mark.parametrize("hit_rate", [0.0, 0.4, 1.0])
-def test_mirror_hides_all_drafting_but_that_of_misses(hit_rate: float) -> None:
+def test_mirror_hides_all_drafting_but_that_of_misses(hit_rate):
     """Zero-slope region: as long as the branches end before the target, a hit costs the target's time only."""
     num_tokens, step_s, num_prompts = 4, 2.0, 5
     acceptance = drawn(0.7, hit_rate, num_tokens=200, num_prompts=num_prompts)
@@ -52,7 +52,7 @@ def test_mirror_hides_all_drafting_but_that_of_misses(hit_rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize("num_tokens", [1, 5])
-def test_a_single_chain_pays_for_a_window_whenever_its_guess_was_wrong(rate: float, num_tokens: int) -> None:
+def test_a_single_chain_pays_for_a_window_whenever_its_guess_was_wrong(rate, num_tokens):
     """E / (v + (1 - a^(g+1)) d): the draft goes on from its own window alone, as in PEARL (arXiv 2408.11850).
 
     PEARL's other half, the first token verified while the others are drafted, is no method here. The branch reads its
@@ -72,7 +72,7 @@ def test_a_single_chain_pays_for_a_window_whenever_its_guess_was_wrong(rate: flo
 
 
 @pytest.mark.parametrize("draft_share", [0.1, 0.5, 0.8, 1.0, 2.0])
-def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share: float) -> None:
+def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share):
     """(1 + d) / max(1, d) over synchronous decoding, d = drafting over verifying."""
     num_tokens = 16
     profile = with_step(draft_share * VERIFY_S / num_tokens)
@@ -85,7 +85,7 @@ def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share: float) ->
 
 @pytest.mark.parametrize("draft_share", [0.1, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("exit_layer", [4, 7])
-def test_an_early_exit_gains_less(draft_share: float, exit_layer: int) -> None:
+def test_an_early_exit_gains_less(draft_share, exit_layer):
     """(1 + d) / (f + max(1 - f, d)), f = share of the target's time before the exit."""
     num_tokens = 16
     profile = machine(
@@ -99,7 +99,7 @@ def test_an_early_exit_gains_less(draft_share: float, exit_layer: int) -> None:
     assert 0.93 * bound < sync.decode_s / overlapped.decode_s <= bound * (1 + 1e-9)
 
 
-def test_two_lanes_on_a_saturated_memory_gain_nothing() -> None:
+def test_two_lanes_on_a_saturated_memory_gain_nothing():
     """A round moves the target's and the draft's bytes, over one bandwidth, in whatever order."""
     target, draft = lane("target"), lane("draft", draft_step=2.0)
     saturating = {

@@ -44,13 +44,13 @@ class Demo(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def summary() -> dict[str, Any]:
+def summary():
     content: dict[str, Any] = json.loads((RESULTS / "demos.json").read_text(encoding="utf-8"))
     return content["demos"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_summary_has_todays_predictions_of_every_demo(name: str, summary: dict[str, Any]) -> None:
+def test_the_summary_has_todays_predictions_of_every_demo(name, summary):
     """Whoever changes what a prediction is writes the summary again, and sees there what it did to the errors."""
     demo = Demo.load(name)
     today = {
@@ -61,7 +61,7 @@ def test_the_summary_has_todays_predictions_of_every_demo(name: str, summary: di
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_events_say_of_every_text_what_arrays_say(name: str) -> None:
+def test_events_say_of_every_text_what_arrays_say(name):
     demo = Demo.load(name)
     for schedule, texts in zip(demo.schedules.values(), demo.texts, strict=True):
         played = simulate(schedule, demo.profile, texts, trace=False)

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Contention, Profile
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
@@ -35,9 +33,7 @@ def wrong(profile: Profile, **fields: Any) -> Profile:
 
 @given(schedules(), profiles(), records())
 @settings(deadline=None)
-def test_shares_of_lanes_and_of_their_tables_are_all_but_messages_and_dispatch(
-    schedule: Schedule, profile: Profile, texts: AcceptanceRecord
-) -> None:
+def test_shares_of_lanes_and_of_their_tables_are_all_but_messages_and_dispatch(schedule, profile, texts):
     found = predict(schedule, profile, texts)
     waits, errors = found.bottlenecks, found.errors
     others = (waits.channel + waits.overhead) / found.decode_s
@@ -50,9 +46,7 @@ def test_shares_of_lanes_and_of_their_tables_are_all_but_messages_and_dispatch(
 
 
 @given(ERRORS, ERRORS)
-def test_a_ratio_is_never_worse_than_two_times_that_share_nothing(
-    one: dict[str, ErrorShare], other: dict[str, ErrorShare]
-) -> None:
+def test_a_ratio_is_never_worse_than_two_times_that_share_nothing(one, other):
     assert ratio_error(one, other) == ratio_error(other, one)
     assert ratio_error(one, other) <= hypot(relative_error(one), relative_error(other)) + 1e-12
     apart = {f"other {cause}": share for cause, share in other.items()}
@@ -61,14 +55,14 @@ def test_a_ratio_is_never_worse_than_two_times_that_share_nothing(
     assert ratio_error(one, one) == 0
 
 
-def test_what_all_times_may_be_off_by_cancels() -> None:
+def test_what_all_times_may_be_off_by_cancels():
     profile = machine(relative_error=0.5)
     one, other = predict(AUTOREGRESSIVE, profile, TEXTS), predict(mirror("exit"), profile, TEXTS)
     assert one.relative_error == other.relative_error == 0.5
     assert ratio_error(one.errors, other.errors) == 0
 
 
-def test_the_error_of_a_lane_cancels_where_both_do_all_their_work_on_it() -> None:
+def test_the_error_of_a_lane_cancels_where_both_do_all_their_work_on_it():
     profile = wrong(machine(), relative_error=0.3)
     plain = predict(AUTOREGRESSIVE, profile, TEXTS).errors
     pooled = predict(speculative(draft_lane="target"), profile, TEXTS).errors
@@ -78,7 +72,7 @@ def test_the_error_of_a_lane_cancels_where_both_do_all_their_work_on_it() -> Non
     assert ratio_error(plain, split) == pytest.approx(hypot(0.3 * 2 / 13, 0.3 * 2 / 13))
 
 
-def test_a_table_that_one_alone_uses_does_not() -> None:
+def test_a_table_that_one_alone_uses_does_not():
     table = lane("target").draft_step.model_copy(update={"relative_error": 0.3})
     profile = wrong(machine(), draft_step=table)
     plain, other = (predict(one, profile, TEXTS).errors for one in (AUTOREGRESSIVE, speculative()))
@@ -87,7 +81,7 @@ def test_a_table_that_one_alone_uses_does_not() -> None:
     assert ratio_error(shorter, other) == pytest.approx(0.3 * (2 / 13 - 1 / 12))
 
 
-def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_price() -> None:
+def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_price():
     """So the error is left in the ratio to a schedule that reads none, and cancels where both read the same."""
     profile = wrong(
         machine(),
@@ -110,7 +104,7 @@ def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_pr
     assert ratio_error(reads.errors, head.errors) == pytest.approx(hypot(reads.relative_error, head.relative_error))
 
 
-def test_branches_are_as_wrong_as_what_waits_for_them() -> None:
+def test_branches_are_as_wrong_as_what_waits_for_them():
     profile = wrong(
         machine(lane("target"), lane("draft", draft_step=8)),
         overheads={"branch_step": Overhead(seconds=0, relative_error=0.3)},
@@ -122,7 +116,7 @@ def test_branches_are_as_wrong_as_what_waits_for_them() -> None:
     assert predict(speculative(), profile, TEXTS).relative_error == 0
 
 
-def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need() -> None:
+def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need():
     hits = np.zeros((4, MAX_WINDOW), dtype=np.int32)
     guessing = record(replace(prompt("1010"), stream_hits=hits, feature_stream_hits=hits), num_streams=2)
     table = lane("draft").draft_streams.model_copy(update={"relative_error": 0.3})
@@ -132,7 +126,7 @@ def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need() -> None:
 
 
 @pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
-def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes: tuple[str, str]) -> None:
+def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes):
     entry = Contention(lanes=lanes, slowdown=(1.0, 1.0), relative_error=0.2, source="by hand")
     profile = machine(contention=(entry,))
     found = predict(mirror("draft"), profile, TEXTS)
@@ -141,7 +135,7 @@ def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes: 
     assert predict(speculative(), profile, TEXTS).relative_error == 0
 
 
-def test_what_slows_the_target_is_time_on_its_lane() -> None:
+def test_what_slows_the_target_is_time_on_its_lane():
     entry = Contention(lanes=("target", "draft"), slowdown=(2.0, 1.0), source="by hand")
     found = predict(mirror("draft"), machine(contention=(entry,)), TEXTS)
     waits = found.bottlenecks
@@ -150,7 +144,7 @@ def test_what_slows_the_target_is_time_on_its_lane() -> None:
     assert found.errors["lane draft"].share == (waits.draft + waits.fallback) / found.decode_s
 
 
-def test_a_schedules_own_error_stays_in_a_ratio_and_is_once_in_a_time() -> None:
+def test_a_schedules_own_error_stays_in_a_ratio_and_is_once_in_a_time():
     own = machine().model_copy(update={"schedule_error": 0.05})
     both = speculative(2), speculative(3)
     before, after = ([predict(each, profile, TEXTS) for each in both] for profile in (machine(), own))

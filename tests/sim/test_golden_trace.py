@@ -44,7 +44,7 @@ def played() -> dict[str, Any]:
     }
 
 
-def test_a_known_run_is_played_as_before() -> None:
+def test_a_known_run_is_played_as_before():
     expected, found = json.loads(GOLDEN.read_text(encoding="utf-8")), json.loads(json.dumps(played()))
     assert found["decode_s"] == pytest.approx(expected["decode_s"], abs=1e-9)
     for name in ("rounds", "spans"):

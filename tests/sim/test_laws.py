@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.bounds import SHORTEST_S
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
@@ -84,9 +83,7 @@ def num_misses(prediction: Prediction) -> int:
 
 @given(schedules(drawn=True), constant_machines(), RATE, RATE, RATE)
 @settings(deadline=None)
-def test_more_acceptance_slows_a_run_by_no_more_than_its_further_misses(
-    schedule: Schedule, profile: Profile, rate: float, more: float, hit_rate: float
-) -> None:
+def test_more_acceptance_slows_a_run_by_no_more_than_its_further_misses(schedule, profile, rate, more, hit_rate):
     """It takes no further round, but rounds that end at other tokens may find fewer of them prepared."""
     slow, fast = (told(schedule, profile, one, hit_rate) for one in sorted((rate, more)))
     missing, hitting = (told(schedule, profile, 0, one) for one in (0, 1))
@@ -98,36 +95,28 @@ def test_more_acceptance_slows_a_run_by_no_more_than_its_further_misses(
 
 @given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, RATE)
 @settings(deadline=None)
-def test_more_hits_never_slow_a_run(
-    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, more: float
-) -> None:
+def test_more_hits_never_slow_a_run(schedule, profile, rate, hit_rate, more):
     low, high = sorted((hit_rate, more))
     assert decode_s(schedule, profile, rate, high) <= decode_s(schedule, profile, rate, low) + SLACK_S
 
 
 @given(schedules(drawn=True), constant_machines(), RATE, RATE, st.floats(0, 1))
 @settings(deadline=None)
-def test_a_faster_target_never_slows_a_run(
-    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
-) -> None:
+def test_a_faster_target_never_slows_a_run(schedule, profile, rate, hit_rate, share):
     faster = with_lane_parts(profile, 0, share, "layer", "lm_head")
     assert decode_s(schedule, faster, rate, hit_rate) <= decode_s(schedule, profile, rate, hit_rate) + SLACK_S
 
 
 @given(schedules(method="speculative", drawn=True), constant_machines(), RATE, st.floats(0, 1))
 @settings(deadline=None)
-def test_a_faster_draft_never_slows_synchronous_decoding(
-    schedule: Schedule, profile: Profile, rate: float, share: float
-) -> None:
+def test_a_faster_draft_never_slows_synchronous_decoding(schedule, profile, rate, share):
     faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
     assert decode_s(schedule, faster, rate, 0) <= decode_s(schedule, profile, rate, 0) + SLACK_S
 
 
 @given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, st.floats(0, 1))
 @settings(deadline=None)
-def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(
-    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
-) -> None:
+def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(schedule, profile, rate, hit_rate, share):
     """Faster steps may end so that a miss has just missed a boundary: nothing is cut in the middle of a step."""
     faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
     acceptance = drawn(rate, hit_rate, num_tokens=40)
@@ -139,9 +128,7 @@ def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(
 
 @given(schedules(method="mirror"), profiles(contended=False), records())
 @settings(max_examples=50, deadline=None)
-def test_contention_that_costs_nothing_changes_nothing(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord
-) -> None:
+def test_contention_that_costs_nothing_changes_nothing(schedule, profile, record):
     """A memory pool that never binds takes the other way through both simulators."""
     unbound = profile.model_copy(update={"memory_pool_bytes_per_s": 1e30})
     assert predict(schedule, unbound, record).decode_s == pytest.approx(
@@ -154,9 +141,7 @@ def test_contention_that_costs_nothing_changes_nothing(
 
 @given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, st.floats(1, 5))
 @settings(deadline=None)
-def test_a_draft_that_slows_the_target_never_speeds_up_a_run(
-    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, slowdown: float
-) -> None:
+def test_a_draft_that_slows_the_target_never_speeds_up_a_run(schedule, profile, rate, hit_rate, slowdown):
     contention = Contention(lanes=("target", "draft"), slowdown=(slowdown, 1), source="random")
     slowed = profile.model_copy(update={"contention": (contention,)})
     assert decode_s(schedule, profile, rate, hit_rate) <= decode_s(schedule, slowed, rate, hit_rate) + SLACK_S
@@ -165,8 +150,8 @@ def test_a_draft_that_slows_the_target_never_speeds_up_a_run(
 @given(schedules(method="mirror", drawn=True), st.floats(0.01, 5), st.floats(1, 5), RATE, RATE, st.floats(1, 4))
 @settings(deadline=None)
 def test_a_wider_memory_costs_mirror_at_most_a_step_per_round(
-    schedule: Schedule, step_s: float, pool_bytes_per_s: float, rate: float, hit_rate: float, factor: float
-) -> None:
+    schedule, step_s, pool_bytes_per_s, rate, hit_rate, factor
+):
     """Both lanes would like 2 bytes a second; what a faster draft may cost stands above."""
     lanes = lane("target"), lane("draft", draft_step=step_s, draft_step_features=step_s)
     lanes = tuple(with_traffic(one, 2.0) for one in lanes)
@@ -179,7 +164,7 @@ def test_a_wider_memory_costs_mirror_at_most_a_step_per_round(
 
 @given(schedules(method="speculative", drawn=True), st.floats(1, 5), RATE)
 @settings(max_examples=30, deadline=None)
-def test_lanes_that_take_turns_never_share_a_memory(schedule: Schedule, pool_bytes_per_s: float, rate: float) -> None:
+def test_lanes_that_take_turns_never_share_a_memory(schedule, pool_bytes_per_s, rate):
     lanes = tuple(with_traffic(lane(name), 2.0) for name in ("target", "draft"))
     shared = machine(*lanes, memory_pool_bytes_per_s=pool_bytes_per_s)
     assert decode_s(schedule, shared, rate, 0) == decode_s(schedule, machine(*lanes), rate, 0)
@@ -187,9 +172,7 @@ def test_lanes_that_take_turns_never_share_a_memory(schedule: Schedule, pool_byt
 
 @given(schedules(), profiles(), records())
 @settings(max_examples=50, deadline=None)
-def test_lanes_do_one_thing_at_a_time_and_never_before_the_start(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord
-) -> None:
+def test_lanes_do_one_thing_at_a_time_and_never_before_the_start(schedule, profile, record):
     for trace in simulate(schedule, profile, record):
         for name in {span.lane for span in trace.spans if "->" not in span.lane}:
             spans = sorted(span[2:4] for span in trace.spans if span.lane == name)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
 from hwprofiles.profile import LinkProfile, Profile
@@ -72,7 +71,7 @@ def crossing_s(schedule: Schedule, traces: list[Trace], latency_s: float, bytes_
     ],
     ids=lambda schedule: f"{schedule.method}{' with states' * schedule.reads_features}{schedule.draft_top_k or ''}",
 )
-def test_windows_verdicts_and_states_pay_for_the_link(schedule: Schedule, latency_s: float, bytes_per_s: float) -> None:
+def test_windows_verdicts_and_states_pay_for_the_link(schedule, latency_s, bytes_per_s):
     free_s = decode_s(schedule, linked(None), TEXTS)
     expected_s = free_s + crossing_s(schedule, simulate(schedule, linked(None), TEXTS), latency_s, bytes_per_s)
     assert decode_s(schedule, linked(latency_s, bytes_per_s), TEXTS) == pytest.approx(expected_s, abs=TOLERANCE_S)
@@ -81,9 +80,7 @@ def test_windows_verdicts_and_states_pay_for_the_link(schedule: Schedule, latenc
 @pytest.mark.parametrize(("latency_s", "bytes_per_s"), LINKS)
 @given(records())
 @settings(max_examples=20, deadline=None)
-def test_windows_of_any_length_pay_for_what_they_hold(
-    latency_s: float, bytes_per_s: float, texts: AcceptanceRecord
-) -> None:
+def test_windows_of_any_length_pay_for_what_they_hold(latency_s, bytes_per_s, texts):
     schedule = lookup(4, draft_lane="draft")
     free_s = decode_s(schedule, linked(None), texts)
     expected_s = free_s + crossing_s(schedule, simulate(schedule, linked(None), texts), latency_s, bytes_per_s)
@@ -92,9 +89,7 @@ def test_windows_of_any_length_pay_for_what_they_hold(
 
 @pytest.mark.parametrize(("latency_s", "bytes_per_s"), LINKS)
 @pytest.mark.parametrize("features", [False, True])
-def test_an_exit_message_delays_the_branches_that_wait_for_it(
-    features: bool, latency_s: float, bytes_per_s: float
-) -> None:
+def test_an_exit_message_delays_the_branches_that_wait_for_it(features, latency_s, bytes_per_s):
     """All hits, of a draft that the target waits for: a round is the prefix, its message, all steps, the window.
 
     The verdict comes while branches are at work, so its way is hidden.
@@ -111,7 +106,7 @@ def test_an_exit_message_delays_the_branches_that_wait_for_it(
     assert decode_s(schedule, profiles[1], texts) == pytest.approx(expected_s, abs=TOLERANCE_S)
 
 
-def test_every_message_is_a_span_on_the_track_of_its_link() -> None:
+def test_every_message_is_a_span_on_the_track_of_its_link():
     profile = machine(
         *map(lane, ("target", "draft", "host")),
         links=(
@@ -144,9 +139,7 @@ def with_links(profile: Profile, *, latency: float = 1.0, bandwidth: float = 1.0
     st.floats(1, 8),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_wider_or_nearer_link_never_slows_a_run(
-    schedule: Schedule, profile: Profile, texts: AcceptanceRecord, factor: float
-) -> None:
+def test_a_wider_or_nearer_link_never_slows_a_run(schedule, profile, texts, factor):
     known_s = predict(schedule, profile, texts).decode_s
     for better in (with_links(profile, bandwidth=factor), with_links(profile, latency=1 / factor)):
         assert predict(schedule, better, texts).decode_s <= known_s + TOLERANCE_S
@@ -163,8 +156,8 @@ def test_a_wider_or_nearer_link_never_slows_a_run(
 )
 @settings(deadline=None)
 def test_a_wider_or_nearer_link_costs_mirror_at_most_a_step_per_round(
-    schedule: Schedule, step_s: float, latency_s: float, bytes_per_s: float, factor: float, rate: float, hit_rate: float
-) -> None:
+    schedule, step_s, latency_s, bytes_per_s, factor, rate, hit_rate
+):
     """A message that comes sooner moves the boundaries after it: a verdict may just have missed one."""
     texts = drawn(rate, hit_rate, num_tokens=30)
     known = predict(schedule, linked(latency_s, bytes_per_s, draft_step=step_s), texts)

@@ -1,7 +1,5 @@
 """Mirror rounds on machines with round numbers, second by second. Spans are (lane, work, start, end, rows)."""
 
-from __future__ import annotations
-
 import pytest
 
 from hwprofiles.profile import Contention, LinkProfile
@@ -11,7 +9,7 @@ from tests.sim.worlds.records import prompt, record
 from tests.sim.worlds.schedules import mirror
 
 
-def test_mirror_from_the_exit() -> None:
+def test_mirror_from_the_exit():
     link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=16, source="by hand")
     profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), links=(link,), round_overhead_s=1)
     trace = play(mirror("exit"), profile, HIT_MISS_END)
@@ -54,7 +52,7 @@ def test_mirror_from_the_exit() -> None:
     assert [span.round for span in trace.spans if span.lane == "draft"] == [0] * 5 + [1] * 3 + [2] * 5
 
 
-def test_mirror_from_the_draft_starts_branches_at_once() -> None:
+def test_mirror_from_the_draft_starts_branches_at_once():
     trace = play(mirror("draft"), machine(), HIT_MISS_END)
     assert spans(trace)[:8] == [
         ("draft", "rollout_step", 0, 1, 1),
@@ -69,7 +67,7 @@ def test_mirror_from_the_draft_starts_branches_at_once() -> None:
     assert rounds(trace) == [(2, 13), (13, 24), (26, 37)]
 
 
-def test_a_request_waits_for_the_step_under_way() -> None:
+def test_a_request_waits_for_the_step_under_way():
     trace = play(mirror("draft"), with_draft_step(5), HIT_MISS_END)
     assert rounds(trace) == [(10, 21), (25, 36), (50, 61)]
     assert drafting(trace)[2:8] == [
@@ -85,7 +83,7 @@ def test_a_request_waits_for_the_step_under_way() -> None:
     assert drafting(trace)[8:10] == [("rollout_step", 40, 45, 1), ("rollout_step", 45, 50, 1)]
 
 
-def test_after_a_hit_the_branch_goes_on_alone() -> None:
+def test_after_a_hit_the_branch_goes_on_alone():
     trace = play(mirror("draft"), with_draft_step(8), HIT_MISS_END)
     assert drafting(trace)[2:7] == [
         ("branch_step", 16, 24, 1),
@@ -99,7 +97,7 @@ def test_after_a_hit_the_branch_goes_on_alone() -> None:
     assert trace.spans[6].round == 1
 
 
-def test_a_step_that_would_begin_when_the_request_arrives_does_not() -> None:
+def test_a_step_that_would_begin_when_the_request_arrives_does_not():
     profile = machine(lane("target", lm_head=2), lane("draft", draft_step=4))
     trace = play(mirror("draft", num_tokens=3), profile, record(prompt("00")))
     assert drafting(trace)[3:8] == [
@@ -112,7 +110,7 @@ def test_a_step_that_would_begin_when_the_request_arrives_does_not() -> None:
     ]
 
 
-def test_hybrid_joins_the_exit_at_the_next_step() -> None:
+def test_hybrid_joins_the_exit_at_the_next_step():
     trace = play(mirror("hybrid"), with_draft_step(3), HIT_MISS_END)
     assert spans(trace)[2:9] == [
         ("draft", "branch_step", 6, 9, 1),
@@ -126,7 +124,7 @@ def test_hybrid_joins_the_exit_at_the_next_step() -> None:
     ]
 
 
-def test_hybrid_idles_between_its_sources() -> None:
+def test_hybrid_idles_between_its_sources():
     trace = play(mirror("hybrid"), machine(), HIT_MISS_END)
     assert drafting(trace)[2:7] == [
         ("branch_step", 2, 3, 1),
@@ -137,7 +135,7 @@ def test_hybrid_idles_between_its_sources() -> None:
     ]
 
 
-def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
+def test_with_features_the_draft_waits_and_reads_the_window_again():
     tables = {
         "draft_step_features": by_rows(1, 1, 2),
         "draft_step": by_rows(1, 1, 2),
@@ -158,7 +156,7 @@ def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
 
 
 @pytest.mark.parametrize("contended", [False, True])
-def test_no_verdict_overtakes_the_exit_message(contended: bool) -> None:
+def test_no_verdict_overtakes_the_exit_message(contended):
     link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
     slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
     draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 2, 4)})
@@ -181,7 +179,7 @@ def test_no_verdict_overtakes_the_exit_message(contended: bool) -> None:
     assert rounds(trace) == [(6, 18), (32, 44), (60, 72)]
 
 
-def test_lanes_slow_each_other_while_both_compute() -> None:
+def test_lanes_slow_each_other_while_both_compute():
     slow = Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand")
     trace = play(mirror("draft"), machine(contention=(slow,)), record(prompt("0000")))
     assert spans(trace)[:7] == [
@@ -196,7 +194,7 @@ def test_lanes_slow_each_other_while_both_compute() -> None:
     ]
 
 
-def test_a_step_speeds_up_when_the_target_stops() -> None:
+def test_a_step_speeds_up_when_the_target_stops():
     slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
     profile = machine(lane("target"), lane("draft", draft_step=4), contention=(slow,))
     trace = play(mirror("draft"), profile, record(prompt("0000")))

@@ -82,9 +82,7 @@ def asked(draw: st.DrawFn, target: str, draft: str) -> Schedule:
 @pytest.mark.parametrize("name", shipped_names("platform"))
 @settings(max_examples=24, deadline=None)
 @given(st.data(), st.floats(0, 1), st.floats(0, 1))
-def test_arrays_say_of_every_text_on_any_platform_what_events_say(
-    name: str, data: st.DataObject, rate: float, hits: float
-) -> None:
+def test_arrays_say_of_every_text_on_any_platform_what_events_say(name, data, rate, hits):
     platform = data.draw(moved(load_platform(name)))
     target, draft = data.draw(st.tuples(*[st.sampled_from(lanes_of(name))] * 2))
     assume(target == draft or not set(platform.members(target)) & set(platform.members(draft)))

@@ -5,7 +5,6 @@ from math import hypot
 
 import pytest
 
-from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile
 from sim.evaluator import predict
 from sim.prediction import Bottlenecks
@@ -21,14 +20,14 @@ def off_by(table: LatencyTable | None, relative_error: float) -> LatencyTable:
     return table.model_copy(update={"relative_error": relative_error})
 
 
-def test_what_streams_add_to_a_pass_counts_as_drafting() -> None:
+def test_what_streams_add_to_a_pass_counts_as_drafting():
     profile = machine(lane("target", dispatch_s=2, streams=4), round_overhead_s=1)
     found = predict(tree(TREES[-1], 7), profile, drawn(0, 0, num_tokens=5))
     assert found.bottlenecks == Bottlenecks(target_verify=5 * 11, draft=5 * 4, overhead=5 * 3)
     assert found.target_busy_s == 5 * 15
 
 
-def test_bottlenecks_of_a_run_by_hand() -> None:
+def test_bottlenecks_of_a_run_by_hand():
     """The run of `test_world_by_hand.test_mirror_from_the_exit`."""
     link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=16, source="by hand")
     profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), links=(link,), round_overhead_s=1)
@@ -46,7 +45,7 @@ def test_bottlenecks_of_a_run_by_hand() -> None:
     assert found.reuse_rate == 0.5
 
 
-def test_waiting_for_the_exit_message_is_the_channels_fault() -> None:
+def test_waiting_for_the_exit_message_is_the_channels_fault():
     link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
     found = predict(mirror("exit"), machine(links=(link,)), TEXTS)
     # it leaves the link 17 s into rounds that are committed after 12 s; windows take 4 s and verdicts 2 s
@@ -54,13 +53,13 @@ def test_waiting_for_the_exit_message_is_the_channels_fault() -> None:
 
 
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative()])
-def test_exact_tables_leave_the_error_of_all_times(schedule: Schedule) -> None:
+def test_exact_tables_leave_the_error_of_all_times(schedule):
     found = predict(schedule, machine(relative_error=0.1), TEXTS)
     assert found.tpot_s_low == pytest.approx(found.tpot_s * 0.9)
     assert found.tpot_s_high == pytest.approx(found.tpot_s * 1.1)
 
 
-def test_tables_count_by_their_share_of_the_time_and_err_on_their_own() -> None:
+def test_tables_count_by_their_share_of_the_time_and_err_on_their_own():
     target, draft = lane("target"), lane("draft", draft_step=2)
     target = target.model_copy(update={"layer": off_by(target.layer, 0.22)})
     draft = draft.model_copy(update={"draft_step": off_by(draft.draft_step, 0.5)})
@@ -69,11 +68,11 @@ def test_tables_count_by_their_share_of_the_time_and_err_on_their_own() -> None:
     assert found.relative_error == pytest.approx(hypot(0.1, 10 * 0.22 / 15, 4 * 0.5 / 15))
 
 
-def test_how_much_prompts_differ_is_no_error_of_a_prediction_for_them() -> None:
+def test_how_much_prompts_differ_is_no_error_of_a_prediction_for_them():
     assert predict(speculative(), machine(), record(prompt("1111"), prompt("000000"))).relative_error == 0
 
 
-def test_a_request_is_read_before_it_is_decoded() -> None:
+def test_a_request_is_read_before_it_is_decoded():
     lanes = [reading(lane(name), prefill=0.5, draft_prefill=0.25, head_prefill=1) for name in ("target", "draft")]
     texts = record(prompt("1111", prompt_length=5), prompt("000000", prompt_length=9))
     found = predict(speculative(), machine(*lanes), texts)
@@ -83,18 +82,18 @@ def test_a_request_is_read_before_it_is_decoded() -> None:
     assert found.e2e_at(100) == 3 + 100 * found.tpot_s
 
 
-def test_without_a_measured_prefill_nothing_is_said_of_requests() -> None:
+def test_without_a_measured_prefill_nothing_is_said_of_requests():
     found = predict(speculative(), machine(), TEXTS)
     assert (found.prefill_s, found.ttft_s, found.e2e_s, found.e2e_at(9)) == (None, None, None, None)
 
 
-def test_a_lower_bound_is_never_below_zero() -> None:
+def test_a_lower_bound_is_never_below_zero():
     found = predict(AUTOREGRESSIVE, machine(relative_error=3.0), TEXTS)
     assert (found.tpot_s_low, found.tpot_s_high) == (0, 4 * found.tpot_s)
 
 
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative(3), mirror("exit")])
-def test_a_record_whose_texts_are_cut_is_predicted_as_one_that_is_cut_when_it_is_played(schedule: Schedule) -> None:
+def test_a_record_whose_texts_are_cut_is_predicted_as_one_that_is_cut_when_it_is_played(schedule):
     cut = replace(TEXTS, prompts=tuple(prompt.cut(4) for prompt in TEXTS.prompts))
     ours, theirs = predict(schedule, machine(), cut), predict(schedule, machine(), TEXTS, max_new_tokens=4)
     assert ours.prompt_decode_s == theirs.prompt_decode_s

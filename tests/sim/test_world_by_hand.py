@@ -14,7 +14,7 @@ from tests.sim.worlds.records import PATHS, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 
-def test_plain_decoding_is_one_verification_after_another() -> None:
+def test_plain_decoding_is_one_verification_after_another():
     profile = machine(lane("target", dispatch_s=2, lm_head=2), round_overhead_s=1)
     trace = play(AUTOREGRESSIVE, profile, record(prompt("000")))
     # one second to the lane, ten layers and the head, one second back, one second in the driver
@@ -28,7 +28,7 @@ def test_plain_decoding_is_one_verification_after_another() -> None:
     assert [entry.hit for entry in trace.rounds] == [None] * 3
 
 
-def test_synchronous_decoding_takes_turns() -> None:
+def test_synchronous_decoding_takes_turns():
     profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), round_overhead_s=1)
     trace = play(speculative(), profile, record(prompt("1011")))
     assert spans(trace) == [
@@ -43,7 +43,7 @@ def test_synchronous_decoding_takes_turns() -> None:
     assert [(entry.num_accepted, entry.num_committed) for entry in trace.rounds] == [(1, 2), (2, 2)]
 
 
-def test_a_draft_reads_two_tokens_behind_a_window_that_was_accepted_whole() -> None:
+def test_a_draft_reads_two_tokens_behind_a_window_that_was_accepted_whole():
     draft = lane("draft").model_copy(update={"draft_step": by_rows(1, 3)})
     trace = play(speculative(), machine(lane("target"), draft), record(prompt("111011")))
     assert drafting(trace) == [
@@ -56,7 +56,7 @@ def test_a_draft_reads_two_tokens_behind_a_window_that_was_accepted_whole() -> N
     ]
 
 
-def test_a_draft_with_features_reads_the_whole_last_round_again() -> None:
+def test_a_draft_with_features_reads_the_whole_last_round_again():
     draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 2, 5)})
     trace = play(speculative(exit_features=True), machine(lane("target"), draft), record(prompt("1111000")))
     first_steps = drafting(trace)[::2]
@@ -68,7 +68,7 @@ def test_a_draft_with_features_reads_the_whole_last_round_again() -> None:
     ]
 
 
-def test_on_one_lane_both_models_share_its_dispatch() -> None:
+def test_on_one_lane_both_models_share_its_dispatch():
     trace = play(speculative(draft_lane="target"), machine(lane("target", dispatch_s=2)), record(prompt("11")))
     assert spans(trace) == [
         ("target", "rollout_step", 1, 2, 1),
@@ -78,7 +78,7 @@ def test_on_one_lane_both_models_share_its_dispatch() -> None:
     assert trace.decode_s == 17
 
 
-def test_the_first_step_of_a_rollout_takes_what_it_finds_cold() -> None:
+def test_the_first_step_of_a_rollout_takes_what_it_finds_cold():
     draft = with_overheads(lane("draft"), {"rollout_start": 4.0, "rollout_start:head": 6.0})
     trace = play(speculative(), machine(lane("target"), draft), record(prompt("1011")))
     assert drafting(trace) == [
@@ -101,7 +101,7 @@ def tree_record(recorded: RecordedTree) -> AcceptanceRecord:
     return record(replace(prompt("000000"), tree_ranks=(TREE_TEXT[:, : recorded.depth],)), trees=(recorded,))
 
 
-def test_a_dynamic_tree_is_drafted_level_by_level_and_verified_in_one_pass() -> None:
+def test_a_dynamic_tree_is_drafted_level_by_level_and_verified_in_one_pass():
     """The first step reads what was committed, the others the nodes that are expanded."""
     eagle = RecordedTree(method="eagle3", drafter="head", depth=3, top_k=2)
     draft = lane("draft", dispatch_s=4).model_copy(update={"heads": {"head": by_rows(1, 2, 3)}})
@@ -129,7 +129,7 @@ def test_a_dynamic_tree_is_drafted_level_by_level_and_verified_in_one_pass() -> 
     assert rounds(trace) == [(9, 23), (34, 48), (58, 72)]
 
 
-def test_hydra_drafts_the_nodes_that_have_children_and_medusa_drafts_at_once() -> None:
+def test_hydra_drafts_the_nodes_that_have_children_and_medusa_drafts_at_once():
     """Of (0) (1) (00) (01) (10) (000): two nodes with children, then one."""
     for method, steps in (("hydra", [(0, 1, 1), (1, 3, 2), (3, 4, 1)]), ("medusa", [(0, 1, 1)])):
         recorded = RecordedTree(method=method, drafter="head", depth=3, paths=PATHS)
@@ -139,7 +139,7 @@ def test_hydra_drafts_the_nodes_that_have_children_and_medusa_drafts_at_once() -
         assert trace.rounds[0].start_s == steps[-1][1]
 
 
-def test_heads_and_target_share_a_lane() -> None:
+def test_heads_and_target_share_a_lane():
     recorded = RecordedTree(method="medusa", drafter="head", depth=3, paths=PATHS)
     schedule = tree(recorded, 3, draft_lane="target")
     trace = play(schedule, machine(lane("target", dispatch_s=2, head_step=5)), tree_record(recorded))
@@ -150,7 +150,7 @@ def test_heads_and_target_share_a_lane() -> None:
     ]
 
 
-def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_the_first() -> None:
+def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_the_first():
     streams = RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS)
     target = lane("target", dispatch_s=2).model_copy(update={"streams": {"streams": by_rows(3, 4)}})
     trace = play(tree(streams, 7), machine(target, round_overhead_s=1), tree_record(streams))
@@ -169,6 +169,6 @@ def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_t
     ]
 
 
-def test_each_prompt_has_a_trace_from_time_zero() -> None:
+def test_each_prompt_has_a_trace_from_time_zero():
     traces = simulate(AUTOREGRESSIVE, machine(), record(prompt("00"), prompt("000", prompt_length=7)))
     assert [rounds(trace) for trace in traces] == [[(0, 11), (11, 22)], [(0, 11), (11, 22), (22, 33)]]

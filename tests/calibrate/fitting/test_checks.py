@@ -53,13 +53,13 @@ def check(residual: float, lane: str = "a", model: float = 0.0, chance: float = 
 # One check
 
 
-def test_a_prediction_above_what_was_measured_is_off_upwards() -> None:
+def test_a_prediction_above_what_was_measured_is_off_upwards():
     found = check_of(PLAIN, [(Ratio(0.8, 0.03), {}), (Ratio(0.8, 0.04), {})], profile())
     assert (found.lane, found.error) == ("a", pytest.approx(0.25))
     assert found.chance == pytest.approx(0.05 / 2)
 
 
-def test_runs_of_a_schedule_are_taken_together() -> None:
+def test_runs_of_a_schedule_are_taken_together():
     found = check_of(PLAIN, [(Ratio(exp(0.1), 0.03), {}), (Ratio(exp(0.3), 0.03), {})], profile())
     assert found.residual == pytest.approx(-0.2)
 
@@ -74,7 +74,7 @@ def test_runs_of_a_schedule_are_taken_together() -> None:
         (MIRROR, {"target a": 0.01, "draft b": sqrt(1.02**2 + 0.5**2)}),
     ],
 )
-def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedule, errors) -> None:
+def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedule, errors):
     shares = dict(zip(errors, (0.75, 0.25), strict=False))
     found = check_of(schedule, [(Ratio(1.0, 0.03), shares)], profile(), level_error=0.07)
     expected = sqrt(0.07**2 + sum((share * errors[name]) ** 2 for name, share in shares.items()))
@@ -85,7 +85,7 @@ def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedu
     ("schedule", "known"),
     [(PLAIN, 0.0), (SPECULATIVE, 0.0), (WITH_FEATURES, 0.75 * 0.6), (MEDUSA, 0.75 * 0.7), (MIRROR, 0.25 * 0.8)],
 )
-def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known) -> None:
+def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known):
     shares = {"target a": 0.75, "draft b": 0.25}
     errors = {"a": {"features": 0.6, "features:m": 0.7}, "b": {"branch_step": 0.8}}
     priced = tuple(with_overheads(lane, {}, errors[lane.name]) for lane in profile().lanes)
@@ -97,11 +97,11 @@ def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(s
 
 
 @pytest.mark.parametrize(("predicted", "is_doubtful"), [(1.14, False), (1.16, True), (0.86, False), (0.84, True)])
-def test_a_check_is_doubtful_from_fifteen_percent_on(predicted: float, is_doubtful: bool) -> None:
+def test_a_check_is_doubtful_from_fifteen_percent_on(predicted, is_doubtful):
     assert check(log(predicted)).is_doubtful is is_doubtful
 
 
-def test_the_note_names_those_that_are_doubtful_with_how_far_they_are_off() -> None:
+def test_the_note_names_those_that_are_doubtful_with_how_far_they_are_off():
     found = {PLAIN: check(log(1.2)), SPECULATIVE: check(0.0), MIRROR: check(log(0.7), "b")}
     (note,) = note_on(found)
     assert note == (
@@ -115,20 +115,20 @@ def test_the_note_names_those_that_are_doubtful_with_how_far_they_are_off() -> N
 
 
 @given(st.integers(0, 12))
-def test_checks_that_are_right_show_nothing(num: int) -> None:
+def test_checks_that_are_right_show_nothing(num):
     assert check_errors([check(0.0, LANES[place % 2]) for place in range(num)], LANES) == CheckErrors(
         0.0, {"a": 0.0, "b": 0.0}, 0.0
     )
 
 
-def test_what_all_are_off_by_is_common() -> None:
+def test_what_all_are_off_by_is_common():
     for sign in (-1, 1):
         found = check_errors([check(sign * residual, lane) for lane in LANES for residual in (0.19, 0.2, 0.21)], LANES)
         assert found.common == pytest.approx(0.2)
         assert found.own == {"a": 0.0, "b": 0.0}
 
 
-def test_what_one_lane_is_off_by_is_its_own() -> None:
+def test_what_one_lane_is_off_by_is_its_own():
     checks = [
         check(residual, lane) for lane, at in (("a", 0.2), ("b", -0.2)) for residual in (at - 0.01, at, at + 0.01)
     ]
@@ -137,13 +137,13 @@ def test_what_one_lane_is_off_by_is_its_own() -> None:
     assert found.schedules < 0.03
 
 
-def test_two_checks_are_too_few_to_be_more_than_chance() -> None:
+def test_two_checks_are_too_few_to_be_more_than_chance():
     found = check_errors([check(0.2), check(0.2)], LANES)
     assert (found.common, found.own["a"]) == (0.0, 0.0)
     assert found.schedules > 0.2
 
 
-def test_scatter_that_chance_or_the_tables_explain_is_no_error_of_schedules() -> None:
+def test_scatter_that_chance_or_the_tables_explain_is_no_error_of_schedules():
     residuals = [0.1, -0.1, 0.1, -0.1]
     assert check_errors([check(one) for one in residuals], ()).schedules > 0.1
     assert check_errors([check(one, chance=0.1) for one in residuals], ()).schedules == 0
@@ -152,7 +152,7 @@ def test_scatter_that_chance_or_the_tables_explain_is_no_error_of_schedules() ->
     assert partly == pytest.approx(0.8 * check_errors([check(one) for one in residuals], ()).schedules)
 
 
-def test_checks_by_chance_are_seldom_an_error_common_to_all() -> None:
+def test_checks_by_chance_are_seldom_an_error_common_to_all():
     draw = random.Random(0)
     found = [check_errors([check(draw.gauss(0.0, 0.05), chance=0.05) for _ in range(5)], LANES) for _ in range(500)]
     assert fmean(one.common > 0 for one in found) < 0.15

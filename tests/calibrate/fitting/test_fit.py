@@ -55,7 +55,7 @@ def fitted(times: TargetTimes, noise: Noise = QUIET) -> Tables:
 
 
 @given(SECONDS, SECONDS, SECONDS)
-def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
+def test_parts_are_found_again(layer_s, head_s, exit_s):
     tables = fitted(operations(layer_s, head_s, exit_s))
     assert tables.lm_head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
     assert tables.exits.at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
@@ -63,7 +63,7 @@ def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> 
 
 
 @given(st.randoms(use_true_random=False))
-def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) -> None:
+def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random):
     times = operations(1e-3, 5e-3, 3e-3, noise=lambda: random.uniform(0.97, 1.03))
     tables = fitted(times)
     for rows in ROWS:
@@ -73,7 +73,7 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) ->
         assert tables.exits.at(rows, 10) == pytest.approx(times.exits[rows], rel=0.1)
 
 
-def test_what_noise_explains_is_taken_out_of_verifications() -> None:
+def test_what_noise_explains_is_taken_out_of_verifications():
     times = operations(1e-3, 5e-3, 3e-3)
     times.verify[4, 10] = times.verify[4, 10].over(1 / 1.1)
     noisy = Noise(variance=0.2**2)
@@ -84,7 +84,7 @@ def test_what_noise_explains_is_taken_out_of_verifications() -> None:
     assert believed["noisy"].layer.relative_error == noisy.half_width(len(ROWS)) > 0
 
 
-def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
+def test_heads_and_exits_are_straight_lines_over_the_rows():
     times = operations(1e-3, 5e-3, 3e-3)
     times.lm_head[4] *= 1.01
     tables = fitted(times)
@@ -93,13 +93,13 @@ def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
     assert tables.lm_head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
 
 
-def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
+def test_verification_is_kept_even_if_noise_makes_a_layer_impossible():
     tables = fitted(TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
     assert tables.exits is None
     assert (tables.layer.at(1, 10), tables.lm_head.at(1, 10)) == (0.0, 3.0)
 
 
-def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row() -> None:
+def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row():
     base_s = {1: 1.0, 2: 2.0, 5: 3.0}
     times = {(rows, 10): seconds for rows, seconds in base_s.items()}
     times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
@@ -108,7 +108,7 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
 
-def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
+def test_noise_is_taken_out_within_groups_of_rows_alone():
     times = {(rows, 10): seconds for rows, seconds in {1: 0.2, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
     noisy = Noise(variance=0.3**2)
     (alone,), *others = grow(seconds_of(times), ((1,), (2, 3, 4)), {10: 10}, noisy)
@@ -116,13 +116,13 @@ def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
     assert max(line[0] for line in others) < 1.15
 
 
-def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
+def test_one_noisy_size_cannot_bend_the_growth_alone():
     times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
     (one_row, *_) = grow(seconds_of(times), ((1, 4, 9),), {10: 10, 50: 50}, QUIET)
     assert 1.0 < one_row[1] < 1.15
 
 
-def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_alone() -> None:
+def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_alone():
     slots = slots_between({10, 50, 90}, lambda context: 64 if context < 30 else 96 if context < 80 else 128)
     assert slots == {10: 64, 29: 64, 30: 96, 50: 96, 79: 96, 80: 128, 90: 128}
     times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
@@ -130,18 +130,18 @@ def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_a
     assert table == [pytest.approx([1, 1, 1.2, 1.2, 1.2, 1.4, 1.4]), pytest.approx([2, 2, 2.4, 2.4, 2.4, 2.8, 2.8])]
 
 
-def test_where_every_position_has_a_slot_nothing_jumps() -> None:
+def test_where_every_position_has_a_slot_nothing_jumps():
     assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}
 
 
-def test_a_time_without_noise_bends_the_lines_of_all_rows_over_contexts() -> None:
+def test_a_time_without_noise_bends_the_lines_of_all_rows_over_contexts():
     times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
     table = grow(seconds_of(times), ((1, 4),), SLOTS, QUIET, ((1, 50), 1.1))
     assert table == [pytest.approx([1.0, 1.1, 1.4]), pytest.approx([2.0, 2.2, 2.8])]
 
 
 @given(SECONDS, SECONDS, SECONDS)
-def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s, last_s, known_s) -> None:
+def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s, last_s, known_s):
     times = {(1, 10): first_s, (1, 90): last_s, (4, 10): 2e-2, (4, 90): 3e-2}
     one_row, more_rows = grow(seconds_of(times), ((1,), (4,)), SLOTS, QUIET, ((1, 50), known_s))
     assert one_row[1] == pytest.approx(known_s)
@@ -151,7 +151,7 @@ def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s,
 
 @example({(1, 10): 0.00390625}, 0.00390625, 0.00390625)  # a pass that is all head
 @given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS, st.floats(0, 0.3))
-def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise) -> None:
+def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise):
     times = operations(1e-3, head_s, 3e-3)
     times.verify.update(seconds_of(changed))
     tables = fitted(times, Noise(variance=noise**2))
@@ -160,7 +160,7 @@ def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(change
             assert all(after >= before * (1 - 1e-9) - 1e-15 for before, after in pairwise(line))
 
 
-def test_a_fall_that_visits_agree_on_stands_and_is_the_layers() -> None:
+def test_a_fall_that_visits_agree_on_stands_and_is_the_layers():
     times = operations(1e-3, 5e-3, 3e-3)
     for context in CONTEXTS:
         slow = times.verify[4, context]

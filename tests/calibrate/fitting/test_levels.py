@@ -21,7 +21,7 @@ OPEN = Prior(inf)
 # One level
 
 
-def test_runs_that_scatter_hardly_move_a_level_from_what_it_is_taken_to_be() -> None:
+def test_runs_that_scatter_hardly_move_a_level_from_what_it_is_taken_to_be():
     prior = Prior(spread=0.02)
     noisy, certain = settled(ratios(0.7, 1.2, 1.6), prior), settled(ratios(*[1.2] * 400), prior)
     assert 1.0 < noisy.factor < 1.01
@@ -30,14 +30,14 @@ def test_runs_that_scatter_hardly_move_a_level_from_what_it_is_taken_to_be() -> 
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=1, max_size=8), st.floats(0.8, 1.25), st.floats(0.01, 0.3))
-def test_a_settled_level_lies_between_prior_and_runs_and_is_more_certain_than_either(values, around, spread) -> None:
+def test_a_settled_level_lies_between_prior_and_runs_and_is_more_certain_than_either(values, around, spread):
     prior, runs = Prior(spread, Level(around)), ratios(*values)
     level, believed = settled(runs, prior), settled(runs, OPEN)
     assert min(around, believed.factor) - 1e-9 <= level.factor <= max(around, believed.factor) + 1e-9
     assert level.half_width <= min(settled([], prior).half_width, believed.half_width) + 1e-9
 
 
-def test_a_level_without_runs_is_the_one_around_and_as_uncertain_as_both() -> None:
+def test_a_level_without_runs_is_the_one_around_and_as_uncertain_as_both():
     level = settled([], Prior(0.1, Level(1.3, 0.05)))
     assert level.factor == 1.3
     assert log(1 + level.half_width) == pytest.approx((0.1645**2 + log(1.05) ** 2) ** 0.5)
@@ -46,7 +46,7 @@ def test_a_level_without_runs_is_the_one_around_and_as_uncertain_as_both() -> No
 # Lanes
 
 
-def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_runs() -> None:
+def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_runs():
     by_lane = {"a": ratios(0.9, 1.0, 1.1), "b": ratios(0.95, 1.1, 1.25)}
     levels = shared_levels(by_lane, OPEN)
     together = estimate([*by_lane["a"], *by_lane["b"]])
@@ -56,12 +56,12 @@ def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_r
     assert not levels["a"].is_own
 
 
-def test_two_runs_are_too_few_for_a_level_of_ones_own() -> None:
+def test_two_runs_are_too_few_for_a_level_of_ones_own():
     levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(1.4, 1.4)}, OPEN)
     assert levels["a"] == levels["b"]
 
 
-def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in_a_loop() -> None:
+def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in_a_loop():
     levels = shared_levels({"a": ratios(1.2, 1.2, 1.2), "b": []}, OPEN)
     assert levels["b"] == levels["a"]
     assert levels["b"].factor == pytest.approx(1.2)
@@ -69,7 +69,7 @@ def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=2, max_size=8), st.integers(1, 3))
-def test_a_shared_level_lies_among_the_runs_and_is_as_uncertain_as_they_scatter(values, num_lanes) -> None:
+def test_a_shared_level_lies_among_the_runs_and_is_as_uncertain_as_they_scatter(values, num_lanes):
     by_lane = {str(lane): ratios(*values[lane::num_lanes]) for lane in range(num_lanes)}
     for level in shared_levels(by_lane, OPEN).values():
         if not level.is_own:
@@ -78,7 +78,7 @@ def test_a_shared_level_lies_among_the_runs_and_is_as_uncertain_as_they_scatter(
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=3, max_size=6), st.lists(st.floats(0.8, 1.6), min_size=3, max_size=6))
-def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out(some, others) -> None:
+def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out(some, others):
     by_lane = {"a": ratios(*some), "b": ratios(*others)}
     together = estimate([*by_lane["a"], *by_lane["b"]])
     for lane, level in shared_levels(by_lane, OPEN).items():
@@ -92,7 +92,7 @@ def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out
 THREADS = {"cpu0": 1, "cpu1": 1, "both": 2}
 
 
-def test_lanes_of_as_many_threads_share_a_level_and_no_others() -> None:
+def test_lanes_of_as_many_threads_share_a_level_and_no_others():
     levels = grouped_levels(
         {"cpu0": [], "cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS, dict.fromkeys(THREADS, OPEN)
     )
@@ -101,7 +101,7 @@ def test_lanes_of_as_many_threads_share_a_level_and_no_others() -> None:
     )
 
 
-def test_a_group_without_runs_has_the_levels_around() -> None:
+def test_a_group_without_runs_has_the_levels_around():
     priors = {"cpu0": Prior(0.1), "cpu1": Prior(0.1), "both": Prior(0.1, Level(1.3))}
     levels = grouped_levels({"cpu0": ratios(1.2), "cpu1": [], "both": []}, THREADS, priors)
     assert levels["both"].factor == 1.3

@@ -19,28 +19,28 @@ LINE = {rows: 40e-3 + 1.4e-3 * rows for rows in ROWS}
 
 @pytest.mark.parametrize("num", [2, 5])
 @pytest.mark.parametrize("doubt", [0.03, 0.05, 0.2])
-def test_the_variance_is_that_of_estimates_whatever_their_doubts_claim(num: int, doubt: float) -> None:
+def test_the_variance_is_that_of_estimates_whatever_their_doubts_claim(num, doubt):
     """Doubts say how certain ratios are compared with each other; how much they scatter, the ratios say."""
     draw = random.Random(3)
     estimates = [estimate([Ratio(draw.gauss(1.0, 0.05), doubt) for _ in range(num)]) for _ in range(2000)]
     assert Noise.of(estimates).variance == pytest.approx(0.05**2 / num, rel=0.1)
 
 
-def test_a_table_is_as_uncertain_as_the_line_that_its_points_share() -> None:
+def test_a_table_is_as_uncertain_as_the_line_that_its_points_share():
     """A line has two numbers: of many points, each brings less than its own noise to the whole table."""
     noise = Noise(variance=0.1**2)
     assert noise.half_width(1) == noise.half_width(2) == pytest.approx(NORMAL_90 * 0.1)
     assert noise.half_width(8) == pytest.approx(NORMAL_90 * 0.1 / 2)
 
 
-def test_bends_that_noise_hides_stay_however_many_points_there_are() -> None:
+def test_bends_that_noise_hides_stay_however_many_points_there_are():
     for num_points in (1, 8, 1000):
         straight, bent = (Noise(variance=0.1**2, bends=bends).half_width(num_points) for bends in (0.0, 0.03))
         assert bent == pytest.approx(hypot(straight, NORMAL_90 * 0.03))
     assert Noise.of([], bends=0.03).half_width(8) == pytest.approx(NORMAL_90 * 0.03)
 
 
-def test_the_width_of_a_table_holds_nine_means_of_ten() -> None:
+def test_the_width_of_a_table_holds_nine_means_of_ten():
     draw, noise = random.Random(5), Noise(variance=0.02**2)
     width = noise.half_width(len(ROWS))
     errors = []
@@ -51,19 +51,19 @@ def test_the_width_of_a_table_holds_nine_means_of_ten() -> None:
 
 
 @given(start=st.floats(1e-3, 0.1), slope=st.floats(0, 1e-2), error=st.floats(0, 0.5))
-def test_a_straight_line_is_left_as_it_is(start: float, slope: float, error: float) -> None:
+def test_a_straight_line_is_left_as_it_is(start, slope, error):
     line = {rows: start + slope * rows for rows in ROWS}
     assert Noise(variance=error**2).smoothed(line) == pytest.approx(line, rel=1e-6)
 
 
 @given(slope=st.floats(0, 1e-4), more=st.floats(5e-3, 1e-2), knot=st.sampled_from(ROWS[2:-2]))
-def test_a_line_that_bends_upwards_is_left_as_it_is(slope: float, more: float, knot: int) -> None:
+def test_a_line_that_bends_upwards_is_left_as_it_is(slope, more, knot):
     """Reading the weights hides the arithmetic of a few rows, and from some number of rows on it does not."""
     bent = {rows: 30e-3 + slope * rows + more * max(0, rows - knot) for rows in ROWS}
     assert Noise(variance=0.02**2).smoothed(bent) == pytest.approx(bent, rel=1e-6)
 
 
-def test_rows_that_cost_next_to_nothing_are_not_dear_because_many_rows_are() -> None:
+def test_rows_that_cost_next_to_nothing_are_not_dear_because_many_rows_are():
     """A Zen 4 computes nine rows in the time of one, and 33 in two and a half times that time."""
     draw, noise, taken_s = (
         random.Random(7),
@@ -75,11 +75,11 @@ def test_rows_that_cost_next_to_nothing_are_not_dear_because_many_rows_are() -> 
 
 
 @given(st.dictionaries(st.integers(1, 64), SECONDS, min_size=1, max_size=9))
-def test_times_without_noise_are_believed(seconds: dict[int, float]) -> None:
+def test_times_without_noise_are_believed(seconds):
     assert Noise(variance=0.0).smoothed(seconds) == seconds
 
 
-def test_scatter_that_noise_explains_is_mostly_gone() -> None:
+def test_scatter_that_noise_explains_is_mostly_gone():
     draw = random.Random(0)
     noise = Noise(variance=0.05**2)
     before, after = [], []
@@ -91,7 +91,7 @@ def test_scatter_that_noise_explains_is_mostly_gone() -> None:
     assert fmean(one**2 for one in after) < 0.45 * fmean(one**2 for one in before)
 
 
-def test_a_step_that_noise_cannot_explain_is_kept() -> None:
+def test_a_step_that_noise_cannot_explain_is_kept():
     """As where a kernel takes another path from eight rows on."""
     taken = {rows: seconds * (1.5 if rows > 8 else 1.0) for rows, seconds in LINE.items()}
     assert Noise(variance=0.005**2).smoothed(taken) == pytest.approx(taken, rel=0.01)
@@ -108,7 +108,7 @@ def seen(*values: float) -> Estimate:
 
 
 @given(TIMES)
-def test_times_rise_and_keep_their_sum(times: dict[int, float]) -> None:
+def test_times_rise_and_keep_their_sum(times):
     found = rising(times)
     assert list(found) == list(times)
     assert all(before <= after for before, after in pairwise(found.values()))
@@ -116,24 +116,24 @@ def test_times_rise_and_keep_their_sum(times: dict[int, float]) -> None:
 
 
 @given(TIMES)
-def test_what_rises_already_stays_such_as_a_staircase(times: dict[int, float]) -> None:
+def test_what_rises_already_stays_such_as_a_staircase(times):
     staircase = dict(zip(times, sorted(round(one, 1) for one in times.values()), strict=True))
     assert rising(staircase) == staircase
 
 
 @given(TIMES, TIMES)
-def test_nothing_that_rises_is_nearer(times: dict[int, float], others: dict[int, float]) -> None:
+def test_nothing_that_rises_is_nearer(times, others):
     other = dict(zip(times, sorted(others.values()), strict=False))
     if len(other) == len(times):
 
-        def distance(found: dict[int, float]) -> float:
+        def distance(found):
             return sum((found[rows] - times[rows]) ** 2 for rows in times)
 
         assert distance(rising(times)) <= distance(other) * (1 + 1e-9) + 1e-12
 
 
 @given(TIMES)
-def test_a_time_without_noise_stays(times: dict[int, float]) -> None:
+def test_a_time_without_noise_stays(times):
     first = min(times)
     assert rising(times, known=first)[first] == pytest.approx(times[first], rel=1e-6)
 
@@ -141,7 +141,7 @@ def test_a_time_without_noise_stays(times: dict[int, float]) -> None:
 # What is doubted, and what stands
 
 
-def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_twice() -> None:
+def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_twice():
     peak = [("5", seen(25.0)), ("9", seen(54.0)), ("17", seen(37.0))]
     assert set(doubtful(peak)) == {"9", "17"}
     first_call = [("38", seen(157.0)), ("215", seen(45.0))]
@@ -150,13 +150,13 @@ def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_twice() -> None:
 
 
 @given(TIMES)
-def test_what_rises_or_bends_a_little_is_not_doubted(times: dict[int, float]) -> None:
+def test_what_rises_or_bends_a_little_is_not_doubted(times):
     line = dict(zip(times, sorted(times.values()), strict=True))
     bent = [(rows, seen(one * (1.05 if rows % 2 else 0.95))) for rows, one in line.items()]
     assert not list(doubtful(bent))
 
 
-def test_a_fall_stands_once_visits_agree() -> None:
+def test_a_fall_stands_once_visits_agree():
     assert cliffs({8: seen(54.0, 54.5), 9: seen(37.0, 37.2)}) == {9}
     assert cliffs({8: seen(54.0), 9: seen(37.0)}) == frozenset(), "one visit each is none that confirms"
     assert cliffs({8: seen(54.0, 25.0), 9: seen(37.0, 36.0)}) == frozenset(), "the second visit says otherwise"
@@ -164,7 +164,7 @@ def test_a_fall_stands_once_visits_agree() -> None:
     assert cliffs({8: seen(40.0, 40.0), 9: seen(32.0, 32.0)}) == frozenset(), "one spike at each visit"
 
 
-def test_stretches_end_before_a_cliff() -> None:
+def test_stretches_end_before_a_cliff():
     assert list(between((1, 2, 4, 9), {4})) == [[1, 2], [4, 9]]
     assert list(between((1, 2), ())) == [[1, 2]]
     assert list(between((), {4})) == []

@@ -18,7 +18,7 @@ RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), m
 
 
 @given(SECONDS, SECONDS, SECONDS, st.floats(0.1, 10))
-def test_a_machine_that_is_slower_throughout_leaves_the_ratio(seconds, before_s, after_s, slower) -> None:
+def test_a_machine_that_is_slower_throughout_leaves_the_ratio(seconds, before_s, after_s, slower):
     anchors_s = (before_s, after_s)
     usual, slow = among(seconds, anchors_s), among(slower * seconds, [slower * one for one in anchors_s])
     assert slow == pytest.approx(usual)
@@ -26,7 +26,7 @@ def test_a_machine_that_is_slower_throughout_leaves_the_ratio(seconds, before_s,
 
 
 @given(SECONDS, SECONDS, SECONDS)
-def test_the_doubt_is_half_of_what_changed_between_the_anchors_whichever_way_round(seconds, one_s, other_s) -> None:
+def test_the_doubt_is_half_of_what_changed_between_the_anchors_whichever_way_round(seconds, one_s, other_s):
     doubt = among(seconds, (one_s, other_s)).doubt
     assert doubt == pytest.approx(among(seconds, (other_s, one_s)).doubt)
     assert doubt >= abs(log(one_s / other_s)) / 2
@@ -35,7 +35,7 @@ def test_the_doubt_is_half_of_what_changed_between_the_anchors_whichever_way_rou
 
 
 @given(SECONDS, st.lists(SECONDS, min_size=2, max_size=6))
-def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(seconds, anchors_s) -> None:
+def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(seconds, anchors_s):
     once, twice = among(seconds, anchors_s), among(seconds, anchors_s * 2)
     assert twice.value == pytest.approx(once.value) == pytest.approx(seconds / fmean(anchors_s))
     assert twice.doubt <= once.doubt
@@ -44,21 +44,21 @@ def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(se
 # Their mean
 
 
-def test_ratios_weigh_as_much_as_they_are_certain() -> None:
+def test_ratios_weigh_as_much_as_they_are_certain():
     found = estimate([Ratio(1.0, 0.1), Ratio(1.3, 0.2)])
     assert found.value == pytest.approx((4 * 1.0 + 1.3) / 5)
     assert found.variance == pytest.approx(1 / (0.1**-2 + 0.2**-2))
 
 
 @given(st.floats(0.01, 100), st.lists(st.sampled_from([0.03, 0.1]), min_size=3, max_size=9))
-def test_one_spike_counts_as_half_as_much_again_and_no_more(spike: float, doubts: list[float]) -> None:
+def test_one_spike_counts_as_half_as_much_again_and_no_more(spike, doubts):
     ratios = [*(Ratio(1.0, 0.03) for _ in doubts), Ratio(spike, 0.03)]
     held = min(max(spike, 1 / 1.5), 1.5)
     assert estimate(ratios).value == pytest.approx((len(doubts) + held) / (len(doubts) + 1))
 
 
 @given(RATIOS, st.floats(0.1, 10), st.randoms(use_true_random=False))
-def test_estimates_have_no_unit_and_no_order(ratios, factor, random) -> None:
+def test_estimates_have_no_unit_and_no_order(ratios, factor, random):
     usual = estimate(ratios)
     shuffled = [ratio.over(1 / factor) for ratio in ratios]
     random.shuffle(shuffled)
@@ -69,7 +69,7 @@ def test_estimates_have_no_unit_and_no_order(ratios, factor, random) -> None:
 
 
 @pytest.mark.parametrize("num", [2, 3, 8])
-def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num: int) -> None:
+def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num):
     draw = random.Random(num)
     hits = 0
     for _ in range(2000):
@@ -78,14 +78,14 @@ def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num
     assert 0.88 < hits / 2000 < 0.92
 
 
-def test_the_interval_of_a_single_ratio_is_its_doubt() -> None:
+def test_the_interval_of_a_single_ratio_is_its_doubt():
     assert estimate([Ratio(7.0, 0.1)]).log_half_width == pytest.approx(NORMAL_90 * 0.1)
 
 
 # Noise of several
 
 
-def test_what_ratios_vary_beyond_their_doubts_is_pooled_over_estimates() -> None:
+def test_what_ratios_vary_beyond_their_doubts_is_pooled_over_estimates():
     draw = random.Random(1)
     found = [estimate([Ratio(draw.gauss(1.0, 0.1), 0.05) for _ in range(num)]) for num in (2, 3, 4) * 500]
     assert noise_of(found) == pytest.approx(4.0, rel=0.1)
@@ -98,15 +98,15 @@ def test_what_ratios_vary_beyond_their_doubts_is_pooled_over_estimates() -> None
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=19))
-def test_of_few_values_nothing_is_left_out(values: list[float]) -> None:
+def test_of_few_values_nothing_is_left_out(values):
     assert trimmed_mean(values) == pytest.approx(fmean(values))
 
 
-def test_of_many_the_ends_are_left_out() -> None:
+def test_of_many_the_ends_are_left_out():
     assert trimmed_mean([*[1.0] * 38, 1e9, 0.0]) == 1.0
     assert trimmed_mean([0.0, 1.0, 2.0, 1e9], share=0.25) == 1.5
 
 
-def test_an_anchor_in_which_the_machine_stood_still_counts_as_two() -> None:
+def test_an_anchor_in_which_the_machine_stood_still_counts_as_two():
     assert mean_pace([1.0, 1.0, 1.0, 50.0]) == mean_pace([1.0, 1.0, 1.0, 2.0]) == 1.25
     assert mean_pace([1.0, 1.9]) == 1.45, "a lane that changes its speed is no lane that stands still"

@@ -79,7 +79,7 @@ def outcomes(name: str) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("name", WEATHERS)
-def test_lanes_are_as_far_off_as_each_other(name: str) -> None:
+def test_lanes_are_as_far_off_as_each_other(name):
     """What all lanes are off by cancels from every comparison; what sets them apart does not."""
     apart = [one.apart for one in outcomes(name)]
     assert median(apart) < 0.055
@@ -87,14 +87,14 @@ def test_lanes_are_as_far_off_as_each_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WEATHERS)
-def test_times_are_right_on_average(name: str) -> None:
+def test_times_are_right_on_average(name):
     off = [one.common for one in outcomes(name)]
     assert abs(fmean(off)) < 0.03
     assert np.quantile(np.abs(off), 0.95) < 0.08
 
 
 @pytest.mark.parametrize("name", WEATHERS)
-def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name: str) -> None:
+def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name):
     for part in ("rows", "step"):
         off = [error for one in outcomes(name) for error in getattr(one, part).values()]
         assert abs(median(off)) < 0.02
@@ -102,7 +102,7 @@ def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name: str) -> N
 
 
 @pytest.mark.parametrize("name", WEATHERS)
-def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_them(name) -> None:
+def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_them(name):
     found, ratios, lanes = outcomes(name), list[bool](), list[bool]()
     for one in found:
         errors = {lane: one.profile.lane(lane).relative_error for lane in SPEEDS}
@@ -163,7 +163,7 @@ def prices(name: str) -> tuple[list[Error], list[Error]]:
 @pytest.mark.parametrize("name", ["two speeds", "quick changes"])
 def test_branches_and_passes_that_reply_states_are_right_to_some_percent_nine_of_ten_within_their_intervals(
     name,
-) -> None:
+):
     """Without their overheads they would be off by a fourth and by a tenth."""
     branches, passes = prices(name)
     assert abs(median(one.value for one in branches)) < 0.02

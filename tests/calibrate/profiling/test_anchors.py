@@ -12,7 +12,7 @@ from tests.calibrate.profiling.fake_machine.laws import Laws
 STEP = Measurement(part="draft_step", rows=3, context=10, repeats=2)
 
 
-def test_an_anchor_is_a_verification_of_one_row_after_one_that_does_not_count() -> None:
+def test_an_anchor_is_a_verification_of_one_row_after_one_that_does_not_count():
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=2.0)})
     engine.now_s = 7.0
     anchors = Anchors({name: engine.load_target(name) for name in engine.laws}, context=55, clock=engine.clock)
@@ -26,7 +26,7 @@ def test_an_anchor_is_a_verification_of_one_row_after_one_that_does_not_count() 
     assert anchors.now_s == pytest.approx(3 * one_s)
 
 
-def test_an_anchor_of_the_draft_is_a_step_of_one_row_first_after_other_work() -> None:
+def test_an_anchor_of_the_draft_is_a_step_of_one_row_first_after_other_work():
     engine = FakeEngine({"cpu0": Laws()})
     anchors = Anchors({"cpu0": engine.load_draft("cpu0")}, context=55, clock=engine.clock)
     assert anchors.take_step("cpu0") == pytest.approx(Laws().step_s(1, 55))
@@ -36,7 +36,7 @@ def test_an_anchor_of_the_draft_is_a_step_of_one_row_first_after_other_work() ->
     assert asked.repeats > 1, "later steps count too"
 
 
-def test_every_anchor_warms_up_whatever_its_lane_did_before() -> None:
+def test_every_anchor_warms_up_whatever_its_lane_did_before():
     """Decoding's passes follow each other; the first pass after other work takes longer than they do."""
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     anchors = Anchors({name: engine.load_target(name) for name in engine.laws}, context=55, clock=engine.clock)
@@ -61,7 +61,7 @@ class OneLane:
         return Done(Answer([1.0, 4.0], 51.0, 56.5))
 
 
-def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatch) -> None:
+def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatch):
     lane = OneLane()
     monkeypatch.setattr("calibrate.profiling.anchors.time", lane)
     anchors = Anchors({"cpu0": lane}, context=10, clock=lane.perf_counter)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
 from calibrate.profiling.samples import Run
-from decoding.schedule import Schedule
 from decoding.trace import Trace
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.known_runs import CONTEXTS, MIRROR, PLAIN, SCHEDULES, anchors_of, run_of
@@ -23,7 +22,7 @@ from tests.calibrate.profiling.fake_machine.weather import Weather
     num_tokens=st.integers(1, 64),
     vocab_size=st.integers(2, 60_000),
 )
-def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, num_tokens, vocab_size) -> None:
+def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, num_tokens, vocab_size):
     asked = []
 
     class Engine(FakeEngine):
@@ -43,7 +42,7 @@ def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, n
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_round_starts_with_all_that_was_committed_before_it(schedule: Schedule) -> None:
+def test_a_round_starts_with_all_that_was_committed_before_it(schedule):
     run, _ = run_of(schedule)
     contexts = run.contexts()
     assert contexts[0] == run.prompt_length - 1
@@ -51,7 +50,7 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule: Schedule
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> None:
+def test_a_run_stands_between_anchors_of_all_its_lanes(schedule):
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=0.8)}, weather=Weather(slow=1.4, fast_s=0.1, slow_s=0.1))
     anchors = anchors_of(engine)
     run = decode(engine, anchors, schedule, CONTEXTS, 24, is_check=True)
@@ -75,6 +74,6 @@ def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> No
     assert (run.is_check, run.at_s) == (True, 0.0)
 
 
-def test_a_run_without_rounds_has_the_context_of_its_prompt() -> None:
+def test_a_run_without_rounds_has_the_context_of_its_prompt():
     run = Run(PLAIN, prompt_length=5, trace=Trace(world="measured"), anchors={}, is_check=False, at_s=0.0)
     assert run.contexts() == [4]

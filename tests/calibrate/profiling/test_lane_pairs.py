@@ -1,7 +1,5 @@
 """Two lanes are timed alone and side by side, in turn, and cost each other the ratio."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from calibrate.fitting.levels import Level
@@ -31,7 +29,7 @@ def found(samples: Samples) -> list[Contention]:
     return [contention_of(pair, samples, Level(), "a test") for pair in PAIRS]
 
 
-def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
+def test_each_side_of_each_pair_has_its_own_slowdown():
     engine = FakeEngine(
         {
             "cpu0": Laws(target_contended=1.1, step_contended=1.4),
@@ -47,17 +45,17 @@ def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
     assert [entry.relative_error for entry in entries] == pytest.approx([0.0, 0.0])
 
 
-def test_lanes_that_do_not_meet_cost_each_other_nothing() -> None:
+def test_lanes_that_do_not_meet_cost_each_other_nothing():
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     assert [entry.slowdown for entry in found(measured(engine))] == [pytest.approx((1.0, 1.0))] * 2
 
 
-def test_either_side_is_timed_alone_at_the_same_time_and_alone_again() -> None:
+def test_either_side_is_timed_alone_at_the_same_time_and_alone_again():
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine)
     timed = [(lane, "anchor" if measurement.is_aside else measurement.part) for lane, measurement in engine.visits]
 
-    def of(target: str, draft: str) -> Iterator[tuple[str, str]]:
+    def of(target, draft):
         both = [(target, "anchor"), (draft, "anchor")]
         for lane, work, repeats in ((target, "verify", 1), (draft, "draft_step", 2)):
             own, anchor = [(lane, work)], [(lane, "anchor")]
@@ -66,7 +64,7 @@ def test_either_side_is_timed_alone_at_the_same_time_and_alone_again() -> None:
     assert timed == [*of("cpu0", "cpu1"), *of("cpu1", "cpu0")] * NUM_PASSES
 
 
-def test_of_a_draft_next_to_a_busy_target_half_the_steps_come_after_a_rest() -> None:
+def test_of_a_draft_next_to_a_busy_target_half_the_steps_come_after_a_rest():
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine)
     rests = [measurement.pause_s for _, measurement in engine.visits if measurement.part == "draft_step"]
@@ -74,7 +72,7 @@ def test_of_a_draft_next_to_a_busy_target_half_the_steps_come_after_a_rest() -> 
 
 
 @pytest.mark.parametrize(("max_rows", "rows"), [(2, 2), (9, 4)])
-def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int) -> None:
+def test_no_verification_is_larger_than_schedules_have(max_rows, rows):
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine, max_rows=max_rows)
     verifications = [measurement for _, measurement in engine.visits if measurement.part == "verify"]
@@ -83,7 +81,7 @@ def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int)
     assert {one.context for one in verifications} == {20}
 
 
-def test_a_drift_while_a_pair_is_timed_is_no_slowdown() -> None:
+def test_a_drift_while_a_pair_is_timed_is_no_slowdown():
     one = Together(PAIRS[0], "target", alone_s=1.0, shared_s=1.2, alone_after_s=1.4)
     assert one.slowdown.value == pytest.approx(1.0)
     assert one.slowdown.doubt > 0.15
@@ -98,7 +96,7 @@ def samples_of(target: list[float], draft: list[float]) -> Samples:
 
 
 @pytest.mark.parametrize("now", [1.0, 1.6])
-def test_how_far_lanes_are_in_each_others_way_is_what_anchors_say_of_all_the_time(now: float) -> None:
+def test_how_far_lanes_are_in_each_others_way_is_what_anchors_say_of_all_the_time(now):
     """The pair was timed while the lanes shared a core or did not; at all other times it was the other way round."""
     samples = Samples(anchors=[AnchorSample(0.0, lane, 1.0) for lane in ("cpu0", "cpu1")])
     samples.shared_anchors = [SharedAnchor(at_s, PAIRS[at_s % 2], (1.0 + at_s % 2, 1.2)) for at_s in range(40)]
@@ -110,8 +108,8 @@ def test_how_far_lanes_are_in_each_others_way_is_what_anchors_say_of_all_the_tim
     assert entry.slowdown == pytest.approx((1.1, 1.1 * 1.6), rel=0.01)
 
 
-def test_anchors_at_once_that_change_over_time_widen_the_error() -> None:
-    def error(slow: float) -> float:
+def test_anchors_at_once_that_change_over_time_widen_the_error():
+    def error(slow):
         samples = samples_of([1.0] * 3, [1.0] * 3)
         samples.anchors = [AnchorSample(0.0, lane, 1.0) for lane in ("cpu0", "cpu1")]
         taken = [slow if at_s < 20 else 1.0 for at_s in range(40)]
@@ -121,7 +119,7 @@ def test_anchors_at_once_that_change_over_time_widen_the_error() -> None:
     assert error(1.6) > 0.1 + error(1.0)
 
 
-def test_one_disturbed_pass_widens_the_error_and_makes_no_slowdown() -> None:
+def test_one_disturbed_pass_widens_the_error_and_makes_no_slowdown():
     usual = contention_of(PAIRS[0], samples_of([1.1, 1.1, 1.1], [1.5] * 3), Level(), "a test")
     disturbed = contention_of(PAIRS[0], samples_of([1.1, 7.0, 1.1], [1.5] * 3), Level(), "a test")
     assert usual.slowdown == pytest.approx((1.1, 1.5), rel=0.02)
@@ -129,14 +127,14 @@ def test_one_disturbed_pass_widens_the_error_and_makes_no_slowdown() -> None:
     assert disturbed.relative_error > 2 * usual.relative_error
 
 
-def test_few_comparisons_that_scatter_say_little_against_lanes_that_do_not_slow_each_other() -> None:
+def test_few_comparisons_that_scatter_say_little_against_lanes_that_do_not_slow_each_other():
     scattering = contention_of(PAIRS[0], samples_of([1.0, 1.6, 1.3], [1.0] * 3), Level(), "a test")
     certain = contention_of(PAIRS[0], samples_of([1.29, 1.30, 1.31], [1.0] * 3), Level(), "a test")
     assert 1.0 < scattering.slowdown[0] < 1.15
     assert certain.slowdown[0] == pytest.approx(1.3, rel=0.02)
 
 
-def test_pairs_whose_slowdowns_do_not_differ_share_what_all_of_them_say() -> None:
+def test_pairs_whose_slowdowns_do_not_differ_share_what_all_of_them_say():
     samples = Samples()
     for pair, slowdowns in zip(PAIRS, ([1.1, 1.2, 1.3], [1.15, 1.25, 1.05]), strict=True):
         samples.together += [Together(pair, role, 1.0, one, 1.0) for one in slowdowns for role in ("target", "draft")]
@@ -144,12 +142,12 @@ def test_pairs_whose_slowdowns_do_not_differ_share_what_all_of_them_say() -> Non
     assert one == other
 
 
-def test_no_lane_is_faster_next_to_another() -> None:
+def test_no_lane_is_faster_next_to_another():
     for sides in (([0.9, 1.05, 0.95], [0.8, 1.1, 0.9]), ([0.90, 0.91, 0.92], [0.80, 0.81, 0.82])):
         assert contention_of(PAIRS[0], samples_of(*sides), Level(), "a test").slowdown == (1.0, 1.0)
 
 
-def test_the_drafts_slowdown_is_relative_to_its_level_in_runs() -> None:
+def test_the_drafts_slowdown_is_relative_to_its_level_in_runs():
     samples = samples_of([1.2] * 3, [1.19, 1.2, 1.21])
     alone = contention_of(PAIRS[0], samples, Level(), "a test").slowdown
     assert contention_of(PAIRS[0], samples, Level(1.1), "a test").slowdown == pytest.approx((alone[0], alone[1] / 1.1))

@@ -54,7 +54,7 @@ def estimates_of(parts: LaneParts, laws: Laws, *around: float) -> dict[Measureme
     draft=st.sampled_from([{"drafter": None}, {"exit_features": ()}, {}]),
     num_streams=st.integers(0, 2),
 )
-def test_no_part_is_timed_twice_and_all_tables_find_theirs(quick, max_window, exit_layers, draft, num_streams) -> None:
+def test_no_part_is_timed_twice_and_all_tables_find_theirs(quick, max_window, exit_layers, draft, num_streams):
     asked = {"quick": quick, "max_window": max_window, "exit_layers": exit_layers, "num_streams": num_streams, **draft}
     parts = parts_of(**asked)
     timed = list(parts.measurements())
@@ -65,12 +65,12 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(quick, max_window, ex
     assert steps == task(**{"exit_features": FEATURES} | asked).draft_steps
 
 
-def test_verifications_are_timed_at_every_row_count_and_at_longer_contexts_at_some() -> None:
+def test_verifications_are_timed_at_every_row_count_and_at_longer_contexts_at_some():
     sizes = {(one.rows, one.context) for one in measurements(PARTS, "verify") if not one.pause_s}
     assert sizes == {(rows, CONTEXTS[0]) for rows in (1, 2, 3, 5)} | {(rows, CONTEXTS[1]) for rows in (1, 5)}
 
 
-def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() -> None:
+def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context():
     parts = parts_of(heads={"m": "medusa"})
     assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 20), (33, 20)}
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
@@ -80,7 +80,7 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 
-def test_streams_of_the_draft_are_timed_for_every_number_of_guesses_and_for_few_and_all_branches() -> None:
+def test_streams_of_the_draft_are_timed_for_every_number_of_guesses_and_for_few_and_all_branches():
     assert not measurements(PARTS, "draft_streams")
     parts = parts_of(num_streams=3)
     timed = [(one.rows, one.num_guesses, one.context) for one in measurements(parts, "draft_streams")]
@@ -91,7 +91,7 @@ def test_streams_of_the_draft_are_timed_for_every_number_of_guesses_and_for_few_
     assert not [one for one in only_torch.measurements() if one.part == "draft_streams" or one.num_guesses]
 
 
-def test_steps_of_more_rows_than_branches_verify_guesses_in_them() -> None:
+def test_steps_of_more_rows_than_branches_verify_guesses_in_them():
     parts = parts_of(num_streams=2)
     wide = [one for one in measurements(parts, "draft_step") if one.num_guesses]
     assert [(one.rows, one.num_guesses, one.num_proposals) for one in wide] == [(96, 2, None)]
@@ -101,14 +101,14 @@ def test_steps_of_more_rows_than_branches_verify_guesses_in_them() -> None:
     assert not any(one.num_guesses for one in measurements(PARTS, "draft_step"))
 
 
-def test_heads_and_the_first_exit_are_timed_alone() -> None:
+def test_heads_and_the_first_exit_are_timed_alone():
     for part, exit_layers in (("lm_head", {None}), ("exit", {4})):
         timed = measurements(PARTS, part)
         assert {one.exit_layer for one in timed} == exit_layers
         assert [one.rows for one in timed] == [1, 5]
 
 
-def test_steps_are_timed_as_they_occur() -> None:
+def test_steps_are_timed_as_they_occur():
     """One row has no features; several with features read what was committed, and only the last one proposes."""
     steps, rows = measurements(PARTS, "draft_step"), {1, 2, 4, 8, 16, 32, 36}
     assert not any(one.with_features for one in steps if one.rows == 1)
@@ -119,7 +119,7 @@ def test_steps_are_timed_as_they_occur() -> None:
     assert all(one.with_features for one in starts)
 
 
-def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
+def test_tables_state_means_at_the_speed_of_the_lanes_anchors():
     laws = Laws()
     for slower in (1.0, 1.3):
         anchor = ANCHOR.model_copy(update={"seconds": slower * ANCHOR.seconds})
@@ -137,7 +137,7 @@ def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
         assert lane.draft_prefill.at(220, 0) == pytest.approx(slower * DRAFT_PREFILL * laws.prefill_s(220))
 
 
-def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one() -> None:
+def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one():
     timed = [one for one in PARTS.measurements() if "prefill" in one.part]
     assert [(one.part, one.rows) for one in timed] == [(p, n) for p in ("prefill", "draft_prefill") for n in (20, 220)]
     assert {(one.repeats, one.warm_up) for one in timed} == {(1, 0)}
@@ -145,7 +145,7 @@ def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one()
     assert found(plain, estimates_of(plain, Laws())).draft_prefill is None
 
 
-def test_tables_tell_how_certain_they_are_and_their_source() -> None:
+def test_tables_tell_how_certain_they_are_and_their_source():
     lane = found(PARTS, estimates_of(PARTS, Laws(), 0.9, 1.1))
     assert (lane.name, lane.cores, lane.num_threads, lane.dispatch_s) == ("a", (3,), 1, 2e-4)
     # two ratios 0.2 apart: their mean has a standard deviation of 0.1; a line's two numbers share all rows
@@ -154,7 +154,7 @@ def test_tables_tell_how_certain_they_are_and_their_source() -> None:
         assert table.source == "calibration on this machine (quick)"
 
 
-def test_noise_of_steps_is_none_of_the_targets() -> None:
+def test_noise_of_steps_is_none_of_the_targets():
     noisy = estimates_of(PARTS, Laws(), 0.9, 1.1)
     steady = estimates_of(PARTS, Laws(), 1.0, 1.0)
     lane = found(PARTS, {of: (noisy if of.part.startswith("draft") else steady)[of] for of in noisy})
@@ -163,7 +163,7 @@ def test_noise_of_steps_is_none_of_the_targets() -> None:
 
 
 @pytest.mark.parametrize(("part", "last"), [("draft_step", 36), ("verify", 5)])
-def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(part, last) -> None:
+def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(part, last):
     """A step of 3 rows costs what one of 4 does, and so on."""
     timed = sorted({one.rows for one in measurements(parts_of("openvino:NPU"), part) if one.num_proposals is None})
     assert (timed[0], timed[-1]) == (1, last)
@@ -176,7 +176,7 @@ def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(part
     assert found == pytest.approx([cost(rows) for rows in every])
 
 
-def test_tables_of_compiled_lanes_are_less_certain_for_kernels_do_better_at_some_rows(monkeypatch) -> None:
+def test_tables_of_compiled_lanes_are_less_certain_for_kernels_do_better_at_some_rows(monkeypatch):
     monkeypatch.setattr(Device, "num_slots", lambda _device, num_positions: num_positions)
     estimates = estimates_of(PARTS, Laws(), 0.9, 1.1)
     lanes = [found(parts_of(name), estimates) for name in ("a", "openvino:CPU@3")]

@@ -35,7 +35,7 @@ class PingedLane:
 
 
 @pytest.mark.parametrize("disturbed", [{}, {0: 9.0, 4: 9.0, 8: 9.0, 13: 9.0}])
-def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbed) -> None:
+def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbed):
     """The slowest tenth of each kind does not count."""
     lane = PingedLane(disturbed)
     monkeypatch.setattr("calibrate.profiling.lane_pairs.time", lane)
@@ -43,7 +43,7 @@ def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbe
     assert lane.asked == [0, PLAIN_BYTES, PLAIN_BYTES + 2 * 5 * 2048] * 40
 
 
-def test_a_message_never_costs_less_than_nothing(monkeypatch) -> None:
+def test_a_message_never_costs_less_than_nothing(monkeypatch):
     """Where an empty message happens to take longer, the difference is noise."""
     lane = PingedLane(dict.fromkeys(range(0, 120, 3), 20.0))
     monkeypatch.setattr("calibrate.profiling.lane_pairs.time", lane)
@@ -51,7 +51,7 @@ def test_a_message_never_costs_less_than_nothing(monkeypatch) -> None:
 
 
 @given(latency_s=st.floats(1e-5, 1e-2), bytes_per_s=st.floats(1e7, 1e9), feature_width=st.sampled_from([0, 700, 2048]))
-def test_a_link_that_keeps_to_a_law_is_found_again_over_both_of_its_hops(latency_s, bytes_per_s, feature_width) -> None:
+def test_a_link_that_keeps_to_a_law_is_found_again_over_both_of_its_hops(latency_s, bytes_per_s, feature_width):
     loaded_bytes = features_bytes(feature_width)
     hop_s = [latency_s + num_bytes / bytes_per_s for num_bytes in (PLAIN_BYTES, PLAIN_BYTES + loaded_bytes)]
     link = link_of(PAIR, (hop_s[0], hop_s[1]), feature_width, "a test")
@@ -62,7 +62,7 @@ def test_a_link_that_keeps_to_a_law_is_found_again_over_both_of_its_hops(latency
 
 
 @pytest.mark.parametrize("hop_s", [(1e-4, 1e-4), (1e-4, 5e-5), (0.0, 0.0), (0.0, 1e-3)])
-def test_noise_makes_neither_a_negative_latency_nor_an_endless_bandwidth(hop_s: tuple[float, float]) -> None:
+def test_noise_makes_neither_a_negative_latency_nor_an_endless_bandwidth(hop_s):
     link = link_of(PAIR, hop_s, 0, "a test")
     assert link.latency_s >= 0
     assert 0 < link.bytes_per_s < 1e16

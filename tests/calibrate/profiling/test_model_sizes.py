@@ -1,7 +1,6 @@
 """Bytes that parts read are those that their weights and keys and values have."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,14 +21,14 @@ def target():
 
 
 @pytest.fixture(scope="module")
-def folders(target, tmp_path_factory) -> tuple[Path, Path]:
+def folders(target, tmp_path_factory):
     """Folders of a draft with features and of exits."""
     root = tmp_path_factory.mktemp("sizes")
     return save_draft_of(target, root / "draft", exit_features=(1, 2)), save_exits_of(target, root / "exits")
 
 
 @pytest.fixture(scope="module")
-def sizes(target, folders) -> ModelSizes:
+def sizes(target, folders):
     return ModelSizes.of(target.config, *folders, "float32")
 
 
@@ -37,7 +36,7 @@ def matrix_bytes(module) -> int:
     return sum(weight.nbytes for weight in module.parameters() if weight.dim() == 2)
 
 
-def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(target, sizes) -> None:
+def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(target, sizes):
     layer = target.layers[0]
     cached = KVCache(replace(target.config, num_layers=1), CONTEXT, dtype=layer.down.weight.dtype)
     cache_bytes = cached.memory.slots.nbytes
@@ -45,31 +44,31 @@ def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(targe
     assert sizes.part_bytes(0)["layer"] == matrix_bytes(layer)
 
 
-def test_a_draft_step_reads_its_layers_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
+def test_a_draft_step_reads_its_layers_and_the_head_rows_it_keeps(target, folders, sizes):
     draft = load_draft(folders[0], target, dtype=target.embedding.weight.dtype)
     layers = sum(matrix_bytes(layer) for layer in draft.decoder.layers)
     assert sizes.part_bytes(0)["draft_step"] == layers + draft.decoder.lm_head.weight.nbytes
 
 
-def test_an_exit_reads_its_adapter_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
+def test_an_exit_reads_its_adapter_and_the_head_rows_it_keeps(target, folders, sizes):
     exits = load_exits(folders[1], target, dtype=target.embedding.weight.dtype)
     head_rows = target.lm_head.weight[exits.kept_ids].nbytes
     assert sizes.part_bytes(CONTEXT)["exit"] == matrix_bytes(exits.adapters[2]) + head_rows
 
 
-def test_what_is_not_there_reads_nothing_and_a_plain_exit_reads_the_whole_head(target) -> None:
+def test_what_is_not_there_reads_nothing_and_a_plain_exit_reads_the_whole_head(target):
     plain = ModelSizes.of(target.config, None, None, "float32").part_bytes(CONTEXT)
     assert plain["draft_step"] == 0
     assert plain["exit"] == plain["lm_head"] == target.lm_head.weight.nbytes
 
 
-def test_half_the_precision_is_half_the_bytes(sizes) -> None:
+def test_half_the_precision_is_half_the_bytes(sizes):
     whole, half = sizes.part_bytes(CONTEXT), replace(sizes, dtype="bfloat16").part_bytes(CONTEXT)
     assert half == {part: num_bytes / 2 for part, num_bytes in whole.items()}
 
 
 @pytest.mark.parametrize(("form", "in_layers", "in_heads"), [("int8", 1, 1), ("int4", 0.5, 1)])
-def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, form, in_layers, in_heads) -> None:
+def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, form, in_layers, in_heads):
     """A weight of float32 is four bytes in all that is compared with."""
     packed, whole = (replace(sizes, dtype=dtype) for dtype in (form, "float32"))
     weights = whole.part_bytes(0)["layer"] / 4
@@ -83,7 +82,7 @@ def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, 
     assert packed.features_bytes_per_row == 2 * packed.feature_width
 
 
-def test_a_folder_of_something_else_is_named(target, folders, tmp_path) -> None:
+def test_a_folder_of_something_else_is_named(target, folders, tmp_path):
     draft, exits = folders
     with pytest.raises(ModelFormatError, match=r"exits/config\.json: not the configuration of"):
         ModelSizes.of(target.config, exits, None, "float32")

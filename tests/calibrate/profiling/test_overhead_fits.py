@@ -68,7 +68,7 @@ def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list
     return [lane.overhead(event, drafter).seconds for lane in profile.lanes]
 
 
-def test_the_order_in_which_overheads_are_fitted_does_not_matter() -> None:
+def test_the_order_in_which_overheads_are_fitted_does_not_matter():
     schedules = [SPECULATIVE, WITH_FEATURES, MIRROR, MIRROR_WITH_FEATURES] * 3
     runs, profile = runs_of(*schedules, branch_step_s=1e-3, features_s=3e-3, rollout_start_s=MORE_S)
     profile = rested(profile, 1.05)
@@ -89,7 +89,7 @@ def rested(profile: Profile, ratio: float) -> Profile:
     return with_passes_after_wait(profile, {lane.name: [Ratio(ratio, 1e-3)] * 6 for lane in profile.lanes})
 
 
-def test_what_passes_take_more_after_a_rest_is_a_share_of_the_anchor_and_bounded() -> None:
+def test_what_passes_take_more_after_a_rest_is_a_share_of_the_anchor_and_bounded():
     _, profile = run_of(PLAIN)
     anchors_s = [lane.anchor.seconds for lane in profile.lanes]
     for ratio, share in ((1.05, 0.05), (1.5, 0.12)):
@@ -101,7 +101,7 @@ def test_what_passes_take_more_after_a_rest_is_a_share_of_the_anchor_and_bounded
     assert with_passes_after_wait(profile, {"cpu0": [], "cpu1": []}) == profile
 
 
-def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features() -> None:
+def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features():
     profile = starting(*[SPECULATIVE, WITH_FEATURES] * 6)
     assert profile.lane("cpu1").overhead("rollout_start").seconds == pytest.approx(MORE_S, rel=0.02)
     shares = [lane.overhead("rollout_start").seconds / lane.draft_step.seconds[0][0] for lane in profile.lanes]
@@ -109,20 +109,20 @@ def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features(
 
 
 @pytest.mark.parametrize(("schedule", "more_s"), [(PLAIN, MORE_S), (MIRROR, MORE_S), (SPECULATIVE, -5e-4)])
-def test_without_rollouts_of_several_steps_or_by_noise_there_is_none(schedule, more_s) -> None:
+def test_without_rollouts_of_several_steps_or_by_noise_there_is_none(schedule, more_s):
     profile = starting(*[schedule] * 6, rollout_start_s=more_s)
     assert [lane.overheads for lane in profile.lanes] == [{}, {}]
     assert [lane.draft_step.relative_error for lane in profile.lanes] == [0, 0]
 
 
-def test_what_is_not_known_of_the_start_makes_steps_less_certain() -> None:
+def test_what_is_not_known_of_the_start_makes_steps_less_certain():
     once, often = (starting(*[SPECULATIVE] * count).lane("cpu1") for count in (1, 20))
     assert once.draft_step.relative_error > often.draft_step.relative_error == 0, "runs of laws do not scatter"
     assert once.draft_step_features.relative_error == once.draft_step.relative_error
     assert once.layer.relative_error == 0
 
 
-def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none() -> None:
+def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none():
     runs, profile = runs_of(*[SPECULATIVE] * 6, rollout_start_s=MORE_S)
     of_head = {"method": "eagle2", "drafter": "mine", "tree_size": 4, "tree_top_k": 4}
     runs = [replace(run, schedule=run.schedule.model_copy(update=of_head)) for run in runs]
@@ -139,7 +139,7 @@ def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none() -> None:
     assert with_rollout_starts(profile, runs, "nobody") == profile
 
 
-def test_what_steps_of_branches_take_more_is_a_time_and_no_factor() -> None:
+def test_what_steps_of_branches_take_more_is_a_time_and_no_factor():
     """The second lane has 0.8 of the speed of the first; in its tables nothing changes."""
     profile = branching(*[MIRROR] * 6, branch_step_s=MORE_S)
     lane = profile.lane("cpu1")
@@ -149,7 +149,7 @@ def test_what_steps_of_branches_take_more_is_a_time_and_no_factor() -> None:
     assert value_of(level(run, "cpu1", (Work.BRANCH_STEP,), profile)) == pytest.approx(1)
 
 
-def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps() -> None:
+def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps():
     schedules = [MIRROR, MIRROR.model_copy(update=BACK)]
     together = branching(*schedules * 6, branch_step_s=MORE_S)
     shares = [lane.overhead("branch_step").seconds / lane.draft_step.at(8, 100) for lane in together.lanes]
@@ -159,14 +159,14 @@ def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps() -> None
     assert errors[0] > errors[1], "a single run of its own says less than six"
 
 
-def test_branches_that_never_ran_or_take_less_have_no_seconds() -> None:
+def test_branches_that_never_ran_or_take_less_have_no_seconds():
     for schedule in (PLAIN, SPECULATIVE):
         assert [lane.overheads for lane in branching(schedule, rollout_start_s=MORE_S).lanes] == [{}, {}]
     assert seconds_of(branching(*[MIRROR] * 6, branch_step_s=-5e-4), "branch_step") == [0, 0]
 
 
 @pytest.mark.parametrize("schedule", [WITH_FEATURES, MIRROR_WITH_FEATURES])
-def test_what_passes_take_more_that_reply_states_is_found_once_a_pass(schedule) -> None:
+def test_what_passes_take_more_that_reply_states_is_found_once_a_pass(schedule):
     profile = replying(PLAIN, SPECULATIVE, MIRROR, *[schedule] * 6, features_s=MORE_S)
     assert seconds_of(profile, "features") == [pytest.approx(MORE_S, rel=1e-3), 0]
     assert profile.lane("cpu1").overheads == {}, "it replied to nobody"
@@ -174,13 +174,13 @@ def test_what_passes_take_more_that_reply_states_is_found_once_a_pass(schedule) 
     assert profile.lane("cpu0").layer == before.lane("cpu0").layer
 
 
-def test_a_target_that_takes_longer_in_all_of_its_passes_is_a_matter_of_levels() -> None:
+def test_a_target_that_takes_longer_in_all_of_its_passes_is_a_matter_of_levels():
     profile = replying(PLAIN, SPECULATIVE, MIRROR, target_in_run=1.2)
     assert [lane.overheads for lane in profile.lanes] == [{}, {}]
     assert seconds_of(replying(*[WITH_FEATURES] * 6, features_s=-5e-4), "features") == [0, 0]
 
 
-def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it() -> None:
+def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it():
     """Runs that differ in nothing else are off by as much."""
     runs, profile = runs_of(*[SPECULATIVE, WITH_FEATURES] * 6, features_s=MORE_S)
     lanes = tuple(lane.scaled({"layer": 1.05, "lm_head": 1.05}) for lane in profile.lanes)
@@ -190,7 +190,7 @@ def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it() -> None:
     assert alone < 0.8 * MORE_S
 
 
-def test_lanes_share_it_relative_to_their_own_passes() -> None:
+def test_lanes_share_it_relative_to_their_own_passes():
     """Three runs of one lane and one of the other: what the other has alone is not told apart."""
     back = WITH_FEATURES.model_copy(update=BACK)
     profile = replying(*[WITH_FEATURES] * 3, back, features_s=MORE_S)
@@ -199,7 +199,7 @@ def test_lanes_share_it_relative_to_their_own_passes() -> None:
     assert first == second
 
 
-def test_what_is_not_known_of_branches_and_of_replying_is_an_error_of_their_own() -> None:
+def test_what_is_not_known_of_branches_and_of_replying_is_an_error_of_their_own():
     branches = [branching(*[MIRROR] * count, branch_step_s=MORE_S).lane("cpu1") for count in (1, 20)]
     passes = [replying(*[WITH_FEATURES] * count, features_s=MORE_S).lane("cpu0") for count in (1, 20)]
     for event, (once, often) in (("branch_step", branches), ("features", passes)):
@@ -207,7 +207,7 @@ def test_what_is_not_known_of_branches_and_of_replying_is_an_error_of_their_own(
         assert once.draft_step.relative_error == once.layer.relative_error == 0
 
 
-def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns() -> None:
+def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns():
     """Rounds of a second have work for half of it; dispatching and the driver take 0.3 s of the rest."""
     run, profile = run_of(SPECULATIVE)
     lanes = tuple(lane.model_copy(update={"dispatch_s": 0.1}) for lane in profile.lanes)
@@ -239,7 +239,7 @@ def changed(run: Run, pace) -> Run:
     return replace(run, trace=replace(run.trace, spans=spans))
 
 
-def test_the_draft_beside_the_target_is_told_round_by_round() -> None:
+def test_the_draft_beside_the_target_is_told_round_by_round():
     run, profile = run_of(MIRROR)
     paces = round_paces(run, profile)
     assert paces == pytest.approx([1.0] * len(paces), rel=1e-6)
@@ -249,12 +249,12 @@ def test_the_draft_beside_the_target_is_told_round_by_round() -> None:
     assert round_paces(run_of(SPECULATIVE)[0], profile) == []
 
 
-def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_run() -> None:
+def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_run():
     random = np.random.default_rng(1)
     run, profile = run_of(MIRROR)
     runs = [changed(run, own.__getitem__) for own in random.lognormal(0, 0.08, (40, 100))]
 
-    def spreads(own: list[Run], threads: int = 1) -> list[float]:
+    def spreads(own, threads=1):
         return [lane.pace_spread for lane in with_pace_spread(with_threads(profile, threads), own).lanes]
 
     slow = [changed(run, lambda _, factor=factor: factor) for factor in (0.8, 1.0, 1.5)]

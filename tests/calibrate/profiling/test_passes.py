@@ -14,11 +14,10 @@ from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.passes import Measuring, passes_until
-from calibrate.profiling.samples import Cell, Samples
+from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
-from hwprofiles.profile import Profile
 from tests.calibrate.profiling.calibration.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.heads import HeadEngine
@@ -37,7 +36,7 @@ def measured(engine: FakeEngine, asked: CalibrationTask) -> Samples:
 # What a pass is
 
 
-def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before_to_right_after() -> None:
+def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before_to_right_after():
     engine = head_engine(slow=1.4, fast_s=0.5, slow_s=0.5)
     samples = measured(engine, task(heads=HEADS, time_s=60.0))
     anchors = {name: [one for one in samples.anchors if one.lane == name] for name in SPEEDS}
@@ -55,7 +54,7 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before
             assert list(own) in (taken[first : first + len(own)], taken[first - 1 : first - 1 + len(own)])
 
 
-def test_every_pass_times_and_decodes_everything_once() -> None:
+def test_every_pass_times_and_decodes_everything_once():
     samples = measured(machine(), task(time_s=1000.0))
     passes = samples.num_passes
     assert passes > 3
@@ -66,7 +65,7 @@ def test_every_pass_times_and_decodes_everything_once() -> None:
     assert {run.is_check for run in first} == {False, True}
 
 
-def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass() -> None:
+def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass():
     samples = measured(head_engine(), task(heads=HEADS, time_s=200.0))
     passes = samples.num_passes
     assert passes > 2
@@ -74,7 +73,7 @@ def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass() -> None:
     assert set(counts.values()) <= {passes // 3, passes // 3 + 1}
 
 
-def test_every_second_pass_runs_backwards() -> None:
+def test_every_second_pass_runs_backwards():
     samples = measured(machine(), task(time_s=1000.0))
     size = len(samples.visits) // samples.num_passes
     first, second = (
@@ -83,7 +82,7 @@ def test_every_second_pass_runs_backwards() -> None:
     assert first == second[::-1]
 
 
-def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target() -> None:
+def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target():
     """They are most of every round, and what is predicted of all schedules rests on them."""
     engine = head_engine()
     samples = measured(engine, task(heads=HEADS, time_s=100.0))
@@ -96,7 +95,7 @@ def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target() 
     assert engine.clock() <= 100.0
 
 
-def test_drafters_take_turns_within_every_pass() -> None:
+def test_drafters_take_turns_within_every_pass():
     engine = head_engine()
     measured(engine, task(heads=HEADS, time_s=80.0))
     loaded = list(dict.fromkeys(engine.loads))
@@ -108,7 +107,7 @@ def test_drafters_take_turns_within_every_pass() -> None:
     assert stages == [*("draft", *HEADS), "draft", *("draft", *HEADS) * (passes - 1), "draft"]
 
 
-def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another() -> None:
+def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another():
     assert measured(machine(), task()).messages_s.keys() == {"cpu0", "cpu1"}
 
 
@@ -123,7 +122,7 @@ def test_messages_are_timed_for_every_lane_that_may_draft_next_to_another() -> N
     ],
 )
 @pytest.mark.parametrize("least", [0, 1])
-def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, num_done, least) -> None:
+def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, num_done, least):
     numbers = list[int]()
     for number in passes_until(end_s, 4, lambda: sum(durations_s[: len(numbers)]), least=least):
         numbers.append(number)
@@ -152,17 +151,17 @@ def _passed() -> Measuring:
 
 
 @pytest.fixture
-def measuring() -> Measuring:
+def measuring():
     """A calibration that has made its passes."""
     return deepcopy(_passed())
 
 
-def test_checks_that_are_as_predicted_are_left_alone() -> None:
+def test_checks_that_are_as_predicted_are_left_alone():
     assert len(set(Counter(run.schedule for run in surprised(300.0, 1.14)[0].runs).values())) == 1
 
 
 @pytest.mark.parametrize("surprise", [1.2, 0.8])
-def test_a_check_that_is_off_by_more_than_fifteen_percent_is_decoded_again_with_what_set_its_level(surprise) -> None:
+def test_a_check_that_is_off_by_more_than_fifteen_percent_is_decoded_again_with_what_set_its_level(surprise):
     samples, _ = surprised(300.0, surprise)
     usual = Counter(run.schedule for run in surprised(300.0, 1.0)[0].runs)
     again = Counter(run.schedule for run in samples.runs) - usual
@@ -175,8 +174,8 @@ def test_a_check_that_is_off_by_more_than_fifteen_percent_is_decoded_again_with_
             assert getattr(fit.schedule, name) == getattr(check.schedule, name)
 
 
-def test_until_time_is_up() -> None:
-    def count(limit_s: float) -> tuple[int, float]:
+def test_until_time_is_up():
+    def count(limit_s):
         samples, engine = surprised(limit_s, 1.3)
         return len(samples.runs), engine.clock()
 
@@ -185,7 +184,7 @@ def test_until_time_is_up() -> None:
     assert at_s < 61.7  # the last runs, once begun, are ended, with their anchors
 
 
-def test_what_stays_far_off_does_not_take_the_time_of_other_checks(measuring: Measuring) -> None:
+def test_what_stays_far_off_does_not_take_the_time_of_other_checks(measuring):
     runs = measuring.samples.runs
     checks = list(dict.fromkeys(run.schedule for run in runs if run.is_check))
     before = Counter(run.schedule for run in runs if run.is_check)
@@ -203,19 +202,19 @@ def _slower(table: LatencyTable | None, factor: float) -> LatencyTable:
     return table.model_copy(update={"seconds": tuple(tuple(factor * one for one in line) for line in table.seconds)})
 
 
-def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again(measuring) -> None:
+def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again(measuring):
     """Spikes that fell on one cell: no level can take that out."""
     samples = measuring.samples
     rows = next(run.schedule.num_rows for run in samples.runs if run.is_check and run.schedule.method == "speculative")
 
-    def is_wrong(cell: Cell) -> bool:
+    def is_wrong(cell):
         return (cell.lane, cell.measurement.part, cell.measurement.rows) == ("cpu0+1", "verify", rows)
 
     for place, visit in enumerate(samples.visits):
         if is_wrong(visit.cell):
             samples.visits[place] = replace(visit, seconds=tuple(1.5 * one for one in visit.seconds))
 
-    def over_truth() -> float:
+    def over_truth():
         lane, laws = fitted_profile(ASKED, samples).lane("cpu0+1"), Laws(speed=SPEEDS["cpu0+1"])
         return lane.verify_s(NUM_LAYERS, rows, 20) / laws.target_s("verify", rows, 20, None)
 
@@ -230,11 +229,11 @@ def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_deco
     assert 0 < over_truth() - 1 < 0.7 * (before - 1), "until the check, which has a draft too, is no longer far off"
 
 
-def test_what_no_profile_comes_out_of_is_timed_again(measuring: Measuring) -> None:
+def test_what_no_profile_comes_out_of_is_timed_again(measuring):
     before = Counter(visit.cell for visit in measuring.samples.visits)
     refused = iter(range(2))
 
-    def profile_of(samples: Samples) -> Profile:
+    def profile_of(samples):
         if next(refused, None) is not None:
             raise ProfileError("it was noise that was timed")
         return fitted_profile(ASKED, samples)
@@ -253,16 +252,16 @@ def test_what_no_profile_comes_out_of_is_timed_again(measuring: Measuring) -> No
     surprise=st.sampled_from([1.0, 1.3]),
     seed=st.integers(0, 99),
 )
-def test_progress_only_rises_from_zero_to_one(time_s: float, surprise: float, seed: int) -> None:
+def test_progress_only_rises_from_zero_to_one(time_s, surprise, seed):
     engine = machine(surprise=surprise)
     engine.weather = Weather(seed=seed, slow=1.45)
-    shares: list[float] = []
+    shares = []
     calibrate(engine, task(time_s=time_s), lambda _step, share: shares.append(share), clock=engine.clock)
     assert shares == sorted(shares)
     assert (shares[0], shares[-2], shares[-1]) == (0.0, 0.95, 1.0)
 
 
-def test_progress_is_never_behind_the_time() -> None:
+def test_progress_is_never_behind_the_time():
     engine, told = machine(), []
     calibrate(
         engine, task(time_s=40.0), lambda step, share: told.append((step, share, engine.clock())), clock=engine.clock

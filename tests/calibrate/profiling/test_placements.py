@@ -16,7 +16,7 @@ def schedules(*, is_check: bool = False, **changes) -> list[Schedule]:
 
 @pytest.mark.parametrize("max_window", [1, 3, 8])
 @pytest.mark.parametrize("exit_layers", [(), (4, 6)])
-def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_window, exit_layers) -> None:
+def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_window, exit_layers):
     found = schedules(max_window=max_window, exit_layers=exit_layers)
     plain = [one.target_lane for one in found if one.method == "autoregressive"]
     assert plain == ["cpu0", "cpu1", "cpu0+1"]
@@ -33,7 +33,7 @@ def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_wi
 
 
 @given(max_window=st.integers(3, 16), exit_layers=st.sampled_from([(), (4, 6)]))
-def test_no_schedule_is_judged_by_itself(max_window, exit_layers) -> None:
+def test_no_schedule_is_judged_by_itself(max_window, exit_layers):
     asked = {"max_window": max_window, "exit_layers": exit_layers}
     fitted, checks = schedules(**asked), schedules(**asked, is_check=True)
     assert checks
@@ -43,6 +43,6 @@ def test_no_schedule_is_judged_by_itself(max_window, exit_layers) -> None:
     }
 
 
-def test_without_a_draft_plain_decoding_alone_is_fitted_and_nothing_checked() -> None:
+def test_without_a_draft_plain_decoding_alone_is_fitted_and_nothing_checked():
     assert {one.method for one in schedules(drafter=None)} == {"autoregressive"}
     assert schedules(drafter=None, is_check=True) == []

@@ -41,7 +41,7 @@ def taken(
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, SPLIT, POOLED])
-def test_lanes_that_take_turns_have_anchors_in_turn_and_none_at_once(schedule: Schedule) -> None:
+def test_lanes_that_take_turns_have_anchors_in_turn_and_none_at_once(schedule):
     found, anchors, _ = taken(schedule, rests=8, round_s=0.2)
     lanes = lanes_of(schedule)
     assert found.shared == ()
@@ -50,7 +50,7 @@ def test_lanes_that_take_turns_have_anchors_in_turn_and_none_at_once(schedule: S
     assert all(one != other for one, other in pairwise(in_between)) or len(lanes) == 1
 
 
-def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone() -> None:
+def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone():
     found, anchors, _ = taken(MIRROR, rests=8, round_s=0.2)
     assert len(found.shared) == 2 + 4
     assert {lane: len(own) for lane, own in found.alone.items()} == {"cpu0": 2 + 2, "cpu1": 2 + 2}
@@ -58,26 +58,26 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
-def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane) -> None:
+def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane):
     """Before the sequence another drafter may be loaded."""
     found, _, _ = taken(schedule, rests=8, round_s=0.6, other_speed=0.5)
     step_s = Laws(speed=0.5 if lane == "cpu1" else 1.0).step_s(1, 10)
     assert found.steps == (pytest.approx(step_s),) * (8 + 1)
 
 
-def test_short_rounds_do_not_rest_every_time() -> None:
+def test_short_rounds_do_not_rest_every_time():
     found, _, _ = taken(PLAIN, rests=100, round_s=0.01)
     assert 2 + 5 <= len(found.alone["cpu0"]) <= 2 + 9, "a second, and an anchor every 0.12 s"
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, MIRROR])
-def test_where_steps_are_long_anchors_take_a_quarter_of_the_time_and_no_more(schedule: Schedule) -> None:
+def test_where_steps_are_long_anchors_take_a_quarter_of_the_time_and_no_more(schedule):
     rests, round_s = 60, 1.0
     _, _, in_it_s = taken(schedule, rests=rests, round_s=round_s, speed=0.02)
     assert 0.1 < in_it_s / (rests * round_s + in_it_s) < 0.26
 
 
-def test_what_lanes_cost_each_other_is_the_mean_at_once_over_the_mean_alone() -> None:
+def test_what_lanes_cost_each_other_is_the_mean_at_once_over_the_mean_alone():
     anchors = RunAnchors({"cpu0": (1.0, 3.0), "cpu1": (1.0,)}, ((3.0, 1.0), (3.0, 2.0)))
     assert anchors.slowdown(MIRROR) == (1.5, 1.5)
 
@@ -90,7 +90,7 @@ def test_what_lanes_cost_each_other_is_the_mean_at_once_over_the_mean_alone() ->
         RunAnchors({"cpu0": (1.0,), "cpu1": ()}, ((1.0, 1.0),)),
     ],
 )
-def test_without_either_nobody_knows(anchors: RunAnchors) -> None:
+def test_without_either_nobody_knows(anchors):
     assert anchors.slowdown(MIRROR) is None
 
 
@@ -99,7 +99,7 @@ def profile_with(anchor_slowdown: tuple[float, float] | None):
     return machine().model_copy(update={"contention": (entry,)})
 
 
-def test_slowdowns_of_a_run_are_those_of_calibration_times_what_anchors_say_has_changed() -> None:
+def test_slowdowns_of_a_run_are_those_of_calibration_times_what_anchors_say_has_changed():
     """The entry is of the same lanes the other way round."""
     now = RunAnchors({"cpu0": (1.0,), "cpu1": (1.0,)}, ((1.6, 1.2),))
     assert slowdowns_in(now, MIRROR, profile_with((1.2, 1.0))) == pytest.approx((1.1 * 1.6 / 1.0, 1.3 * 1.2 / 1.2))

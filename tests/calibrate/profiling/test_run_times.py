@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
-from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Anchor, Profile
@@ -33,7 +32,7 @@ from tests.calibrate.profiling.fake_machine.weather import Weather
 @pytest.mark.parametrize("schedule", [SPECULATIVE, WITH_FEATURES])
 @given(level_in_run=st.floats(0.7, 1.4), wake_s=st.floats(-1e-3, 4e-3), slower=st.floats(1, 2))
 @settings(deadline=None, max_examples=20)
-def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule, level_in_run, wake_s, slower) -> None:
+def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule, level_in_run, wake_s, slower):
     """Their rows differ from those of later steps, and so does the speed of the machine from that of the profile."""
     weather = Weather(slow=slower, fast_s=1e-9, slow_s=1e9)
     run, profile = run_of(schedule, weather=weather, step_in_run=level_in_run, rollout_start_s=level_in_run * wake_s)
@@ -42,7 +41,7 @@ def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule
     assert found.value == pytest.approx(1 + wake_s / 5e-3)
 
 
-def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing() -> None:
+def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing():
     """Of tiny models next to other work: a level is a ratio, whose logarithm is taken."""
     run, profile = run_of(SPECULATIVE, rollout_start_s=-20e-3)
     found = first_step(run, "cpu1", profile, 5e-3)
@@ -53,12 +52,12 @@ def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing() -
 @pytest.mark.parametrize(
     "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
 )
-def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule: Schedule) -> None:
+def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule):
     run, profile = run_of(schedule, rollout_start_s=2e-3)
     assert first_step(run, "cpu1", profile, 5e-3) is None
 
 
-def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout() -> None:
+def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout():
     run, profile = run_of(SPECULATIVE, step_in_run=1.2, rollout_start_s=1.2 * 2e-3)
     lanes = tuple(lane.with_overhead("rollout_start", Overhead(seconds=2e-3)) for lane in profile.lanes)
     known = profile.model_copy(update={"lanes": lanes})
@@ -67,7 +66,7 @@ def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout() -> None:
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE, WITH_FEATURES])
-def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(schedule: Schedule) -> None:
+def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(schedule):
     run, profile = run_of(schedule, target_in_run=1.04, step_in_run=1.2)
     assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.04)
     step = value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile))
@@ -75,7 +74,7 @@ def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(sche
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE])
-def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Schedule) -> None:
+def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule):
     """The profile knows the machine at another speed: both sides are taken relative to their anchors."""
     weather = Weather(slow=1.4, fast_s=1e-9, slow_s=1e9)
     run, profile = run_of(schedule, weather=weather, target_in_run=1.04)
@@ -83,7 +82,7 @@ def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Sched
     assert found == (pytest.approx(1.04), 0.03)
 
 
-def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibration_had_some() -> None:
+def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibration_had_some():
     """Its anchors took 1.5 times as long around this run as in calibration, and those of the target no longer."""
     run, profile = run_of(SPECULATIVE, step_in_run=1.2)
     known = with_step_anchor(profile, 2e-3)
@@ -101,7 +100,7 @@ def with_step_anchor(profile: Profile, seconds: float) -> Profile:
     return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=own) for lane in profile.lanes)})
 
 
-def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
+def test_a_machine_that_changed_meanwhile_leaves_a_doubt():
     run, profile = run_of(PLAIN)
     before_s = run.anchors.alone["cpu0"][0]
     changed = replace(run, anchors=RunAnchors({"cpu0": (before_s, 1.4 * before_s)}))
@@ -109,7 +108,7 @@ def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
     assert ratio == (pytest.approx(1 / 1.2), pytest.approx(log(1.4) / 2, rel=0.05))
 
 
-def test_the_level_is_one_of_means_a_slow_round_counts_by_its_time() -> None:
+def test_the_level_is_one_of_means_a_slow_round_counts_by_its_time():
     run, profile = run_of(PLAIN)
     spans = run.trace.spans
     longer_s = sum(span.end_s - span.start_s for span in spans if span.round > 0)
@@ -117,7 +116,7 @@ def test_the_level_is_one_of_means_a_slow_round_counts_by_its_time() -> None:
     assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.1)
 
 
-def test_the_first_round_does_not_count() -> None:
+def test_the_first_round_does_not_count():
     run, profile = run_of(PLAIN)
     spans = run.trace.spans
     spans[:] = [span._replace(end_s=span.end_s + 9.0) if span.round == 0 else span for span in spans]
@@ -125,7 +124,7 @@ def test_the_first_round_does_not_count() -> None:
     assert value_of(compare_run(run, profile)) == pytest.approx(1.0)
 
 
-def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_other() -> None:
+def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_other():
     run, profile = run_of(MIRROR, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
     free = profile.model_copy(update={"contention": ()})
     for lane, work in (("cpu0", Work.SUFFIX), ("cpu1", Work.BRANCH_STEP)):
@@ -134,7 +133,7 @@ def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_o
 
 
 @given(target=st.floats(0.8, 1.25), step=st.floats(0.8, 1.25))
-def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target: float, step: float) -> None:
+def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target, step):
     run, profile = run_of(SPECULATIVE, target_in_run=target, step_in_run=step)
     found, shares = compare_run(run, profile)
     assert shares.keys() == {"target cpu0", "draft cpu1"}
@@ -143,7 +142,7 @@ def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target
     assert found.value == pytest.approx(shares["target cpu0"] * target + shares["draft cpu1"] * step)
 
 
-def test_a_run_of_a_single_round_says_nothing() -> None:
+def test_a_run_of_a_single_round_says_nothing():
     engine = FakeEngine({"cpu0": Laws()})
     run = decode(engine, anchors_of(engine), PLAIN, CONTEXTS, 1)
     profile = profile_of(engine.laws)
@@ -153,14 +152,14 @@ def test_a_run_of_a_single_round_says_nothing() -> None:
     assert compare_runs([run], profile) == {}
 
 
-def test_runs_are_compared_by_their_schedules() -> None:
+def test_runs_are_compared_by_their_schedules():
     (plain, profile), (other, _) = run_of(PLAIN), run_of(SPECULATIVE)
     found = compare_runs([plain, other, plain], profile)
     assert {schedule: len(runs) for schedule, runs in found.items()} == {PLAIN: 2, SPECULATIVE: 1}
     assert found[SPECULATIVE] == [compare_run(other, profile)]
 
 
-def test_gaps_lie_between_one_verification_and_the_next() -> None:
+def test_gaps_lie_between_one_verification_and_the_next():
     run, _ = run_of(PLAIN)
     gaps = gaps_s(run)
     assert gaps == pytest.approx([GAP_S] * len(gaps))

@@ -3,13 +3,12 @@
 import gzip
 from dataclasses import replace
 from math import log
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.calibration import Calibration, calibrate
+from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.samples import Cell, Samples, Visit, load_samples, save_samples
 from decoding.errors import ProfileError
@@ -25,7 +24,7 @@ TASK = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=200.0)
 
 
 @pytest.fixture(scope="module")
-def made() -> Calibration:
+def made():
     laws = {name: Laws(speed=speed, step_in_run=1.2) for name, speed in SPEEDS.items()}
     engine = HeadEngine(laws, weather=Weather(seed=1, slow=1.4, drift=0.1))
     return calibrate(engine, TASK, clock=engine.clock)
@@ -34,7 +33,7 @@ def made() -> Calibration:
 # Files
 
 
-def test_samples_survive_their_file(made: Calibration, tmp_path: Path) -> None:
+def test_samples_survive_their_file(made, tmp_path):
     save_samples(made.samples, tmp_path / "s.json.gz")
     assert load_samples(tmp_path / "s.json.gz") == made.samples
     assert made.samples.num_passes > 1
@@ -43,7 +42,7 @@ def test_samples_survive_their_file(made: Calibration, tmp_path: Path) -> None:
     assert (tmp_path / "again.json.gz").read_bytes() == (tmp_path / "s.json.gz").read_bytes()
 
 
-def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made: Calibration, tmp_path: Path) -> None:
+def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made, tmp_path):
     written = made.save(tmp_path / "p.yaml")
     assert load_profile(tmp_path / "p.yaml") == written
     assert written.samples == "p.samples.json.gz"
@@ -54,7 +53,7 @@ def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made: C
     )
 
 
-def test_a_profile_is_a_function_of_its_samples(made: Calibration) -> None:
+def test_a_profile_is_a_function_of_its_samples(made):
     slower = [replace(visit, before_s=1.1 * visit.before_s) for visit in made.samples.visits]
     once, twice = (fitted_profile(TASK, made.samples) for _ in range(2))
     assert once == twice
@@ -73,7 +72,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_something_else_is_refused(content, tmp_path):
     path = tmp_path / "s.json.gz"
     path.write_bytes(content)
     with pytest.raises(ProfileError, match="s.json.gz: not a readable file of a calibration's samples"):
@@ -81,7 +80,7 @@ def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:99] + b"x" + data[100:]])
-def test_a_file_that_was_cut_or_changed_is_refused(damage, made: Calibration, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_or_changed_is_refused(damage, made, tmp_path):
     path = tmp_path / "s.json.gz"
     save_samples(made.samples, path)
     path.write_bytes(damage(path.read_bytes()))
@@ -89,7 +88,7 @@ def test_a_file_that_was_cut_or_changed_is_refused(damage, made: Calibration, tm
         load_samples(path)
 
 
-def test_a_file_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ProfileError, match="none.json.gz: not a readable file"):
         load_samples(tmp_path / "none.json.gz")
     (tmp_path / "file").touch()
@@ -104,19 +103,19 @@ CELL = Cell("a", Measurement(part="verify", rows=1, context=10, repeats=3))
 
 
 @given(st.lists(st.floats(1.0, 1.9), min_size=1, max_size=9))
-def test_a_visit_is_the_mean_of_its_repeats_over_that_of_its_anchors(seconds: list[float]) -> None:
+def test_a_visit_is_the_mean_of_its_repeats_over_that_of_its_anchors(seconds):
     ratio = Visit(CELL, tuple(seconds), 2.0, 3.0, 0.0).ratio
     assert ratio.value == pytest.approx(sum(seconds) / len(seconds) / 2.5)
     assert ratio.doubt == pytest.approx(log(1.5) / 2, rel=0.02)
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 99.0), (99.0, 1.0, 1.0), (1.0, 1.0, 99.0, 99.0)])
-def test_a_spike_counts_as_twice_the_usual(seconds: tuple[float, ...]) -> None:
+def test_a_spike_counts_as_twice_the_usual(seconds):
     spikes = seconds.count(99.0)
     assert Visit(CELL, seconds, 1.0, 1.0, 0.0).ratio.value == pytest.approx(1 + spikes / len(seconds))
 
 
-def test_ratios_are_those_of_all_visits_of_a_cell() -> None:
+def test_ratios_are_those_of_all_visits_of_a_cell():
     other = Cell("a", CELL.measurement, "eagle")
     visits = [Visit(cell, (seconds,), 1.0, 1.0, 0.0) for cell, seconds in ((CELL, 1.0), (other, 2.0), (CELL, 3.0))]
     samples = Samples(visits=visits)

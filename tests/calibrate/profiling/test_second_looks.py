@@ -59,8 +59,8 @@ def over_law(made: Calibration, laws: dict[str, Laws], lane: str, rows: int) -> 
 
 
 @pytest.mark.parametrize(("time_s", "most"), [(ONE_PASS_S, 0.3), (SOME_PASSES_S, 0.08)])
-def test_a_spike_is_no_peak_of_a_table(time_s: float, most: float) -> None:
-    def spike(lane: str, of: Measurement, before: int) -> float:
+def test_a_spike_is_no_peak_of_a_table(time_s, most):
+    def spike(lane, of, before):
         return 2.5 if lane == "cpu0" and is_verification(of, ROWS) and of.context == CONTEXTS[0] and not before else 1.0
 
     made, laws = troubled(spike, time_s)
@@ -69,10 +69,10 @@ def test_a_spike_is_no_peak_of_a_table(time_s: float, most: float) -> None:
     assert over_law(made, laws, "cpu1", ROWS) == pytest.approx(1, abs=0.01)
 
 
-def test_a_first_call_that_is_slow_on_every_lane_is_measured_again_at_once() -> None:
+def test_a_first_call_that_is_slow_on_every_lane_is_measured_again_at_once():
     least = CONTEXTS[0]
 
-    def first_call(_lane: str, of: Measurement, before: int) -> float:
+    def first_call(_lane, of, before):
         return 20.0 if of.part == "draft_prefill" and of.rows == least and not before else 1.0
 
     made, laws = troubled(first_call, SOME_PASSES_S)
@@ -85,8 +85,8 @@ def test_a_first_call_that_is_slow_on_every_lane_is_measured_again_at_once() -> 
     assert Counter(visits)["draft_prefill"] == per_pass + len(SPEEDS)
 
 
-def test_times_that_fall_a_little_whenever_they_are_taken_are_flat() -> None:
-    def falling(_lane: str, of: Measurement, _before: int) -> float:
+def test_times_that_fall_a_little_whenever_they_are_taken_are_flat():
+    def falling(_lane, of, _before):
         return 0.92 if is_verification(of, 3) else 1.0
 
     made, _ = troubled(falling, SOME_PASSES_S)
@@ -94,8 +94,8 @@ def test_times_that_fall_a_little_whenever_they_are_taken_are_flat() -> None:
 
 
 @pytest.mark.parametrize("time_s", [ONE_PASS_S, SOME_PASSES_S])
-def test_a_cliff_that_is_there_at_every_visit_stands(time_s: float) -> None:
-    def cliff(_lane: str, of: Measurement, _before: int) -> float:
+def test_a_cliff_that_is_there_at_every_visit_stands(time_s):
+    def cliff(_lane, of, _before):
         return 2.5 if is_verification(of, ROWS) else 1.0
 
     made, laws = troubled(cliff, time_s)
@@ -106,7 +106,7 @@ def test_a_cliff_that_is_there_at_every_visit_stands(time_s: float) -> None:
         assert beyond == pytest.approx(2.5, rel=0.1)
 
 
-def test_a_busy_spell_on_a_core_does_not_bend_tables() -> None:
+def test_a_busy_spell_on_a_core_does_not_bend_tables():
     engine = machine()
     engine.trouble = lambda lane, _of, _before: 2.0 if lane == "cpu0" and 3.0 < engine.now_s < 8.0 else 1.0
     made = calibrate(engine, task(time_s=SOME_PASSES_S), clock=engine.clock)
@@ -117,7 +117,7 @@ def test_a_busy_spell_on_a_core_does_not_bend_tables() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 99), st.sampled_from([0.0, ONE_PASS_S]), st.sampled_from([0, 20, 100]))
-def test_no_table_falls_in_any_weather(seed: int, time_s: float, spike_every: int) -> None:
+def test_no_table_falls_in_any_weather(seed, time_s, spike_every):
     weather = Weather(seed=seed, slow=1.45, spike_every=spike_every)
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
     asked = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=time_s)
@@ -129,8 +129,8 @@ def test_no_table_falls_in_any_weather(seed: int, time_s: float, spike_every: in
         assert not falls(made)
 
 
-def test_second_looks_are_at_both_ends_of_a_fall_with_rows_or_context_and_go_from_chains_to_trees() -> None:
-    def cell(rows: int, context: int = 20, part: str = "verify") -> Cell:
+def test_second_looks_are_at_both_ends_of_a_fall_with_rows_or_context_and_go_from_chains_to_trees():
+    def cell(rows, context=20, part="verify"):
         return Cell("a", Measurement(part=part, rows=rows, context=context))
 
     times = {cell(1): 1.0, cell(5): 2.0, cell(9, part="verify_tree"): 1.5, cell(1, 220): 0.8, cell(5, 220): 2.0}

@@ -15,7 +15,7 @@ CONTEXTS = st.tuples(st.integers(0, 500), st.integers(1, 4000)).map(lambda pair:
 
 
 @given(max_window=WINDOWS, contexts=CONTEXTS, quick=st.booleans())
-def test_grids_reach_the_longest_window_and_both_contexts(max_window, contexts, quick) -> None:
+def test_grids_reach_the_longest_window_and_both_contexts(max_window, contexts, quick):
     effort = effort_for(max_window, contexts, quick=quick)
     for grid in (effort.target_rows, effort.part_rows, effort.draft_rows, effort.contexts):
         assert list(grid) == sorted(set(grid))
@@ -29,7 +29,7 @@ def test_grids_reach_the_longest_window_and_both_contexts(max_window, contexts, 
 
 
 @given(max_window=WINDOWS, max_step=st.integers(1, 1100), quick=st.booleans())
-def test_steps_of_the_draft_reach_as_wide_as_asked_and_nothing_else_changes(max_window, max_step, quick) -> None:
+def test_steps_of_the_draft_reach_as_wide_as_asked_and_nothing_else_changes(max_window, max_step, quick):
     effort, usual = (effort_for(max_window, (0, 99), quick=quick, **asked) for asked in ({"max_step": max_step}, {}))
     assert list(effort.draft_rows) == sorted(set(effort.draft_rows))
     assert effort.draft_rows[-1] == max(max_step, 16)
@@ -38,7 +38,7 @@ def test_steps_of_the_draft_reach_as_wide_as_asked_and_nothing_else_changes(max_
 
 
 @given(max_window=WINDOWS, max_tree=st.integers(1, 64), quick=st.booleans())
-def test_trees_are_measured_only_where_they_are_wider_than_chains(max_window, max_tree, quick) -> None:
+def test_trees_are_measured_only_where_they_are_wider_than_chains(max_window, max_tree, quick):
     effort, without = (effort_for(max_window, (0, 99), nodes, quick=quick) for nodes in (max_tree, 0))
     assert list(effort.tree_rows) == sorted(set(effort.tree_rows))
     assert all(max_window + 1 < rows <= max_tree + 1 for rows in effort.tree_rows)
@@ -49,7 +49,7 @@ def test_trees_are_measured_only_where_they_are_wider_than_chains(max_window, ma
 
 
 @given(max_window=st.integers(2, 16), contexts=CONTEXTS)
-def test_a_quick_calibration_measures_less(max_window, contexts) -> None:
+def test_a_quick_calibration_measures_less(max_window, contexts):
     quick, full = (effort_for(max_window, contexts, quick=is_quick) for is_quick in (True, False))
     assert quick.least_passes * quick.repeats < full.least_passes * full.repeats
     assert quick.least_passes <= quick.passes
@@ -60,7 +60,7 @@ def test_a_quick_calibration_measures_less(max_window, contexts) -> None:
 
 
 @pytest.mark.parametrize("contexts", [(-1, 5), (5, 5), (6, 5)])
-def test_contexts_must_be_a_range(contexts) -> None:
+def test_contexts_must_be_a_range(contexts):
     with pytest.raises(ConfigError, match="the first must be at least 0 and below the last"):
         effort_for(4, contexts, quick=True)
 
@@ -73,5 +73,5 @@ def test_contexts_must_be_a_range(contexts) -> None:
         ({"drafter": None}, ()),
     ],
 )
-def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
+def test_steps_are_measured_in_every_kind_the_draft_has(changes, kinds):
     assert task(**changes).draft_steps == kinds

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.samples import Cell, Visit
+from calibrate.profiling.samples import Cell
 from calibrate.profiling.visits import visit_in_turn
 from decoding.errors import LaneDiedError
 from runtime.wire.measurement import Measurement
@@ -55,7 +54,7 @@ def is_anchor(measurement: Measurement) -> bool:
 
 @FEW
 @given(NUM_CELLS, st.booleans())
-def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards) -> None:
+def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards):
     cells = cells_of(counts)
     engine, visits, anchors, _ = visited(cells, backwards=backwards)
     assert Counter(visit.cell for visit in visits) == Counter(cell for own in cells.values() for cell in own)
@@ -70,7 +69,7 @@ def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards) -> None:
 
 @FEW
 @given(NUM_CELLS, st.booleans())
-def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards) -> None:
+def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards):
     """As much as the machine changes its speed: what stands with a visit are the anchors nearest to it."""
     _, visits, anchors, _ = visited(cells_of(counts), backwards=backwards, slow=1.4, fast_s=0.3, slow_s=0.2)
     for visit in visits:
@@ -81,9 +80,9 @@ def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards) -> 
 
 @FEW
 @given(NUM_CELLS, st.booleans())
-def test_no_more_than_two_parts_of_the_target_or_four_short_ones_share_their_anchors(counts, backwards) -> None:
+def test_no_more_than_two_parts_of_the_target_or_four_short_ones_share_their_anchors(counts, backwards):
     visits = [measurement for _, measurement in visited(cells_of(counts), backwards=backwards)[0].visits]
-    blocks: list[list[str]] = [[]]
+    blocks = [[]]
     for measurement in visits:
         if is_anchor(measurement):
             blocks.append([])
@@ -93,7 +92,7 @@ def test_no_more_than_two_parts_of_the_target_or_four_short_ones_share_their_anc
     assert max(weights) <= 4
 
 
-def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them() -> None:
+def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them():
     cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(10)], "cpu1": [Cell("cpu1", verify(1))]}
     visits = [(lane, 0 if is_anchor(of) else of.rows) for lane, of in visited(cells)[0].visits]
     first = [("cpu0", at) for at in (0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0)]
@@ -102,10 +101,10 @@ def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them() -> 
 
 @FEW
 @given(NUM_CELLS)
-def test_backwards_every_lane_has_its_cells_in_the_other_order(counts) -> None:
+def test_backwards_every_lane_has_its_cells_in_the_other_order(counts):
     forwards, back = (visited(cells_of(counts), backwards=backwards)[1] for backwards in (False, True))
 
-    def order(visits: list[Visit], lane: str) -> list[Cell]:
+    def order(visits, lane):
         return [visit.cell for visit in visits if visit.cell.lane == lane]
 
     assert all(order(back, lane) == order(forwards, lane)[::-1] for lane in LANE_NAMES)
@@ -113,15 +112,15 @@ def test_backwards_every_lane_has_its_cells_in_the_other_order(counts) -> None:
 
 @FEW
 @given(NUM_CELLS, st.booleans())
-def test_progress_rises_and_never_claims_the_end(counts, backwards) -> None:
+def test_progress_rises_and_never_claims_the_end(counts, backwards):
     shares = visited(cells_of(counts), backwards=backwards)[3]
     assert shares[0] == 0
     assert shares == sorted(shares)
     assert shares[-1] < 1
 
 
-def test_a_lane_that_is_lost_ends_the_measuring() -> None:
-    def lost(*_: object) -> NoReturn:
+def test_a_lane_that_is_lost_ends_the_measuring():
+    def lost(*_):
         raise LaneDiedError("lane 'cpu0' is lost")
 
     anchors = Anchors({"cpu0": SimpleNamespace(request=lost)}, context=10)

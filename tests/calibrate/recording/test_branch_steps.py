@@ -142,7 +142,7 @@ def every_round(of, schedule, recorded, layer_s):
 @pytest.mark.parametrize(("num_streams", "layer_s"), [(3, 0.4), (1, 1.3), (3, 1.3), (3, 9.0)])
 @pytest.mark.parametrize("of", [Foretelling, Misled], ids=["always right", "never right"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_step_is_the_one_that_was_simulated(recorded, source, of, num_streams, layer_s) -> None:
+def test_every_step_is_the_one_that_was_simulated(recorded, source, of, num_streams, layer_s):
     schedule = schedule_of(source, num_streams)
     for trace, index, played, rows in every_round(of, schedule, recorded, layer_s):
         branch_rows = drafted(trace, index, Work.BRANCH_STEP)
@@ -155,7 +155,7 @@ def test_every_step_is_the_one_that_was_simulated(recorded, source, of, num_stre
 
 @pytest.mark.parametrize("layer_s", [0.4, 1.3, 9.0])
 @pytest.mark.parametrize("source", SOURCES)
-def test_of_streams_that_are_right_now_and_then_what_was_recorded_is_left_to_do(recorded, source, layer_s) -> None:
+def test_of_streams_that_are_right_now_and_then_what_was_recorded_is_left_to_do(recorded, source, layer_s):
     """Others of a round's branches may be done sooner than the slowest one that was recorded, and never later."""
     schedule = schedule_of(source, 3)
     for trace, index, played, rows in every_round(Drafter, schedule, recorded, layer_s):
@@ -170,14 +170,14 @@ def test_of_streams_that_are_right_now_and_then_what_was_recorded_is_left_to_do(
 @pytest.mark.parametrize("layer_s", [0.4, 1.3, 9.0])
 @pytest.mark.parametrize("of", HITS, ids=["recorded", "always right", "never right"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_arrays_take_the_time_of_these_steps(recorded, source, of, layer_s) -> None:
+def test_the_arrays_take_the_time_of_these_steps(recorded, source, of, layer_s):
     schedule = schedule_of(source, 3)
     texts = taught(recorded.record, HITS[of])
     assert_same(predict(schedule, profile(layer_s), texts), simulate(schedule, profile(layer_s), texts), schedule)
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_streams_that_are_always_right_hide_more_than_those_that_never_are(recorded, source) -> None:
+def test_streams_that_are_always_right_hide_more_than_those_that_never_are(recorded, source):
     schedule = schedule_of(source, 3)
     times = [predict(schedule, profile(1.3), taught(recorded.record, hits)).decode_s for hits in (9, 0)]
     assert times[0] < times[1]

@@ -114,7 +114,7 @@ def assert_same_rounds(engine, lanes, recorded, drafter, **fields) -> None:
 
 
 @pytest.mark.parametrize("name", [*CHAINS, *STREAMING])
-def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, folders, lanes, records, name) -> None:
+def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, folders, lanes, records, name):
     """Of compiled graphs, which take their time, one window."""
     if form in COMPILED and name in STREAMING:
         pytest.skip(NO_STREAMS)
@@ -127,13 +127,13 @@ def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, fol
 @pytest.mark.parametrize("form", COMPILED, indirect=True, ids="-".join)
 def test_a_draft_with_streams_of_its_own_drafts_without_them_where_keys_are_not_open(
     engine, form, lanes, folders, records
-) -> None:
+):
     assert records[folders.feature_drafter].num_streams == 0
     fields = CHAINS["mirror with features"] | {"num_speculative_tokens": 3}
     assert_same_rounds(engine, lanes, records[folders.feature_drafter], folders.feature_drafter, **fields)
 
 
-def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lanes, folders) -> None:
+def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lanes, folders):
     recorded = record(folders, form, folders.feature_drafter, temperature=1.0, seed=5)
     plain = Schedule(method="autoregressive", target_lane=lanes[0], verification="match")
     for prompt, of_prompt in zip(PROMPTS, recorded.prompts, strict=True):
@@ -144,7 +144,7 @@ def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lane
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes, folders, records, name) -> None:
+def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes, folders, records, name):
     """How many of them branches did before they were asked for is a matter of time; what is left then is not."""
     if form in COMPILED:
         pytest.skip(NO_STREAMS)
@@ -170,11 +170,11 @@ def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes
     assert len(lengths) > 1, "some guesses are right and some wrong"
 
 
-def test_plain_decoding_writes_the_recorded_texts(engine, lanes, records, folders) -> None:
+def test_plain_decoding_writes_the_recorded_texts(engine, lanes, records, folders):
     plain = Schedule(method="autoregressive", target_lane=lanes[0])
     texts = [list(engine.generate(plain, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).tokens) for prompt in PROMPTS]
     assert texts == [entry.text.tolist() for entry in records[folders.drafter].prompts]
 
 
-def test_the_lane_says_that_its_target_is_row_invariant(engine, lanes) -> None:
+def test_the_lane_says_that_its_target_is_row_invariant(engine, lanes):
     assert engine.row_invariance(lanes[0]).is_invariant

@@ -26,7 +26,7 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype) -> None:
+def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype):
     models = load_models(*folders, dtype=dtype)
     assert (models.target_name, models.drafter_name, models.dtype) == ("a target", "a draft", dtype)
     loaded = [models.target, models.draft, *models.exits.adapters.values()]
@@ -35,7 +35,7 @@ def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype)
     assert sorted(models.exits.adapters) == [2, 3]
 
 
-def test_every_back_end_records_the_same_in_float32(folders) -> None:
+def test_every_back_end_records_the_same_in_float32(folders):
     """Captured calls of a GPU are made by the CPU here."""
     by_torch = load_models(*folders, dtype="float32")
     elsewhere = load_models(*folders, dtype="float32")
@@ -51,15 +51,15 @@ def test_every_back_end_records_the_same_in_float32(folders) -> None:
     assert all((found.exits[layer] == ids).all() for layer, ids in expected.exits.items())
 
 
-def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders) -> None:
+def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders):
     by_torch = load_models(*folders, dtype="float32")
     compiled = replace(by_torch, computed_by="openvino:CPU")
     names = {fingerprint(one, (), RecordSettings(exit_layers=())) for one in (by_torch, compiled)}
     assert len(names) == 2
 
 
-def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_graphs(folders, monkeypatch) -> None:
-    asked: list[int] = []
+def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_graphs(folders, monkeypatch):
+    asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     load_models(*folders, dtype="float32")
@@ -68,7 +68,7 @@ def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_gr
     assert asked == [5, 3, 1]
 
 
-def test_a_draft_of_another_target_is_refused(folders, tmp_path) -> None:
+def test_a_draft_of_another_target_is_refused(folders, tmp_path):
     other = NamedFolder("another", save_target(tiny_target(seed=9), tmp_path / "other"))
     with pytest.raises(ModelError, match="was trained for tiny"):
         load_models(other, *folders[1:], dtype="float32")

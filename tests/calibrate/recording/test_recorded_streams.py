@@ -55,7 +55,7 @@ def guessing(schedule: Schedule, found: Rollouts):
 @pytest.mark.parametrize("num_streams", [1, 2, 3])
 @pytest.mark.parametrize("window", [1, 2, 4, 6])
 @pytest.mark.parametrize("with_features", [False, True])
-def test_steps_of_fresh_rollouts(num_streams, window, with_features) -> None:
+def test_steps_of_fresh_rollouts(num_streams, window, with_features):
     model = draft_model(with_features=with_features)
     features = torch.randn(len(IDS), 32, generator=torch.Generator().manual_seed(1)) if with_features else None
     schedule = speculative(window, draft_streams=num_streams, exit_features=with_features)
@@ -70,7 +70,7 @@ def test_steps_of_fresh_rollouts(num_streams, window, with_features) -> None:
         assert tuple(rows[1:]) == subject.rows(length - START)
 
 
-def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
+def test_some_guesses_of_these_models_are_right_and_some_wrong():
     """Else the other tests would prove little."""
     hits = rollouts(draft_model()).stream_hits[:, :-1]
     assert (hits == 0).any()
@@ -79,7 +79,7 @@ def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4])
 @pytest.mark.parametrize("row", [0, 2, 5])
-def test_steps_of_a_branch_before_and_after_it_is_taken(num_steps, row) -> None:
+def test_steps_of_a_branch_before_and_after_it_is_taken(num_steps, row):
     model = draft_model()
     schedule = mirror(5, root_source="draft", draft_top_k=1, draft_streams=2)
     drafter = begin(model, schedule, IDS[:START])
@@ -95,7 +95,7 @@ def test_steps_of_a_branch_before_and_after_it_is_taken(num_steps, row) -> None:
     assert tuple(rows) == subject.rows(len(text) - START)[num_steps - 1 :]
 
 
-def test_the_recorder_keeps_them_with_features_and_without() -> None:
+def test_the_recorder_keeps_them_with_features_and_without():
     models = RecordedModels(
         target_name="t", drafter_name="d", target=tiny_target(), draft=draft_model(with_features=True)
     )
@@ -110,7 +110,7 @@ def test_the_recorder_keeps_them_with_features_and_without() -> None:
     assert one.stream_hits.tolist() == again.stream_hits.tolist()
 
 
-def test_a_draft_without_streams_has_none(tmp_path) -> None:
+def test_a_draft_without_streams_has_none(tmp_path):
     model = draft_model()
     model.config = replace(model.config, streams=None)
     model.streams = None

@@ -60,13 +60,13 @@ def pair():
 
 
 @pytest.fixture(scope="module")
-def record(pair, tmp_path_factory) -> AcceptanceRecord:
+def record(pair, tmp_path_factory):
     path = tmp_path_factory.mktemp("record") / "r.npz"
     record_acceptance(pair, PROMPTS, SETTINGS, path)
     return AcceptanceRecord.load(path)
 
 
-def test_every_head_has_its_trees_dynamic_ones_in_every_shape_asked_for(record) -> None:
+def test_every_head_has_its_trees_dynamic_ones_in_every_shape_asked_for(record):
     assert record.trees == (
         RecordedTree(method="medusa", drafter="medusa", depth=3, paths=PATHS),
         RecordedTree(method="hydra", drafter="hydra", depth=3, paths=PATHS),
@@ -78,7 +78,7 @@ def test_every_head_has_its_trees_dynamic_ones_in_every_shape_asked_for(record) 
     )
 
 
-def test_trees_are_sometimes_right_and_sometimes_wrong(record) -> None:
+def test_trees_are_sometimes_right_and_sometimes_wrong(record):
     """Or the tests of this file would show little."""
     for place in range(len(record.trees)):
         lengths = np.concatenate([prompt.tree_lengths(place, 64) for prompt in record.prompts])
@@ -87,7 +87,7 @@ def test_trees_are_sometimes_right_and_sometimes_wrong(record) -> None:
 
 @pytest.mark.parametrize("size", [5, 30])
 @pytest.mark.parametrize("place", range(7))
-def test_real_rounds_are_what_the_record_says(record, pair, place, size) -> None:
+def test_real_rounds_are_what_the_record_says(record, pair, place, size):
     tree = record.trees[place]
     schedule = schedule_of(tree, size)
     play = play_streams if tree.method == "speculative_streaming" else play_head
@@ -148,7 +148,7 @@ def play_streams(pair, tree, schedule, prompt):
         window = verdict.window
 
 
-def test_states_of_the_last_layer_are_those_before_the_norm() -> None:
+def test_states_of_the_last_layer_are_those_before_the_norm():
     target = tiny_target()
     text = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
     rows = len(PROMPTS[0].ids) + len(text.tokens) - 1
@@ -157,7 +157,7 @@ def test_states_of_the_last_layer_are_those_before_the_norm() -> None:
     assert best[len(PROMPTS[0].ids) - 1 :].tolist() == text.tokens
 
 
-def test_the_fingerprint_follows_heads_and_shapes(pair) -> None:
+def test_the_fingerprint_follows_heads_and_shapes(pair):
     base = fingerprint(pair, PROMPTS, SETTINGS)
     retrained = pair.heads[0]._replace(digest="of other weights")
     others = {
@@ -179,7 +179,7 @@ def folders(tmp_path):
     return tmp_path, (NamedFolder("t", folder), NamedFolder("d", tmp_path / "draft"))
 
 
-def test_heads_and_streams_are_loaded_from_their_folders(folders) -> None:
+def test_heads_and_streams_are_loaded_from_their_folders(folders):
     root, named = folders
     heads = [NamedFolder("e", root / "eagle"), NamedFolder("s", root / "streams")]
     loaded = load_models(*named, None, heads=heads, dtype="float32").heads
@@ -189,7 +189,7 @@ def test_heads_and_streams_are_loaded_from_their_folders(folders) -> None:
     assert loaded[0].digest != loaded[1].digest
 
 
-def test_a_draft_language_model_is_no_head(folders) -> None:
+def test_a_draft_language_model_is_no_head(folders):
     root, named = folders
     with pytest.raises(ModelFormatError, match="draft: is a draft model, not a head"):
         load_models(*named, None, heads=[NamedFolder("x", root / "draft")], dtype="float32")

@@ -1,7 +1,6 @@
 """Records of tiny float32 models, held against decoding the whole text anew for every single position."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,11 +99,11 @@ def draft_naively(
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> AcceptanceRecord:
+def record(tmp_path_factory):
     return record_acceptance(models(), PROMPTS, SETTINGS, tmp_path_factory.mktemp("record") / "r.npz")
 
 
-def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRecord) -> None:
+def test_the_text_is_that_of_the_runtime_to_the_last_token(record):
     target = TargetModel.of(models().target)
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
         target.prefill(prompt.ids, capacity=64)
@@ -115,7 +114,7 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRec
         assert len(recorded.text) == SETTINGS.max_new_tokens or recorded.text[-1] == EOS
 
 
-def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
+def test_states_and_margins_are_those_of_one_pass_over_the_text():
     target, prompt = tiny_target(), PROMPTS[1].ids
     text = target_text(EagerBackend(target), prompt, max_new_tokens=12, layers=(3, 1))
     ids = [*prompt, *text.tokens[:-1]]
@@ -127,7 +126,7 @@ def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, with_features: bool) -> None:
+def test_drafts_are_those_made_one_position_at_a_time(record, with_features):
     pair = models()
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
         ids = [*prompt.ids, *recorded.text.tolist()]
@@ -140,7 +139,7 @@ def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, 
                 assert recorded.alternatives[position].tolist() == first
 
 
-def test_exits_are_read_through_their_adapter_or_the_plain_head(record: AcceptanceRecord) -> None:
+def test_exits_are_read_through_their_adapter_or_the_plain_head(record):
     pair = models()
     assert pair.exits is not None
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
@@ -155,7 +154,7 @@ def test_exits_are_read_through_their_adapter_or_the_plain_head(record: Acceptan
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_the_draft_is_sometimes_right_and_sometimes_wrong(record: AcceptanceRecord, with_features: bool) -> None:
+def test_the_draft_is_sometimes_right_and_sometimes_wrong(record, with_features):
     """Or the tests of this file would show little."""
     lengths = np.concatenate([prompt.match_lengths(with_features=with_features) for prompt in record.prompts])
     assert set(lengths) >= {0, 1, 2, 3, 4}
@@ -163,7 +162,7 @@ def test_the_draft_is_sometimes_right_and_sometimes_wrong(record: AcceptanceReco
 
 @pytest.mark.parametrize("with_features", [False, True])
 @pytest.mark.parametrize("window", [1, 3])
-def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: int, with_features: bool) -> None:
+def test_real_rounds_are_what_the_record_says(record, window, with_features):
     """Speculative rounds with an exit, by the runtime's own models."""
     pair = models()
     layers = pair.draft.config.exit_features if with_features else ()
@@ -194,7 +193,7 @@ def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: 
             position += len(committed)
 
 
-def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
+def test_a_record_on_disk_is_the_one_returned(tmp_path):
     path = tmp_path / "folder" / "r.npz"
     made = record_acceptance(models(), PROMPTS[:2], SETTINGS, path)
     read = AcceptanceRecord.load(path)
@@ -207,7 +206,7 @@ def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_recorder_assembles_the_prompts_it_is_given(record: AcceptanceRecord) -> None:
+def test_a_recorder_assembles_the_prompts_it_is_given(record):
     recorder = Recorder(models(), SETTINGS)
     chosen = [recorder.record(prompt) for prompt in (PROMPTS[2], PROMPTS[0])]
     assembled = recorder.assemble(chosen)
@@ -231,7 +230,7 @@ class Interrupted:
         self.begun.append(step)
 
 
-def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path: Path, record: AcceptanceRecord) -> None:
+def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path, record):
     path = tmp_path / "r.npz"
     with pytest.raises(KeyboardInterrupt):
         record_acceptance(models(), PROMPTS, SETTINGS, path, Interrupted("prompt 2"))
@@ -244,10 +243,10 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path: Path, recor
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path: Path, record: AcceptanceRecord) -> None:
-    asked: list[float] = []
+def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path, record):
+    asked = []
 
-    def enough(next_s: float) -> bool:
+    def enough(next_s):
         asked.append(next_s)
         return len(asked) == 2
 
@@ -259,7 +258,7 @@ def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path], "nothing is left that a later recording would go on with"
 
 
-def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path: Path) -> None:
+def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path):
     path = tmp_path / "r.npz"
     with pytest.raises(KeyboardInterrupt):
         record_acceptance(models(), PROMPTS, SETTINGS, path, Interrupted("prompt 2"))
@@ -269,7 +268,7 @@ def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_fingerprint_follows_weights_prompts_and_settings() -> None:
+def test_the_fingerprint_follows_weights_prompts_and_settings():
     pair = models()
     base = fingerprint(pair, PROMPTS, SETTINGS)
     assert fingerprint(models(), PROMPTS, SETTINGS) == base
@@ -285,7 +284,7 @@ def test_the_fingerprint_follows_weights_prompts_and_settings() -> None:
     assert len(others | {base}) == 5
 
 
-def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path: Path) -> None:
+def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):
     with pytest.raises(RecordError, match=r"exit layer 4 is outside 1\.\.3"):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, exit_layers=(1, 4)), tmp_path / "r.npz")
     with pytest.raises(RecordError, match="prompt 0: 5 prompt and 500 new tokens exceed the target's 128"):

@@ -80,7 +80,7 @@ def drafter_of(folders, fields):
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_under_match_rounds_are_the_real_ones_of_the_same_seed(engine, folders, name) -> None:
+def test_under_match_rounds_are_the_real_ones_of_the_same_seed(engine, folders, name):
     """The rule writes the text of plain sampling, so that nothing is left to chance but the seed."""
     fields = CHAINS[name] | {"num_speculative_tokens": 3}
     drafter = drafter_of(folders, fields)
@@ -122,13 +122,13 @@ def many_texts(folders):
 
 
 @pytest.mark.parametrize("name", ["mirror with features", "mirror from the exit"])
-def test_under_ratio_rounds_are_distributed_as_in_real_runs(engine, folders, many_texts, name) -> None:
+def test_under_ratio_rounds_are_distributed_as_in_real_runs(engine, folders, many_texts, name):
     """Counts of two rounds and the hit between them: what is accepted, and what that does to what comes after it."""
     fields = CHAINS[name] | {"num_speculative_tokens": 2, "verification": "ratio"}
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
     ours = Counter(first_rounds(trace.rounds) for trace in simulate(asked, machine(), many_texts, costs=COSTS))
     real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(folders.feature_drafter))
-    theirs: Counter = Counter()
+    theirs = Counter()
     for seed in range(NUM_RUNS):
         found = engine.generate(real, PROMPTS[0].ids, max_new_tokens=6, temperature=TEMPERATURE, seed=seed)
         theirs[first_rounds(found.trace.rounds)] += 1
@@ -149,7 +149,7 @@ def draft_logits(draft, ids, *, num_known, features_TE):
 
 
 @pytest.mark.parametrize("features", [(), (1, 2)])
-def test_probabilities_are_those_of_the_rule(features) -> None:
+def test_probabilities_are_those_of_the_rule(features):
     """By the models without any cache: min(1, q / p) of every token of the text, after every shorter prefix."""
     target = tiny_target()
     draft = tiny_draft(target, exit_features=features)
@@ -175,14 +175,14 @@ def test_probabilities_are_those_of_the_rule(features) -> None:
             assert refused == -1 if expected == 1 else q[refused] > p[refused]
 
 
-def test_a_seed_decides_what_is_drafted_and_more_seeds_come_to_the_probabilities(folders) -> None:
+def test_a_seed_decides_what_is_drafted_and_more_seeds_come_to_the_probabilities(folders):
     record = recorded(folders, folders.drafter, PROMPTS[1:])
     schedule = Schedule(
         method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, verification="ratio"
     )
     [text] = record.prompts
 
-    def accepted(seed: int) -> list[int]:
+    def accepted(seed):
         drafts = Replay(record, seed=seed)._joined.drafts(schedule)
         return np.minimum(drafts.match_length, 1).tolist()
 
@@ -191,7 +191,7 @@ def test_a_seed_decides_what_is_drafted_and_more_seeds_come_to_the_probabilities
     assert mean == pytest.approx(text.draft_acceptance[:, 0], abs=0.05)
 
 
-def test_a_sampled_record_is_saved_and_loaded(folders, tmp_path) -> None:
+def test_a_sampled_record_is_saved_and_loaded(folders, tmp_path):
     record = recorded(folders, folders.feature_drafter, num_texts=2)
     record.save(tmp_path / "sampled.npz")
     loaded = AcceptanceRecord.load(tmp_path / "sampled.npz")
@@ -202,7 +202,7 @@ def test_a_sampled_record_is_saved_and_loaded(folders, tmp_path) -> None:
             assert len(getattr(ours, name)) == len(ours.text)
 
 
-def test_rules_that_write_other_texts_are_refused(folders) -> None:
+def test_rules_that_write_other_texts_are_refused(folders):
     record = recorded(folders, folders.drafter, PROMPTS[:1])
     fields = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
     greedy = Schedule(method="speculative", verification="greedy", **fields)
@@ -214,6 +214,6 @@ def test_rules_that_write_other_texts_are_refused(folders) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])
-def test_several_greedy_texts_are_refused(wrong) -> None:
+def test_several_greedy_texts_are_refused(wrong):
     with pytest.raises(MirrorsdError, match=r"greedy ones are one each|temperature is -1: it must be 0, or"):
         RecordSettings(exit_layers=(2,), **{"temperature": 1.0} | wrong)

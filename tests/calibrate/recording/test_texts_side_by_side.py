@@ -53,7 +53,7 @@ def backend(request):
 
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")
-def test_texts_of_a_real_model_are_those_written_alone(backend) -> None:
+def test_texts_of_a_real_model_are_those_written_alone(backend):
     """Prompts of all lengths, greedy and sampled in turn, some with an early end."""
     texts = wanted(backend.config.vocab_size, LENGTHS, SAMPLED)
     texts = [text._replace(sampling=GREEDY) if number % 2 else text for number, text in enumerate(texts)]
@@ -75,14 +75,14 @@ def side_by_side(backend, texts, layers, num_tokens):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling) -> None:
+def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling):
     backend = EagerBackend(tiny_target())
     texts = wanted(61, (1, 70, 3), sampling)
     for text, found in zip(texts, side_by_side(backend, texts, (1, 3), 12), strict=True):
         assert_same(alone(backend, text, (1, 3), 12), found)
 
 
-def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch) -> None:
+def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch):
     monkeypatch.setattr(recorded_text, "_MOST_ROWS", 2)
     backend = EagerBackend(tiny_target())
     texts = wanted(61, (9, 5, 30, 70, 1), GREEDY)
@@ -94,7 +94,7 @@ def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch) -> None:
         assert_same(alone(backend, text, (1, 3), 12), own)
 
 
-def test_where_rows_are_not_alike_each_text_is_written_alone() -> None:
+def test_where_rows_are_not_alike_each_text_is_written_alone():
     target = tiny_target()
     normalise = target.normalise
     target.normalise = lambda x: normalise(x) * (1 + 1e-3 * (len(x) - 1))
@@ -104,7 +104,7 @@ def test_where_rows_are_not_alike_each_text_is_written_alone() -> None:
     assert not writer.rows_are_alike
 
 
-def test_groups_fit_in_memory(monkeypatch) -> None:
+def test_groups_fit_in_memory(monkeypatch):
     writer, texts = (
         TextWriter(EagerBackend(tiny_target()), max_new_tokens=12, layers=(1,)),
         wanted(61, [9] * 20, GREEDY),
@@ -115,7 +115,7 @@ def test_groups_fit_in_memory(monkeypatch) -> None:
     assert [len(group) for group in writer.groups(longer)] == [3, 1, 1, 1]
 
 
-def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(tmp_path) -> None:
+def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(tmp_path):
     for settings in (SETTINGS, replace(SETTINGS, temperature=0.8, num_texts=3)):
         made = record_acceptance(models(), PROMPTS, settings, tmp_path / "r.npz")
         recorder = Recorder(models(), settings)
@@ -129,7 +129,7 @@ def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(
         assert AcceptanceRecord.load(tmp_path / "r.npz").prompts[0].name == made.prompts[0].name
 
 
-def test_a_prompt_that_does_not_fit_is_named_before_anything_is_written(tmp_path) -> None:
+def test_a_prompt_that_does_not_fit_is_named_before_anything_is_written(tmp_path):
     steps = []
     long = EncodedPrompt("the long one", "", tuple(range(3, 60)) * 3)
     with pytest.raises(RecordError, match="prompt the long one: 171 prompt and 12 new tokens exceed the target's 128"):

@@ -10,7 +10,7 @@ IDS = st.integers(0, 49_151)
 
 
 @given(st.lists(IDS, max_size=40), st.lists(IDS, min_size=1, max_size=8), st.integers(0, 7))
-def test_a_cycle_at_the_end_is_a_loop_wherever_it_was_cut(start: list[int], cycle: list[int], cut: int) -> None:
+def test_a_cycle_at_the_end_is_a_loop_wherever_it_was_cut(start, cycle, cut):
     times = 4 + len(start) // len(cycle)
     text = [*start, *(cycle * times), *cycle[: cut % len(cycle)]]
     assert repeats_itself(text)
@@ -18,7 +18,7 @@ def test_a_cycle_at_the_end_is_a_loop_wherever_it_was_cut(start: list[int], cycl
 
 
 @given(st.lists(IDS, max_size=64, unique=True))
-def test_a_text_of_different_tokens_is_none(text: list[int]) -> None:
+def test_a_text_of_different_tokens_is_none(text):
     assert not repeats_itself(text)
 
 
@@ -33,12 +33,12 @@ def test_a_text_of_different_tokens_is_none(text: list[int]) -> None:
         ("", False),
     ],
 )
-def test_words_that_come_again_make_no_loop_but_rounds_do(text: str, is_loop: bool) -> None:
+def test_words_that_come_again_make_no_loop_but_rounds_do(text, is_loop):
     words = text.split()
     assert repeats_itself([words.index(word) for word in words]) == is_loop
 
 
-def test_long_repetition_is_seen_without_a_short_cycle() -> None:
+def test_long_repetition_is_seen_without_a_short_cycle():
     passage = list(range(40))
     assert repeats_itself([*passage, 99, *passage, 98, *passage])
     assert not repeats_itself([*passage, *passage[:20]])

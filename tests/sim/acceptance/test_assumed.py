@@ -1,9 +1,5 @@
 """Assumed acceptance: drawn texts come to what theory says, and what is not assumed is refused by name."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -36,7 +32,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("num_tokens", [1, 4, 7])
-def test_mean_acceptance_length_is_the_closed_form(rate: float, num_tokens: int) -> None:
+def test_mean_acceptance_length_is_the_closed_form(rate, num_tokens):
     """(1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1)."""
     acceptance = Bernoulli(rate, texts=LONG)
     expected = (1 - rate ** (num_tokens + 1)) / (1 - rate)
@@ -45,14 +41,14 @@ def test_mean_acceptance_length_is_the_closed_form(rate: float, num_tokens: int)
     assert found.mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
-def test_rates_by_place_are_conditional() -> None:
+def test_rates_by_place_are_conditional():
     acceptance = PositionRates((0.8, 0.5, 0.9), texts=LONG)
     expected = 1 + 0.8 + 0.8 * 0.5 + 0.8 * 0.5 * 0.9
     assert acceptance.mean_acceptance_length(3) == pytest.approx(expected, rel=1e-12)
     assert predict(speculative(3), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
-def test_everything_and_nothing_accepted_are_exact() -> None:
+def test_everything_and_nothing_accepted_are_exact():
     for rate, num_rounds in ((0.0, 40), (1.0, 10)):
         acceptance = Bernoulli(rate, texts=Texts(num_texts=1, num_tokens=40))
         assert predict(speculative(3), machine(), acceptance).num_rounds == num_rounds
@@ -60,7 +56,7 @@ def test_everything_and_nothing_accepted_are_exact() -> None:
 
 @pytest.mark.parametrize(("source", "found"), [("exit", "exit_coverage"), ("draft", "alternative_rates")])
 @pytest.mark.parametrize("top_k", [1, 2])
-def test_branches_are_hit_as_often_as_assumed(source: str, found: str, top_k: int) -> None:
+def test_branches_are_hit_as_often_as_assumed(source, found, top_k):
     """Where the window is never accepted whole, every outcome is a refusal's."""
     shares = (0.4, 0.7)
     given_ = {"exit_coverage": {4: shares}} if found == "exit_coverage" else {"alternative_rates": shares}
@@ -69,7 +65,7 @@ def test_branches_are_hit_as_often_as_assumed(source: str, found: str, top_k: in
     assert predict(schedule, machine(), acceptance).reuse_rate == pytest.approx(shares[top_k - 1], abs=3e-3)
 
 
-def test_after_a_whole_window_the_drafts_own_best_is_a_root_too() -> None:
+def test_after_a_whole_window_the_drafts_own_best_is_a_root_too():
     acceptance = Bernoulli(0.6, texts=LONG, alternative_rates=(0.5,))
     walk = acceptance.walk(schedule := mirror("draft", num_tokens=1, draft_top_k=1), None)
     hits = acceptance.branches(schedule, walk) != MISS
@@ -78,7 +74,7 @@ def test_after_a_whole_window_the_drafts_own_best_is_a_root_too() -> None:
         assert hits[asked & (walk.num_accepted == accepted)].mean() == pytest.approx(share, abs=5e-3)
 
 
-def test_a_tree_accepts_what_independent_levels_accept() -> None:
+def test_a_tree_accepts_what_independent_levels_accept():
     """Ranks: the draft's best with 0.5, its runner-up with half of the rest."""
     acceptance = Bernoulli(0.5, texts=LONG, alternative_rates=(0.5,), trees=EVERYTHING["trees"][:1])
     [recorded] = acceptance.record.trees
@@ -89,7 +85,7 @@ def test_a_tree_accepts_what_independent_levels_accept() -> None:
         assert found.mean_acceptance_length == pytest.approx(expected, rel=2e-3)
 
 
-def test_a_tree_without_a_shape_is_the_one_that_is_right_most_often() -> None:
+def test_a_tree_without_a_shape_is_the_one_that_is_right_most_often():
     rates = {"rates": (0.6, 0.5), "alternative_rates": (0.5, 0.75)}
     named = AssumedTree(method="medusa", drafter="head", depth=2)
     [grown] = AssumedAcceptance({"": TaskRates(**rates, trees=(named,))}, SHORT).record.trees
@@ -100,7 +96,7 @@ def test_a_tree_without_a_shape_is_the_one_that_is_right_most_often() -> None:
     assert found.mean_acceptance_length == pytest.approx(1 + 0.6 + 0.3 + 0.2 + 0.15, rel=2e-3)
 
 
-def test_streams_guess_as_often_right_as_assumed() -> None:
+def test_streams_guess_as_often_right_as_assumed():
     acceptance = Bernoulli(0.5, texts=LONG, stream_rates=(0.6, 0.5))
     guessing = acceptance.guessing(speculative(8, draft_streams=2))
     assert guessing is not None
@@ -114,9 +110,7 @@ FALLING = st.lists(RATE, min_size=4, max_size=4).map(lambda rates: sorted(rates,
 @given(FALLING, FALLING, st.integers(1, 4), st.integers(0, 9))
 @example([0.5] * 4, [0.8] * 4, 4, 0)
 @settings(deadline=None)
-def test_more_acceptance_never_takes_more_rounds(
-    rates: list[float], others: list[float], num_tokens: int, seed: int
-) -> None:
+def test_more_acceptance_never_takes_more_rounds(rates, others, num_tokens, seed):
     """Draw by draw, not only in the mean: the same draws decide for all rates that do not rise from place to place."""
     texts, more = Texts(num_texts=3, num_tokens=60, seed=seed), list(map(max, rates, others))
     slow, fast = (predict(speculative(num_tokens), machine(), PositionRates(o, texts=texts)) for o in (rates, more))
@@ -126,7 +120,7 @@ def test_more_acceptance_never_takes_more_rounds(
 
 @given(RATE, RATE, RATE)
 @settings(deadline=None)
-def test_more_coverage_never_slows_a_run(rate: float, share: float, more: float) -> None:
+def test_more_coverage_never_slows_a_run(rate, share, more):
     low, high = sorted((share, more))
     schedule = mirror("exit", num_tokens=3, exit_top_k=1)
     slow, fast = (
@@ -136,7 +130,7 @@ def test_more_coverage_never_slows_a_run(rate: float, share: float, more: float)
 
 
 @pytest.mark.parametrize("source", ["exit", "draft"])
-def test_with_branches_more_acceptance_is_faster_in_the_mean(source: str) -> None:
+def test_with_branches_more_acceptance_is_faster_in_the_mean(source):
     """Rounds end elsewhere, so that single hits become misses: that is no law of every draw."""
     machine_ = machine(lane("target"), lane("draft", draft_step=3.0))
     times = [
@@ -160,14 +154,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_assumed_is_refused_by_name(message: str) -> None:
+def test_what_is_not_assumed_is_refused_by_name(message):
     acceptance = PositionRates((0.8, 0.7, 0.6), texts=SHORT)
     assert message in str(acceptance.missing(REFUSED[message]))
     with pytest.raises(RecordError, match="are not assumed"):
         predict(REFUSED[message], machine(), acceptance)
 
 
-def test_more_candidates_than_are_covered_are_refused() -> None:
+def test_more_candidates_than_are_covered_are_refused():
     acceptance = Bernoulli(0.8, texts=SHORT, exit_coverage={4: (0.5, 0.6)})
     assert acceptance.missing(mirror("exit", exit_top_k=2)) is None
     assert acceptance.missing(mirror("exit", exit_top_k=3)) == (
@@ -209,26 +203,26 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize(
     "texts", [Texts(num_texts=1 << 16, num_tokens=1 << 20), Texts(num_texts=2048, num_tokens=1025)]
 )
-def test_more_texts_than_memory_holds_are_not_drawn(texts: Texts) -> None:
+def test_more_texts_than_memory_holds_are_not_drawn(texts):
     with pytest.raises(ConfigError, match=f"{texts.num_texts} texts of {texts.num_tokens} tokens, .* are too many"):
         Bernoulli(0.8, texts=texts)
 
 
 @pytest.mark.parametrize("message", IMPOSSIBLE)
-def test_impossible_assumptions_are_refused(message: str) -> None:
+def test_impossible_assumptions_are_refused(message):
     with pytest.raises(ConfigError) as caught:
         PositionRates(**IMPOSSIBLE[message])
     assert message in str(caught.value)
 
 
-def test_tasks_say_something_about_the_same_things() -> None:
+def test_tasks_say_something_about_the_same_things():
     with pytest.raises(ConfigError, match="exit_coverage of task 'b' are given for other things than those of 'a'"):
         ByTask({"a": 0.5, "b": TaskRates(rates=(0.5,), exit_coverage={4: (0.1,)})})
     with pytest.raises(ConfigError, match="needs a task"):
         ByTask({})
 
 
-def test_the_source_says_what_was_assumed_and_the_interval_counts_the_draws() -> None:
+def test_the_source_says_what_was_assumed_and_the_interval_counts_the_draws():
     few, many = (Bernoulli(0.7, texts=Texts(num_texts=count, num_tokens=50)) for count in (4, 400))
     wide, narrow = (predict(speculative(4), machine(), one) for one in (few, many))
     assert wide.source == "assumed acceptance 0.7 at every place, drawn as 4 texts of 50 tokens; by hand"
@@ -244,12 +238,12 @@ def test_the_source_says_what_was_assumed_and_the_interval_counts_the_draws() ->
     assert sum(inside) >= 36  # 90 %, and more: stratified draws differ less than independent ones would
 
 
-def test_a_single_text_shows_nothing_of_chance() -> None:
+def test_a_single_text_shows_nothing_of_chance():
     found = predict(speculative(4), machine(), Bernoulli(0.7, texts=Texts(num_texts=1)))
     assert found.relative_error == 0
 
 
-def test_a_record_of_drawn_texts_is_a_record_like_any_other(tmp_path: Path) -> None:
+def test_a_record_of_drawn_texts_is_a_record_like_any_other(tmp_path):
     record = Bernoulli(0.7, texts=SHORT, **EVERYTHING).record
     record.save(tmp_path / "drawn.npz")
     loaded = AcceptanceRecord.load(tmp_path / "drawn.npz")
@@ -259,7 +253,7 @@ def test_a_record_of_drawn_texts_is_a_record_like_any_other(tmp_path: Path) -> N
     assert "0.7 at every place" in repr(loaded)
 
 
-def test_texts_move_into_the_contexts_that_were_measured() -> None:
+def test_texts_move_into_the_contexts_that_were_measured():
     short, long = (
         machine(
             lane("target").model_copy(
@@ -276,7 +270,7 @@ def test_texts_move_into_the_contexts_that_were_measured() -> None:
     assert Bernoulli(0.5).within(short).contexts(None) == range(40, 61)
 
 
-def test_the_option_takes_a_rate_rates_or_a_file(tmp_path: Path) -> None:
+def test_the_option_takes_a_rate_rates_or_a_file(tmp_path):
     assert parse_acceptance("0.8").by_task[""].rates == (0.8,) * 16
     assert parse_acceptance("0.8,0.7", texts=SHORT).record.max_window == 2
     path = tmp_path / "acceptance.yaml"

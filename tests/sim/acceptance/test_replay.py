@@ -11,10 +11,9 @@ from hypothesis import given, settings
 
 from costs.round_plan import step_rows
 from decoding.errors import RecordError
-from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
+from decoding.record import PromptRecord, RecordedTree
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
-from hwprofiles.profile import Profile
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT, MISS
 from sim.acceptance.joined_record import NO_TOKEN
 from sim.acceptance.replay import Replay
@@ -97,9 +96,7 @@ def roots_by_hand(
 
 @given(schedules(), records(), profiles())
 @settings(max_examples=300, deadline=None)
-def test_rounds_and_hits_are_those_of_the_contract(
-    schedule: Schedule, texts: AcceptanceRecord, profile: Profile
-) -> None:
+def test_rounds_and_hits_are_those_of_the_contract(schedule, texts, profile):
     for trace, one in zip(simulate(schedule, profile, texts, trace=False), texts.prompts, strict=True):
         played = [Expected(r.num_accepted, r.num_committed, r.outcome[1], r.hit) for r in trace.rounds]
         assert played == rounds_by_hand(one, schedule)
@@ -107,9 +104,7 @@ def test_rounds_and_hits_are_those_of_the_contract(
 
 @given(schedules(method="mirror"), records())
 @settings(max_examples=300, deadline=None)
-def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(
-    schedule: Schedule, texts: AcceptanceRecord
-) -> None:
+def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(schedule, texts):
     """As if everything had been accepted that was drafted, which is nothing."""
     replay, [one, *_] = Replay(texts), texts.prompts
     from_draft, from_exit = schedule.draft_roots_per_row[-1:], schedule.exit_roots_per_row[-1:]
@@ -128,16 +123,16 @@ def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(
         assert replay.num_exit_roots(schedule, 0) == roots
 
 
-def test_budgets_are_always_filled() -> None:
+def test_budgets_are_always_filled():
     shape = Replay(record(prompt("0"))).shape(mirror("exit"))
     rows = step_rows(mirror("exit", exit_top_k=1, num_tokens=3), shape.num_exit_roots)
     assert rows == {"one_row": 1, "last_drafted": 1, "exit_roots": 3}
 
 
-def test_roots_that_both_sources_name_are_counted_once() -> None:
+def test_roots_that_both_sources_name_are_counted_once():
     """In expectation over the text, since the exit's candidates behind a wrong token are unknown."""
 
-    def num_exit_roots(alternatives: tuple[int, ...], exits: tuple[int, int] = (1, 2)) -> int:
+    def num_exit_roots(alternatives, exits=(1, 2)):
         one = prompt("0000")
         changes = {
             "exits": dict.fromkeys(one.exits, np.tile(np.array(exits, dtype=np.int32), (4, 1))),
@@ -159,7 +154,7 @@ def test_roots_that_both_sources_name_are_counted_once() -> None:
 
 @given(records())
 @settings(max_examples=30, deadline=None)
-def test_what_a_replay_keeps_does_not_depend_on_what_it_was_asked_before(texts: AcceptanceRecord) -> None:
+def test_what_a_replay_keeps_does_not_depend_on_what_it_was_asked_before(texts):
     kept = Replay(texts)
     for most in (None, 1 + texts.max_new_tokens // 2, None):
         for schedule in (mirror("exit"), mirror("exit", num_tokens=1), mirror("hybrid"), mirror("draft")):
@@ -178,7 +173,7 @@ def test_what_a_replay_keeps_does_not_depend_on_what_it_was_asked_before(texts: 
         (mirror("exit", exit_features=True), "the exit after layer 4 cannot send features of layer 6"),
     ],
 )
-def test_a_record_answers_only_for_what_was_recorded(schedule: Schedule, message: str) -> None:
+def test_a_record_answers_only_for_what_was_recorded(schedule, message):
     texts = record(prompt("010"), feature_layers=(2, 6))
     with pytest.raises(RecordError, match=message):
         Replay(texts).outcomes(schedule, None)
@@ -186,7 +181,7 @@ def test_a_record_answers_only_for_what_was_recorded(schedule: Schedule, message
         Replay(texts).walk(schedule, None)
 
 
-def test_trees_that_were_not_recorded_are_refused() -> None:
+def test_trees_that_were_not_recorded_are_refused():
     texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
     deeper = RecordedTree(method="medusa", drafter="head", depth=4)
     for ask in (Replay(texts).shape, lambda one: Replay(texts).walk(one, None)):
@@ -194,22 +189,22 @@ def test_trees_that_were_not_recorded_are_refused() -> None:
             ask(tree(deeper, 4))
 
 
-def test_a_record_without_features_cannot_replay_them() -> None:
+def test_a_record_without_features_cannot_replay_them():
     plain = replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
     with pytest.raises(RecordError, match="rollouts with exit_features were not recorded"):
         simulate(speculative(exit_features=True), machine(), record(plain))
 
 
-def test_a_text_cannot_be_replayed_beyond_its_cut() -> None:
+def test_a_text_cannot_be_replayed_beyond_its_cut():
     with pytest.raises(RecordError, match=r"max_new_tokens is 4; the record's texts allow 1\.\.3"):
         simulate(AUTOREGRESSIVE, machine(), record(prompt("010")), max_new_tokens=4)
 
 
-def test_an_empty_record_is_refused() -> None:
+def test_an_empty_record_is_refused():
     with pytest.raises(RecordError, match="has no prompt, or one without text"):
         Replay(record(prompt("1"), prompts=(), max_new_tokens=1))
 
 
-def test_what_the_target_says_behind_the_text_is_unknown() -> None:
+def test_what_the_target_says_behind_the_text_is_unknown():
     [trace] = simulate(speculative(4), machine(), record(prompt("111")))
     assert [(entry.num_accepted, entry.num_committed, entry.outcome) for entry in trace.rounds] == [(3, 3, (3, -1))]

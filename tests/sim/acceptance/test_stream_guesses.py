@@ -39,14 +39,14 @@ def guessing(hits, num_tokens, num_streams):
 )
 def test_right_guesses_behind_the_last_token_that_is_there_save_steps_and_wrong_ones_cost_rows(
     hits, num_tokens, num_streams, rows
-) -> None:
+):
     subject = guessing(hits, num_tokens, num_streams)
     assert [count for count in subject.rows_by_step(np.arange(4))[:, 0].tolist() if count] == rows
     assert subject.most_steps == 1 + len(rows)
 
 
 @given(hit_counts, st.integers(1, 6), st.integers(1, 4))
-def test_counted_steps_make_the_window_and_none_comes_after_it_is_complete(hits, num_tokens, num_streams) -> None:
+def test_counted_steps_make_the_window_and_none_comes_after_it_is_complete(hits, num_tokens, num_streams):
     subject = guessing(hits, num_tokens, num_streams)
     at = np.arange(4)
     counts, by_step = subject.counts(at), subject.rows_by_step(at)
@@ -63,9 +63,7 @@ def test_counted_steps_make_the_window_and_none_comes_after_it_is_complete(hits,
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 6), st.integers(1, 4))
-def test_guesses_that_are_right_more_often_after_every_token_never_take_more_steps(
-    hits, more, num_tokens, num_streams
-) -> None:
+def test_guesses_that_are_right_more_often_after_every_token_never_take_more_steps(hits, more, num_tokens, num_streams):
     """After every one: where they are after some only, a window may go on from a token whose guesses are worse."""
     less, better = (guessing(np.full((4, 6), one), num_tokens, num_streams).most_steps for one in (hits, hits + more))
     assert better <= less <= num_tokens
@@ -74,7 +72,7 @@ def test_guesses_that_are_right_more_often_after_every_token_never_take_more_ste
 @given(st.integers(1, 6), st.integers(1, 4))
 def test_streams_that_are_always_right_take_the_fewest_steps_there_are_and_those_never_right_one_for_each_token(
     num_tokens, num_streams
-) -> None:
+):
     assert guessing(ALWAYS, num_tokens, num_streams).most_steps == 1 + ceil((num_tokens - 1) / (1 + num_streams))
     assert guessing(NEVER, num_tokens, num_streams).most_steps == num_tokens
 
@@ -87,7 +85,7 @@ def streaming_record():
     return record(type(one)(**{name: getattr(one, name) for name in one.__slots__} | known), num_streams=1)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """Two windows of four: the first in steps of 1, 2 and 1 rows, the second in 1, 2, 2 and 1."""
     profile = machine(lane("target", layer=10.0), lane("draft", draft_step=4.0, draft_streams=3.0))
     schedule = speculative(4, draft_streams=1)
@@ -98,12 +96,12 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("schedule", [speculative(4, draft_streams=2), mirror("draft", draft_streams=2)])
-def test_more_streams_than_were_recorded_are_refused(schedule) -> None:
+def test_more_streams_than_were_recorded_are_refused(schedule):
     with pytest.raises(RecordError, match="more than 1 draft_streams were not recorded"):
         predict(schedule, machine(), streaming_record())
 
 
-def test_a_profile_that_has_not_timed_streams_is_refused() -> None:
+def test_a_profile_that_has_not_timed_streams_is_refused():
     blind = [lane(name).model_copy(update={"draft_streams": None}) for name in ("target", "draft")]
     with pytest.raises(ProfileError, match="no measured draft_streams"):
         predict(speculative(4, draft_streams=1), machine(*blind), streaming_record())

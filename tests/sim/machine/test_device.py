@@ -6,18 +6,18 @@ import pytest
 from simpy import Environment
 
 from sim.machine.device import Device
-from sim.machine.shared_memory import Run, Runs, SharedMemory
+from sim.machine.shared_memory import Run, SharedMemory
 
 
 def new_memory() -> SharedMemory:
     return SharedMemory(Environment(), lambda _one, _other: (2.0, 2.0))
 
 
-def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_they_were_sent() -> None:
+def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_they_were_sent():
     memory = new_memory()
     device, starts = Device(memory, half_s=0.5), []
 
-    def operation(seconds: float) -> Runs:
+    def operation(seconds):
         starts.append(memory.env.now)
         yield Run(seconds)
 
@@ -28,13 +28,13 @@ def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_t
     assert memory.env.now == 10.5
 
 
-def test_an_operation_may_wait_until_it_is_resumed() -> None:
+def test_an_operation_may_wait_until_it_is_resumed():
     memory = new_memory()
     device, env = Device(memory), memory.env
-    messages: list[str] = []
-    ends: list[float] = []
+    messages = []
+    ends = []
 
-    def operation() -> Runs:
+    def operation():
         while not messages:
             yield None
         yield Run(2.0)
@@ -53,12 +53,12 @@ def test_an_operation_may_wait_until_it_is_resumed() -> None:
 
 
 @pytest.mark.parametrize(("cut_at_s", "steps", "end_s"), [(0.0, 0, 0.0), (0.5, 1, 2.0), (2.0, 1, 2.0), (5.0, 3, 6.0)])
-def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s: float, steps: int, end_s: float) -> None:
+def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s, steps, end_s):
     memory = new_memory()
     run, env = Run(4 * 2.0), memory.env
-    ends: list[float] = []
+    ends = []
 
-    def operation() -> Runs:
+    def operation():
         yield run
         ends.append(env.now)
 
@@ -73,9 +73,7 @@ def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s: float, steps
 
 
 @pytest.mark.parametrize(("halves_s", "expected"), [((1.0,), 2), ((1.0, 1.0), 3), ((1.0, 1.5), 5)])
-def test_devices_that_begin_at_the_same_time_take_one_event_to_do_so(
-    halves_s: tuple[float, ...], expected: int
-) -> None:
+def test_devices_that_begin_at_the_same_time_take_one_event_to_do_so(halves_s, expected):
     """Each begins and ends; the end that was foreseen before another one began comes too, and is ignored."""
     memory = new_memory()
     for half_s in halves_s:

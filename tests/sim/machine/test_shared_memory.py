@@ -29,13 +29,13 @@ def ends_s(slowdowns: tuple[float, float], works_s: tuple[float, float], second_
     return ends
 
 
-def test_both_go_on_at_their_own_pace_until_one_is_done() -> None:
+def test_both_go_on_at_their_own_pace_until_one_is_done():
     """From 1 to 7 the first does 3 of its 10 seconds and the second all of its 2; then the first is alone again."""
     assert ends_s((2.0, 3.0), (10.0, 2.0), 1.0) == pytest.approx([13.0, 7.0], abs=1e-9)
 
 
 @given(st.tuples(st.floats(1, 5), st.floats(1, 5)), st.tuples(SECONDS, SECONDS), st.floats(0, 20))
-def test_ends_are_those_of_two_lines(slowdowns, works_s, second_starts_s) -> None:
+def test_ends_are_those_of_two_lines(slowdowns, works_s, second_starts_s):
     alone_s = min(works_s[0], second_starts_s)
     first_left_s = works_s[0] - alone_s
     both_s = min(first_left_s * slowdowns[0], works_s[1] * slowdowns[1]) if first_left_s else 0.0
@@ -44,14 +44,14 @@ def test_ends_are_those_of_two_lines(slowdowns, works_s, second_starts_s) -> Non
     assert ends_s(slowdowns, works_s, second_starts_s) == pytest.approx([first_s, second_s], abs=1e-9)
 
 
-def test_pieces_of_a_slowed_run_end_when_they_are_done() -> None:
+def test_pieces_of_a_slowed_run_end_when_they_are_done():
     """Four seconds of work, from 1 on at half of its pace: the halves end at 3 and 7."""
     env = Environment()
     memory = SharedMemory(env, lambda _one, _other: (2.0, 1.0), has_marks=True)
     run = Run(4.0)
-    ends: list[list[float]] = []
+    ends = []
 
-    def operation() -> Runs:
+    def operation():
         yield run
         ends.append(run.times_s([2.0, 2.0]))
 

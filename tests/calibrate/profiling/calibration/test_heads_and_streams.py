@@ -13,7 +13,7 @@ from tests.calibrate.profiling.fake_machine.laws import Laws
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: bool) -> None:
+def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick):
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
     profile = calibrate(engine, task(heads=HEADS, quick=quick))
     for lane in profile.lanes:
@@ -31,7 +31,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
     assert profile.relative_error == pytest.approx(0, abs=1e-6)
 
 
-def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch) -> None:
+def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch):
     monkeypatch.setattr("tests.calibrate.profiling.fake_machine.heads.STREAMS_S", -1e-3)
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
     profile = calibrate(engine, task(heads=HEADS))
@@ -48,7 +48,7 @@ def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch)
     [(10.0, 0, "layer"), (0.0, 0, "lm_head")],
     ids=["heads that take longer than whole verifications", "heads that take no time"],
 )
-def test_a_necessary_part_that_costs_nothing_is_an_error(left: float, power: int, part: str) -> None:
+def test_a_necessary_part_that_costs_nothing_is_an_error(left, power, part):
     asked = task(quick=False)
     samples = calibrate_all(machine(), asked).samples
     noisy = [
@@ -61,7 +61,7 @@ def test_a_necessary_part_that_costs_nothing_is_an_error(left: float, power: int
         fitted_profile(asked, replace(samples, visits=noisy))
 
 
-def test_streams_are_at_the_level_of_the_target_in_runs() -> None:
+def test_streams_are_at_the_level_of_the_target_in_runs():
     engine = HeadEngine({name: Laws(speed=speed, target_in_run=1.04) for name, speed in SPEEDS.items()})
     profile = calibrate(engine, task(heads={"streams": "speculative_streaming"}))
     assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * STREAMS_S, **TOLERANCE)

@@ -9,7 +9,7 @@ from tests.calibrate.profiling.calibration.asked import TOLERANCE, calibrate, ma
 from tests.calibrate.profiling.fake_machine.laws import GAP_S
 
 
-def test_tables_are_at_the_level_of_real_runs() -> None:
+def test_tables_are_at_the_level_of_real_runs():
     engine = machine(target_in_run=1.04, step_in_run=1.2, step_contended=1.2)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
@@ -22,14 +22,14 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
-def test_what_passes_take_more_after_a_rest_is_timed_alone() -> None:
+def test_what_passes_take_more_after_a_rest_is_timed_alone():
     engine = machine()
     engine.trouble = lambda _lane, of, _times: 1.05 if of.pause_s and of.part == "verify" else 1.0
     for lane in calibrate(engine, task()).lanes:
         assert lane.overhead("pass_after_wait").seconds == pytest.approx(0.05 * lane.anchor.seconds, rel=0.02)
 
 
-def test_first_steps_of_rollouts_have_an_overhead_of_their_own() -> None:
+def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
     engine = machine(step_in_run=1.2, rollout_start_s=2e-3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
@@ -39,7 +39,7 @@ def test_first_steps_of_rollouts_have_an_overhead_of_their_own() -> None:
     assert profile.relative_error == pytest.approx(0, abs=5e-3)
 
 
-def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
+def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs():
     profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
     assert pairs_of(profile) == {
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
@@ -47,7 +47,7 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
     }
 
 
-def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch) -> None:
+def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch):
     levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
     monkeypatch.setattr("calibrate.profiling.fitted_profile.shared_levels", lambda _by_lane, _prior: levels)
     profile = calibrate(machine(), task())
@@ -55,7 +55,7 @@ def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lane
     assert [lane.relative_error for lane in profile.lanes] == pytest.approx([0.0, 0.2, 0.0])
 
 
-def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
+def test_a_machine_that_keeps_its_laws_leaves_no_error():
     laws = {
         "target_in_run": 1.04,
         "step_in_run": 1.2,
@@ -66,7 +66,7 @@ def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-3)
 
 
-def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
+def test_the_error_is_that_of_runs_which_were_not_fitted():
     engine = machine(surprise=1.25)
     profile = calibrate(engine, task())
     assert profile.relative_error == pytest.approx(log(1.25), rel=1e-3)
@@ -76,13 +76,13 @@ def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
 
-def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() -> None:
+def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch():
     profile = calibrate(machine(), task())
     assert all(0 <= lane.dispatch_s < GAP_S / 2 for lane in profile.lanes)
     assert GAP_S / 2 < profile.round_overhead_s <= GAP_S
 
 
-def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed() -> None:
+def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed():
     engine = machine(target_in_run=1.5)
     profile = calibrate(engine, task(contexts=(3, 4)))
     assert 0.01 < profile.relative_error < 0.05

@@ -1,7 +1,5 @@
 """What a calibration covers and says of itself: models, lanes, texts, file."""
 
-from pathlib import Path
-
 import pytest
 
 from calibrate.profiling.model_sizes import ModelSizes
@@ -11,7 +9,7 @@ from tests.calibrate.profiling.calibration.asked import calibrate, machine, targ
 from tests.calibrate.profiling.fake_machine.engine import LANES
 
 
-def test_a_plain_target_is_calibrated_without_a_draft() -> None:
+def test_a_plain_target_is_calibrated_without_a_draft():
     sizes = ModelSizes(config=target_config(), draft=None, exits=None, dtype="float32")
     engine = machine(target_in_run=1.1)
     profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
@@ -23,20 +21,20 @@ def test_a_plain_target_is_calibrated_without_a_draft() -> None:
     assert profile.relative_error == pytest.approx(0, abs=1e-6)
 
 
-def test_one_core_is_one_lane_that_runs_both_models() -> None:
+def test_one_core_is_one_lane_that_runs_both_models():
     profile = calibrate(machine(), task(lanes=LANES[:1]))
     assert [lane.name for lane in profile.lanes] == ["cpu0"]
     assert profile.links == profile.contention == ()
     assert profile.lane("cpu0").draft_step is not None
 
 
-def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> None:
+def test_texts_for_calibration_stay_within_the_contexts_that_were_measured():
     engine = machine()
     calibrate(engine, task(contexts=(3, 9)))
     assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
 
 
-def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
+def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path):
     profile = calibrate(machine(), task(exit_features=(1, 3)))
     assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
     assert profile.host["cpu_model"]
@@ -55,7 +53,7 @@ def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path)
         (RowInvariance(False, 1, ""), "not exact: texts may differ from plain decoding's in near ties"),
     ],
 )
-def test_the_profile_says_first_how_exact_lanes_are_and_what_that_took(rows: RowInvariance, note: str | None) -> None:
+def test_the_profile_says_first_how_exact_lanes_are_and_what_that_took(rows, note):
     engine = machine()
     engine.rows = rows
     profile = calibrate(engine, task())

@@ -15,7 +15,7 @@ from tests.planner.synthetic import acceptance_record
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
+def test_every_part_of_every_lane_follows_its_law(quick):
     engine = machine()
     profile = calibrate(engine, task(quick=quick))
     for lane in profile.lanes:
@@ -31,7 +31,7 @@ def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
         assert lane.draft_step_features is None
 
 
-def test_steps_with_features_have_a_table_of_their_own() -> None:
+def test_steps_with_features_have_a_table_of_their_own():
     engine = machine()
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
@@ -54,7 +54,7 @@ def wide_record(exit_features: tuple[int, ...] = ()) -> AcceptanceRecord:
 
 @pytest.mark.parametrize("exit_features", [(), (1, 3)])
 @pytest.mark.parametrize("roots", [{"exit_top_k": 16}, {"roots_per_row": (64,)}])
-def test_as_many_branches_can_be_priced_as_were_asked_for(roots: dict, exit_features: tuple[int, ...]) -> None:
+def test_as_many_branches_can_be_priced_as_were_asked_for(roots, exit_features):
     schedule = Schedule(
         method="mirror",
         target_lane="cpu0",
@@ -73,7 +73,7 @@ def test_as_many_branches_can_be_priced_as_were_asked_for(roots: dict, exit_feat
             predict(schedule, calibrate(machine(), task()), wide_record())
 
 
-def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs() -> None:
+def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs():
     engine = machine(step_in_run=1.2)
     for lane in calibrate(engine, task(num_streams=2)).lanes:
         alone_s = GUESS_S / SPEEDS[lane.name]
@@ -84,7 +84,7 @@ def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_st
 
 
 @pytest.mark.parametrize("exit_features", [(), (1, 3)])
-def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_features: tuple[int, ...]) -> None:
+def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_features):
     profile = calibrate(machine(), task(num_streams=3, exit_features=exit_features, max_branches=12))
     record = wide_record(exit_features)
     hits = np.zeros((60, record.max_window), dtype=np.int32)

@@ -1,7 +1,6 @@
 """A calibration that has so much time: repeats, what is noted, and what is never left out."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -25,14 +24,14 @@ def visits_by_cell(engine: FakeEngine) -> Counter:
     return Counter(visit for visit in parts if (visit[1].rows, visit[1].context) != (1, sum(CONTEXTS) // 2))
 
 
-def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note() -> None:
+def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note():
     for quick, num_passes in ((True, 12), (False, 5)):
         engine, profile = calibrated_in(1000.0, quick=quick)
         assert set(visits_by_cell(engine).values()) == {num_passes}
         assert profile.notes == ()
 
 
-def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tmp_path: Path) -> None:
+def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tmp_path):
     engine, profile = calibrated_in(0.1)
     assert set(visits_by_cell(engine).values()) == {1}
     (note,) = profile.notes
@@ -47,7 +46,7 @@ def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tm
     assert pairs_of(profile)["cpu0", "cpu1"] == pytest.approx((1.0, 1.0))
 
 
-def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_it_needs() -> None:
+def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_it_needs():
     slowness = 20.0
     assert calibrated_in(None, slowness=slowness)[1].notes != ()
     assert calibrated_in(1000.0, slowness=slowness)[1].notes == ()
@@ -56,7 +55,7 @@ def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_i
     assert profile.notes == ()
 
 
-def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -> None:
+def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take():
     limits_s = (0.1, 60, 80, 100, 130, 170, 250, 400)
     calibrations = [calibrated_in(limit_s, quick=False) for limit_s in limits_s]
     visits = [visits_by_cell(engine) for engine, _ in calibrations]
