@@ -69,6 +69,15 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
         "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
         "npu": _guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
     },
+    "engine_step_s": {
+        "gpu": Quantity(
+            value=5.6e-4,
+            span=(3.6e-4, 1.46e-3),
+            status="derived",
+            source="what one-row passes by vLLM take beyond a kernel law: 0.36 ms (Qwen2.5-0.5B on H100, vllm#53060), "
+            "0.56 (Qwen3-4B on an RTX 4090, tt-inference-server#394), 1.46 (Qwen3-1.7B on an A100, the same #340)",
+        )
+    },
     "bf16_flops": {"cpu": _guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
 }
 """What stands in for a number that a sheet does not give, and how far it may be off."""
@@ -88,7 +97,7 @@ ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
 MOVABLE: Final = (
     *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
-    *("dispatch_s", "kernel_start_s", "growth_per_row"),
+    *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row"),
 )
 """Numbers of a device, or what stands in for them, that can be moved without asking its sheet again."""
 CONTEXT_STEP: Final = 256
@@ -109,7 +118,8 @@ class DeviceSpeed:
         growth_per_row: by what share every further row slows reading, up to eight; where `prices` is None.
         prices: what rows take by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
-        graph_s: dispatch of one compiled graph, which is one operation; 0 where kernels are dispatched.
+        graph_s: dispatch of one compiled graph, which is one operation, or the engine's step where a kernel law
+            holds; 0 where kernels are dispatched.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
         row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number. Where
             the only graph is of one row, rows are fed to it one after the other.
@@ -189,8 +199,9 @@ class DeviceSpeed:
             prices = self.prices
             rows = prices and replace(prices, ratios=tuple(1 + by * (ratio - 1) for ratio in prices.ratios))
             return replace(self, growth_per_row=self.growth_per_row * by, prices=rows)
-        if name in ("dispatch_s", "kernel_start_s"):
-            return replace(self, kernel_s=self.kernel_s * by, graph_s=self.graph_s * by)
+        if name in ("dispatch_s", "kernel_start_s", "engine_step_s"):
+            kernel_by, graph_by = 1 if name == "engine_step_s" else by, 1 if name == "kernel_start_s" else by
+            return replace(self, kernel_s=self.kernel_s * kernel_by, graph_s=self.graph_s * graph_by)
         if name == "unhidden_share" and self.unhidden_share is not None:
             return replace(self, unhidden_share=self.unhidden_share * by)
         return replace(self, flops=self.flops * by)
@@ -235,6 +246,7 @@ def device_speed(
         flops *= found.take("flops_efficiency")
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
+    step_s = found.take("engine_step_s") if is_law else 0.0
     is_static = sheet.static_shapes
     return DeviceSpeed(
         name=name,
@@ -245,7 +257,7 @@ def device_speed(
         growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
-        graph_s=dispatch_s if is_graph else 0.0,
+        graph_s=dispatch_s if is_graph else step_s,
         queues_kernels=sheet.kind != "npu" and not found.is_net_of_starts,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if is_static else (),
         context_step=CONTEXT_STEP if is_static else 1,
