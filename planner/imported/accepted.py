@@ -245,14 +245,9 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
     return values, places, first
 
 
-_RATES: Final = "conditional_accept_rates"
-_SHARES: Final = "marginal_accept_rates"
+RATES: Final = "conditional_accept_rates"
+SHARES: Final = "marginal_accept_rates"
 _TOLERANCE: Final = 0.02
-
-
-def is_speculation_profile(page: Page) -> bool:
-    """Return whether a page has the fields of one, measured or not."""
-    return "schema_version" in page.fields and bool(page.fields & {_RATES, _SHARES, "measured"})
 
 
 def read_speculation_profile(page: Page) -> Iterator[EngineAcceptance]:
@@ -260,11 +255,11 @@ def read_speculation_profile(page: Page) -> Iterator[EngineAcceptance]:
     for row in page.rows[:1]:
         if row.fields.get("measured") is not True:
             raise row.wrong("measured", "true: a profile that nobody measured says nothing")
-        field = _RATES if row.fields.get(_RATES) else _SHARES
+        field = RATES if row.fields.get(RATES) else SHARES
         values = row.fields.get(field)
         if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
             raise row.wrong(field, "a list of rates")
-        shares = list(accumulate(values, mul)) if field == _RATES else values
+        shares = list(accumulate(values, mul)) if field == RATES else values
         found = EngineAcceptance.of_shares(str(row.fields.get("method") or "a drafter"), row, shares, num_rounds=None)
         if "mean_accept_length" in row.fields:
             told = row.number("mean_accept_length", least=1)

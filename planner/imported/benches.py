@@ -25,16 +25,6 @@ _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
 _ENGINE: Final = "llama.cpp"
 
 
-def is_llama_bench(page: Page) -> bool:
-    """Return whether a page has the fields of one of these benchmarks."""
-    return "n_prompt" in page.fields or page.fields >= {"test", "t/s"}
-
-
-def is_batched_bench(page: Page) -> bool:
-    """Return the same of sequences that are decoded at once."""
-    return page.fields >= {"t_tg", "pl"} or page.fields >= {"T_TG s", "B"}
-
-
 def read_llama_bench(page: Page) -> Iterator[Sample]:
     """Yield the time of every test of one sequence, and leave out long prompts."""
     for row in page.rows:
@@ -91,26 +81,8 @@ def _settings(row: PageRow) -> str:
     return cut(", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) not in (None, "")), 200)
 
 
-_LATENCY: Final = frozenset({"avg_latency", "latencies"})
-_SERVING: Final = frozenset({"median_itl_ms", "completed"})
-_ONE_BATCH: Final = ({"batch_size", "median_decode_latency"}, {"batch_size", "output_len", "last_ttft"})
 Sizes = Mapping[str, int]
 """Of a run whose file does not tell them: `rows` decoded at once, and `new_tokens` of each."""
-
-
-def is_vllm_latency(page: Page) -> bool:
-    """Return whether a page is of `vllm bench latency`, as it is or in PyTorch's form."""
-    return page.fields >= _LATENCY or page.fields >= {"benchmark", "metric"}
-
-
-def is_serving(page: Page) -> bool:
-    """Return whether a page is of `vllm bench serve` or SGLang's `bench_serving`."""
-    return page.fields >= _SERVING
-
-
-def is_one_batch(page: Page) -> bool:
-    """Return whether a page is of SGLang's `bench_one_batch`, in its process or by its server."""
-    return any(page.fields >= known for known in _ONE_BATCH)
 
 
 def read_vllm_latency(page: Page, sizes: Sizes) -> Iterator[Sample]:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
 from planner.imported.accepted import (
+    RATES,
+    SHARES,
     EngineAcceptance,
     is_answers,
     is_metrics,
-    is_speculation_profile,
     read_answers,
     read_metrics,
     read_speculation_profile,
 )
 from planner.imported.benches import (
-    is_batched_bench,
-    is_llama_bench,
-    is_one_batch,
-    is_serving,
-    is_vllm_latency,
     read_batched_bench,
     read_llama_bench,
     read_one_batch,
@@ -31,15 +27,7 @@ from planner.imported.benches import (
 )
 from planner.imported.engine_page import Page
 from planner.imported.engine_profile import MOST_ROWS, BenchCurve, Sample, curves_of
-from planner.imported.kernel_tables import (
-    folder_pages,
-    is_aiconfigurator,
-    is_llmservingsim,
-    is_vidur,
-    read_aiconfigurator,
-    read_llmservingsim,
-    read_vidur,
-)
+from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,21 +54,49 @@ class Imported:
 
 
 Found = Sample | EngineAcceptance
+
+
+def _has(*known: Collection[str]) -> Callable[[Page], bool]:
+    """Whether a page has all fields of one of these sets."""
+    return lambda page: any(page.fields.issuperset(fields) for fields in known)
+
+
 READERS: Final[dict[str, tuple[Callable[[Page], bool], Callable[[Page, Told], Iterable[Found]]]]] = {
     "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": (
         is_metrics,
         lambda page, told: read_metrics(page, told.window),
     ),
-    "speculation_profile.json": (is_speculation_profile, lambda page, _: read_speculation_profile(page)),
+    "speculation_profile.json": (
+        _has(*(("schema_version", rates) for rates in (RATES, SHARES, "measured"))),
+        lambda page, _: read_speculation_profile(page),
+    ),
     "answers of llama-server, vLLM or SGLang": (is_answers, lambda page, told: read_answers(page, told.window)),
-    "llama-bench": (is_llama_bench, lambda page, _: read_llama_bench(page)),
-    "llama-batched-bench": (is_batched_bench, lambda page, _: read_batched_bench(page)),
-    "vLLM's bench latency": (is_vllm_latency, lambda page, told: read_vllm_latency(page, told.sizes or {})),
-    "bench serve of vLLM, bench_serving of SGLang": (is_serving, lambda page, _: read_serving(page)),
-    "SGLang's bench_one_batch": (is_one_batch, lambda page, _: read_one_batch(page)),
-    "LLMServingSim": (is_llmservingsim, lambda page, told: read_llmservingsim(page, told.target, told.context)),
-    "Vidur": (is_vidur, lambda page, told: read_vidur(page, told.target)),
-    "AIConfigurator's products": (is_aiconfigurator, lambda page, told: read_aiconfigurator(page, told.target)),
+    "llama-bench": (_has(["n_prompt"], ["test", "t/s"]), lambda page, _: read_llama_bench(page)),
+    "llama-batched-bench": (_has(["t_tg", "pl"], ["T_TG s", "B"]), lambda page, _: read_batched_bench(page)),
+    "vLLM's bench latency": (
+        _has(["avg_latency", "latencies"], ["benchmark", "metric"]),
+        lambda page, told: read_vllm_latency(page, told.sizes or {}),
+    ),
+    "bench serve of vLLM, bench_serving of SGLang": (
+        _has(["median_itl_ms", "completed"]),
+        lambda page, _: read_serving(page),
+    ),
+    "SGLang's bench_one_batch": (
+        _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]),
+        lambda page, _: read_one_batch(page),
+    ),
+    "LLMServingSim": (
+        _has(["layer", "tokens", "time_us"], OLDER),
+        lambda page, told: read_llmservingsim(page, told.target, told.context),
+    ),
+    "Vidur": (
+        _has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]),
+        lambda page, told: read_vidur(page, told.target),
+    ),
+    "AIConfigurator's products": (
+        _has(["gemm_dtype", "m", "n", "k", "latency"]),
+        lambda page, told: read_aiconfigurator(page, told.target),
+    ),
 }
 """By what people call a format: how it is told, and what reads it."""
 _PARQUET: Final = b"PAR1"

@@ -40,19 +40,14 @@ def _dense_shape(page: Page, target: str | None) -> ModelShape:
     return shape
 
 
-_DENSE: Final = {"layer", "tokens", "time_us"}
-_OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
+OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
+"""Fields of LLMServingSim's older tables."""
 _ONCE: Final = frozenset({"embedding", "final_layernorm", "lm_head", "sampler"})
 _TWICE: Final = "layernorm"
 """Before attention and before the feed-forward part; every other kernel is called once a layer."""
 _ATTENTION: Final = "attention"
 Times = Mapping[str, Mapping[int, float]]
 """Seconds by kernel and rows."""
-
-
-def is_llmservingsim(page: Page) -> bool:
-    """Return whether a page is one of its tables by rows."""
-    return page.fields >= _DENSE or page.fields >= _OLDER
 
 
 def folder_pages(folder: Path) -> list[Path]:
@@ -66,7 +61,7 @@ def folder_pages(folder: Path) -> list[Path]:
 def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator[Sample]:
     """Yield passes over every number of rows that all kernels were timed with."""
     shape, settings = _dense_shape(page, target), "the kernels alone, one after the other"
-    times, context = (_older(page), context) if page.fields >= _OLDER else _tables(page, context)
+    times, context = (_older(page), context) if page.fields >= OLDER else _tables(page, context)
     if "lm_head" not in times:
         settings += ", without output head"
     if _ATTENTION not in times and "attn" not in times:
@@ -121,11 +116,6 @@ _VIDUR_TWICE: Final = "add"
 """The residual sums after attention and after the feed-forward part."""
 
 
-def is_vidur(page: Page) -> bool:
-    """Return whether a page is a table of a model's products."""
-    return page.fields >= {"num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"}
-
-
 def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
     """Yield passes by rows, for every number of devices."""
     shape = named_shape(page.path, target)
@@ -148,14 +138,8 @@ def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
         yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)), is_plain=rows == 1)
 
 
-_FIELDS: Final = {"gemm_dtype", "m", "n", "k", "latency"}
 Grid = Mapping[int, Mapping[int, float]]
 """Seconds of a product by n and k."""
-
-
-def is_aiconfigurator(page: Page) -> bool:
-    """Return whether a page is a table of products."""
-    return page.fields >= _FIELDS
 
 
 def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""A plot of numbers over numbers: lines with markers, bands around them, or points with names."""
+"""A plot of numbers over numbers: lines with markers, or points with names."""
 
 from __future__ import annotations
 
@@ -23,16 +23,10 @@ COLOURS: Final = ("--first", "--second", "--third", "--fourth")
 
 
 class Series(NamedTuple):
-    """One line: its name in the legend, and its points in the order in which they are joined.
-
-    Attributes:
-        band: (x, low, high) of an interval around it.
-        labels: a text beside each point; empty for none.
-    """
+    """One line: its name in the legend, points in the order in which they are joined, and texts beside them, if any."""
 
     name: str
     points: Sequence[Point]
-    band: Sequence[tuple[float, float, float]] = ()
     joined: bool = True
     labels: Sequence[str] = ()
 
@@ -48,7 +42,7 @@ def xy_plot(
 ) -> Markup:
     """Return the plot, with y from zero; `level` is a dashed line across, and `x_ticks` replace round numbers."""
     xs = [x for one in series for x, _ in one.points]
-    ys = [y for one in series for _, y in one.points] + [high for one in series for _, _, high in one.band]
+    ys = [y for one in series for _, y in one.points]
     if level is not None:
         ys.append(level)
     x_low, x_high = min(xs), max(xs)
@@ -65,7 +59,6 @@ def xy_plot(
             "joined": one.joined,
             "points": [at(*point) for point in one.points],
             "labels": [*one.labels, *[""] * (len(one.points) - len(one.labels))],
-            "band": [at(x, low) for x, low, _ in one.band] + [at(x, high) for x, _, high in reversed(one.band)],
         }
         for index, one in enumerate(series)
     ]

@@ -30,7 +30,7 @@ from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import RelativeError
 from planner.reproduce.published_table import PublishedCell, PublishedTable
-from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table, require_mirror
+from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table
 from planner.reproduce.setup import ConstantName, Constants, Machine, Setup, Unknown
 
 _TOLERANCE: Final = 0.05
@@ -50,7 +50,9 @@ def fit(
 
     The search begins at `start`, or at the data sheets.
     """
-    require_mirror(table)
+    if all(cell.mirror is None for cell in table.cells):
+        msg = f"{table.source}: has no column 'Mirror-SD' with numbers to fit to; predict it without a fit (--no-fit)"
+        raise ConfigError(msg)
     unknowns = setup.machine.unknowns()
 
     def cost(places: Floats) -> float:

@@ -17,7 +17,6 @@ import numpy as np
 
 from costs.cost_model import Floats
 from costs.durations import DurationTables
-from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.setup import (
@@ -227,10 +226,3 @@ def predict_table(
     return Reproduction(
         table=table, setup=setup, constants=dict(constants), fitted=tuple(fitted), arms=arms, cells=cells
     )
-
-
-def require_mirror(table: PublishedTable) -> None:
-    """Raise `ConfigError` where there is nothing to fit to."""
-    if all(cell.mirror is None for cell in table.cells):
-        msg = f"{table.source}: has no column 'Mirror-SD' with numbers to fit to; predict it without a fit (--no-fit)"
-        raise ConfigError(msg)

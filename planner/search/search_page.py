@@ -25,16 +25,11 @@ _MOST_ROWS: Final = 30
 
 
 def write_search_page(plan: Plan, path: Path) -> None:
-    """Write the page atomically."""
-    write_atomically(path, render_search_page(plan))
-
-
-def render_search_page(plan: Plan) -> str:
-    """Return the page as text: the answer, the machine, the first rounds, what it hangs on, and the ranking."""
+    """Write the page atomically: the answer, the machine, the first rounds, what it hangs on, and the ranking."""
     profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
     leaders = _leaders(plan)
     filters = {one.__name__: one for one in (between, milliseconds, percent)}
-    return page_template(Path(__file__).with_name("search_page.html"), filters).render(
+    page = page_template(Path(__file__).with_name("search_page.html"), filters).render(
         plan=plan,
         verdict=plan.verdict,
         models=f"{record.target} with {record.drafter or profile.drafter or 'no draft model'}",
@@ -49,6 +44,7 @@ def render_search_page(plan: Plan) -> str:
         slowest_s=max(one.tpot_s for one in leaders),
         left_out=sorted(plan.search.left_out.items(), key=lambda reason: -reason[1]),
     )
+    write_atomically(path, page)
 
 
 def _leaders(plan: Plan) -> list[Candidate]:
