@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from _gpu.checks import check
-from _gpu.device import channel, memory
 from _gpu.draft import draft, streams
 from _gpu.session import DRY, Session, Sizes, describe
 from _gpu.targets import targets
@@ -58,6 +57,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.write_text(json.dumps(session.found, indent=1) + "\n", encoding="utf-8")
     print(options.out)
     return 0 if all(one["is_same"] for one in session.found["checks"]) else 1
+
+
+def memory(session: Session) -> None:
+    """How fast memory is read and written."""
+    with session.part("memory") as add:
+        count = session.sizes.copied
+        source = torch.empty(count, dtype=torch.uint8, device=session.device)
+        out = torch.empty_like(source)
+        taken_s = session.seconds(lambda: out.copy_(source))
+        add({"num_bytes": 2 * count, "seconds": taken_s, "bytes_per_s": 2 * count / taken_s})
+
+
+def channel(session: Session) -> None:
+    """Messages to the device and back."""
+    with session.part("channel") as add:
+        for count in session.sizes.num_bytes:
+            values, there = (torch.zeros(count, dtype=torch.uint8, device=one) for one in ("cpu", session.device))
+
+            def round_trip(values: torch.Tensor = values, there: torch.Tensor = there) -> None:
+                there.copy_(values)
+                there.cpu()
+
+            add({"num_bytes": count, "round_trip_s": session.clocked(round_trip)})
 
 
 if __name__ == "__main__":
