@@ -19,7 +19,7 @@ from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.search.search import Candidate
+from planner.search.search import SearchResult
 from planner.wording import between, factor, in_ms, milliseconds, percent, schedule_name, schedule_names, seconds
 
 _WIDE_ENOUGH: Final = 145
@@ -37,15 +37,19 @@ _OF_OWN_PROMPTS: Final = {"prompts", "plain there"}
 """Columns that are needed only where some schedules have run fewer prompts than others."""
 
 
-def ranking(candidates: Sequence[Candidate], top: int) -> Table:
-    """The best `top` candidates, the fastest first."""
+def ranking(found: SearchResult, top: int) -> Table:
+    """The best `top` candidates, the fastest first, and the chosen one, which has a star if it is not the first."""
+    candidates, winner = found.candidates, found.winner
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
+    star = "*" if winner is not candidates[0] else ""
+    if star:
+        title += " (*: the fastest on the half of the prompts that it is chosen on)"
     table = plain_table(title, ("schedule",), ("ms", "interval", "tokens/round", "hits"))
-    shown = candidates[:top]
+    shown = candidates[:top] if winner in candidates[:top] else (*candidates[:top], winner)
     for name, one in zip(schedule_names([(one.schedule, one.placement) for one in shown]), shown, strict=True):
         prediction = one.prediction
         table.add_row(
-            name,
+            name + star * (one is winner),
             in_ms(prediction.tpot_s),
             between(prediction.tpot_s_low, prediction.tpot_s_high),
             f"{prediction.mean_acceptance_length:.2f}",

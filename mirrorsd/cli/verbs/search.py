@@ -74,7 +74,7 @@ def search(
         say(f"Wrote {escaped(html)}")
     result = _result(found)
     if write_json(result, json):
-        show(ranking(found.search.candidates, top))
+        show(ranking(found.search, top))
         show_verdict(result, explain=explain, more=tuple(_left_out(found.search)))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")

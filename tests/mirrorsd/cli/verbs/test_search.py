@@ -1,11 +1,18 @@
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from markupsafe import escape
 
 from decoding.schedule import load_schedule
+from mirrorsd.cli.tables import ranking
+from planner.search.search import Candidate
+from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record
+from tests.sim.worlds.machines import machine
+from tests.sim.worlds.records import prompt, record
+from tests.sim.worlds.schedules import speculative
 
 
 def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path, record_path, narrow_path, tmp_path):
@@ -145,3 +152,15 @@ def test_a_record_or_assumed_acceptance_is_needed_and_not_both(mirrorsd, profile
         result = mirrorsd("search", "--profile", profile_path, *words)
         assert result.exit_code == 2
         assert "give a --record, or what to assume in its place (--acceptance), and not both" in result.stderr
+
+
+def test_the_chosen_schedule_is_in_the_table_with_a_star_where_another_is_faster_on_all_prompts():
+    texts, lengths = record(prompt("1010111")), (1, 2, 3)
+    first, second, chosen = (
+        Candidate(one, "split", predict(one, machine(), texts)) for one in map(speculative, lengths)
+    )
+    shown = ranking(SimpleNamespace(candidates=(first, second, chosen), winner=chosen), 1)
+    assert list(shown.columns[0].cells) == ["synchronous, 1 drafted, split", "synchronous, 3 drafted, split*"]
+    assert "*: " in shown.title
+    alike = ranking(SimpleNamespace(candidates=(first, chosen), winner=first), 2)
+    assert not any("*" in text for text in (alike.title, *alike.columns[0].cells))
