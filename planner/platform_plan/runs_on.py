@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
+from hwprofiles.engines import engine_on
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -55,7 +56,7 @@ class _Asked(NamedTuple):
 
 
 def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule on such devices.
+    """Return the engines that can run a schedule on such devices, that which predictions are of first.
 
     Args:
         platform: the machine.
@@ -72,6 +73,7 @@ def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | 
         asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts)
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
+        found.sort(key=lambda one: not (engine_on(targets[0]) or "").startswith(one.engine))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
         found.append(RunsOn("mirrorsd", "mirrorsd run --schedule best.yaml"))
     return tuple(found)
