@@ -97,16 +97,22 @@ def minimize(
     """Return where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.
 
     The search of Nelder and Mead (1965), which takes no derivatives. It ends where the values of all corners lie within
-    `tolerance`, or soon after `max_calls`.
+    `tolerance`, and still do when all are drawn to the best: a valley may lie between. Or soon after `max_calls`.
     """
     corners = np.vstack([start, start + step * np.eye(len(start))])
     values = np.array([function(corner) for corner in corners])
-    num_calls = len(values)
-    while num_calls < max_calls and values.max() - values.min() > tolerance:
+    num_calls, is_drawn = len(values), False
+    while num_calls < max_calls:
         order = np.argsort(values, kind="stable")
         corners, values = corners[order], values[order]
-        middle = corners[:-1].mean(axis=0)
-        num_calls += _moved(function, corners, values, middle)
+        is_flat = values[-1] - values[0] <= tolerance
+        if is_flat and is_drawn:
+            break
+        if is_flat:
+            num_calls += _drawn(function, corners, values)
+        else:
+            num_calls += _moved(function, corners, values, corners[:-1].mean(axis=0))
+        is_drawn = is_flat
     best: Floats = corners[int(np.argmin(values))]
     return best
 
@@ -129,9 +135,14 @@ def _moved(function: Callable[[Floats], float], corners: Floats, values: Floats,
     if contracted[1] < min(reflected[1], values[-1]):
         corners[-1], values[-1] = contracted
         return 2
+    return 2 + _drawn(function, corners, values)
+
+
+def _drawn(function: Callable[[Floats], float], corners: Floats, values: Floats) -> int:
+    """Draw all corners half-way to the best, the first one; returns the number of calls."""
     corners[1:] = corners[0] + 0.5 * (corners[1:] - corners[0])
     values[1:] = [function(corner) for corner in corners[1:]]
-    return 1 + len(corners)
+    return len(corners) - 1
 
 
 _CALLS: Final = 30

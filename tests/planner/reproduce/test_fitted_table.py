@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
@@ -100,6 +100,7 @@ def test_there_is_nothing_to_fit_to_without_mirror(setup):
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=4))
+@example([0.25])  # in the middle of the first corners
 def test_it_finds_the_bottom_of_a_bowl(bottom):
     place = np.array(bottom)
     found = minimize(
