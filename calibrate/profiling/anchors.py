@@ -18,14 +18,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from runtime.lanes.lane import Lane
-from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Measure
+
+if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes need
+    from runtime.lanes.lane import Lane
+    from runtime.lanes.sequence_lanes import Listener
 
 _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
@@ -103,6 +104,8 @@ class Anchors:
         therefore changes within seconds, and their times alone do not show it.
         """
         at_s = self.now_s
+        from runtime.wire.operations import Measure
+
         replies = [self._lanes[lane].request(Measure(measurement=self._work)) for lane in lanes]
         (first_s,), (second_s,) = (reply.result().value for reply in replies)
         self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
@@ -114,6 +117,8 @@ class Anchors:
         """Seconds of any part on a lane, without anchors."""
         self._fresh.pop(lane, None)
         start_s = time.perf_counter()
+        from runtime.wire.operations import Measure
+
         answer = self._lanes[lane].request(Measure(measurement=measurement)).result()
         wall_s = time.perf_counter() - start_s
         self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
@@ -154,6 +159,8 @@ def decode_with_anchors(
     """A sequence with its anchors: `generate` decodes it, and has the listener called."""
     taking = _Taking(anchors, schedule)
     taking.around(anchors.recent)
+    from runtime.lanes.sequence_lanes import Listener
+
     trace = generate(Listener(at_rest=taking.rest))
     taking.around(anchors.take)
     taking.step()  # before the sequence another drafter may be loaded

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, ModelFormatError, shown
 from decoding.files import named_path, parse_json, read_bytes
 from decoding.schedule import Method
-from runtime.drafters.window_drafter import WindowDrafter
 from runtime.memory.model_bytes import Sizer, tracks_size, trained_size, whole_model_size
 from runtime.models.model_folder import NamedFolder, is_model_name, resolve_model
-from runtime.storage.weight_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from runtime.drafters.language_model.draft_passes import StoredDraft
+    from runtime.drafters.window_drafter import WindowDrafter
     from runtime.models.decoder import Decoder
     from runtime.parallel.group import Group
     from runtime.storage.stored_decoder import StoredDecoder
+
+_CONFIG_FILE: Final = "config.json"
+"""As `runtime.storage.weight_folder` calls it, which needs libraries that who only plans does without."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +48,7 @@ STREAM_KIND: Final = "mirrorsd_streams"
 CAUSAL_LM_KIND: Final = "causal_lm"
 """A standalone model, whose config does not mention drafting."""
 
-Loader = Callable[[Path, DrafterContext], WindowDrafter]
+Loader = Callable[[Path, DrafterContext], "WindowDrafter"]
 
 
 class Kind(NamedTuple):
@@ -76,7 +78,7 @@ def known_kind(folder: Path) -> Kind:
     """Return how to load a folder; raise `ModelFormatError` if its config cannot be read, or names no known kind."""
     kind = kind_of(folder)
     if kind not in KINDS:
-        path, known = folder / CONFIG_FILE, ", ".join(KINDS)
+        path, known = folder / _CONFIG_FILE, ", ".join(KINDS)
         raise ModelFormatError(
             f"{path}: speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {known}"
         )
@@ -85,7 +87,7 @@ def known_kind(folder: Path) -> Kind:
 
 def require_streams(folder: Path) -> None:
     """Raise `ConfigError` for a folder that does not hold streams of a target."""
-    path, kind = folder / CONFIG_FILE, kind_of(folder)
+    path, kind = folder / _CONFIG_FILE, kind_of(folder)
     if kind != STREAM_KIND:
         msg = f"{path}: method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
         raise ConfigError(msg)
@@ -119,7 +121,7 @@ def _of_its_own(loader: str) -> Callable[[Path, DrafterContext], Any]:
 
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     raise ConfigError(
-        f"{folder / CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
+        f"{folder / _CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
         "speculative_streaming"
     )
 
@@ -157,7 +159,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 def kind_of(folder: Path) -> str:
     """Return the kind that a folder's config names; raise `ModelFormatError` if it cannot be read."""
-    path = folder / CONFIG_FILE
+    path = folder / _CONFIG_FILE
     try:
         config = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:
