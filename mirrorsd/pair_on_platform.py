@@ -170,11 +170,10 @@ def beside_measured(
     question, found, reasons = plan.question, [], []
     for run in load_runs(Path(path)):
         weights = None if run.dtype == "float32" else weights_named(run.dtype)
-        if (
-            not _is_called(run.target.removeprefix("shape:"), target, question.target)
-            or weights != question.target.weights
-        ):
-            raise ConfigError(f"{path}: of {run.target} in {run.dtype}, and the plan is of {question.target}")
+        is_of_it = _is_called(run.target.removeprefix("shape:"), target, question.target)
+        if not is_of_it or weights != question.target.weights:
+            asked = f": ask with --weights {weights}" if is_of_it and weights is not None else ""
+            raise ConfigError(f"{path}: of {run.target} in {run.dtype}, and the plan is of {question.target}{asked}")
         drafter = run.schedule.drafter if run.schedule.traits.has_draft_model else None
         try:
             if drafter is not None and not _is_called(drafter, draft, question.draft):

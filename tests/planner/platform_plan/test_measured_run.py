@@ -68,7 +68,8 @@ def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(pl
     ("facts", "message"),
     [
         ({"target": "qwen3-8b"}, "of qwen3-8b in bfloat16, and the plan is of SmolLM2-135M in bf16"),
-        ({"dtype": "float32"}, "in float32, and the plan is of"),
+        ({"dtype": "float32"}, "in float32, and the plan is of SmolLM2-135M in bf16$"),
+        ({"dtype": "int8"}, "in int8, and the plan is of SmolLM2-135M in bf16: ask with --weights int8$"),
         ({"schedule": {"method": "autoregressive", "target_lane": "openvino:GPU"}}, "it ran on openvino:GPU, and the"),
         ({"tpot_s": 0}, r"writes with --json \(tpot_s: .*"),
         ({"schedules": 3}, "writes with --json"),
