@@ -51,13 +51,8 @@ class Prices:
         return sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())
 
     def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return what a pass of the target takes more: after a wait, and to reply its states; its suffix nothing."""
-        return 0.0 if work is Work.SUFFIX else self.pass_after_wait_s(schedule) + self.features(schedule).seconds
-
-    def pass_after_wait_s(self, schedule: Schedule) -> float:
-        """Return what a pass takes more whose lane has waited for a draft on another one; nothing where it has not."""
-        has_waited = schedule.draft_lane not in (None, schedule.target_lane)
-        return self.profile.lane(schedule.target_lane).overhead("pass_after_wait").seconds if has_waited else 0.0
+        """Return what a pass of the target takes more to reply its states; its suffix nothing."""
+        return 0.0 if work is Work.SUFFIX else self.features(schedule).seconds
 
     def features(self, schedule: Schedule) -> Overhead:
         """Return the overhead of a pass that replies its states to the schedule's drafter; none where it does not."""

@@ -3,11 +3,10 @@
 A part that is timed in a loop meets warm caches, works alone and replies to nobody. A run differs, and each way in
 which it differs is an event with an overhead::
 
-    pass_after_wait   a pass of the target whose lane has waited for another one, and starts from rest
-    rollout_start     the first step of a rollout: the target has read its weights meanwhile, so the draft's are cold
-    branch_step       every step of branches: it is short, and comes while another lane works
-    features          a pass of the target that replies hidden states to whatever drafts
-    draft_round       a round with a draft, outside of lanes: waking up, and handing over
+    rollout_start   the first step of a rollout: the target has read its weights meanwhile, so the draft's are cold
+    branch_step     every step of branches: it is short, and comes while another lane works
+    features        a pass of the target that replies hidden states to whatever drafts
+    draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
 `benchmarks/ablations.py` says what each buys. An event of the draft model is called by its name alone, and one of any
 other drafter by `event:drafter`.
@@ -51,7 +50,7 @@ DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefi
 """All but the reading of prompts."""
 
 
-Event = Literal["pass_after_wait", "rollout_start", "branch_step", "features", "draft_round"]
+Event = Literal["rollout_start", "branch_step", "features", "draft_round"]
 """What happens in a run and in no loop that times a part."""
 
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
@@ -79,7 +78,12 @@ def event_of(key: str) -> str:
     return key.partition(":")[0]
 
 
+_NO_LONGER: Final = "pass_after_wait"
+"""An event of older profiles: it cost ratios between schedules more than it bought (benchmarks/ablations.py)."""
+
+
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:
+    overheads = {key: one for key, one in overheads.items() if key != _NO_LONGER}
     for key in overheads:
         event, colon, drafter = key.partition(":")
         if event not in EVENTS or (colon and not (drafter and event in EVENTS_OF_DRAFTERS)):

@@ -11,11 +11,10 @@ from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, Prior, grouped_levels, not_understood, shared_levels
 from calibrate.fitting.ratios import Ratio, among, anchor_errors, estimate, mean_pace, trimmed_mean
 from calibrate.profiling.lane_pairs import contention_of, link_of
-from calibrate.profiling.lane_parts import HeadParts, LaneParts, pass_after_wait
+from calibrate.profiling.lane_parts import HeadParts, LaneParts
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
     with_pace_spread,
-    with_passes_after_wait,
     with_rollout_starts,
 )
 from calibrate.profiling.run_times import compare_runs, gaps_s, levels_by_lane
@@ -83,12 +82,7 @@ class _Fit:
         }
 
     def profile(self) -> Profile:
-        profile = self._in_a_loop()
-        if "pass_after_wait" not in self._without:
-            rested = pass_after_wait(self._task)
-            ratios = {name: self._ratios[name, None].get(rested, []) for name in self._threads}
-            profile = with_passes_after_wait(profile, ratios)
-        profile = self._with_rollout_starts(profile, None)
+        profile = self._with_rollout_starts(self._in_a_loop(), None)
         target, step, features_step = self._levels(profile)
         profile = self._with_heads_at_level(self._at_level(profile, target, step, features_step))
         for event, fit in OVERHEAD_FITS.items():

@@ -13,7 +13,6 @@ from typing import Final, Literal
 from calibrate.fitting.levels import Level, Prior, shared_levels
 from calibrate.fitting.ratios import Ratio, anchor_errors
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.lane_parts import PAUSE_S
 from calibrate.profiling.samples import Samples, Together
 from decoding.messages import ExitSignal
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
@@ -27,6 +26,8 @@ from runtime.wire.operations import Ping
 Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
+PAUSE_S: Final = 0.015
+"""How long lanes of a schedule wait for each other, by and large."""
 _MESSAGE_ROWS: Final = 5
 _CANDIDATES: Final = 9
 _LEAST_WIDTH: Final = 1024

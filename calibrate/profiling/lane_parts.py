@@ -27,8 +27,6 @@ from runtime.wire.measurement import Measurement, Part
 
 _CORES: Final = "generic-cpu"
 _NUM_CANDIDATES = 9
-PAUSE_S: Final = 0.015
-"""How long lanes of a schedule wait for each other, by and large."""
 OF_THE_TARGET: Final = frozenset({"verify", "verify_tree"})
 """Whole passes of the target: these are timed most often."""
 _OF_THE_DRAFT = frozenset({"draft_step", "draft_start", "draft_streams", "draft_prefill"})
@@ -46,11 +44,6 @@ _STREAM_PAIRS: Final = 4
 """Times that a verification without streams and one with them are timed in turn."""
 _STREAM_ROWS: Final = 6
 """Streams follow the last accepted row: how many were verified makes no difference."""
-
-
-def pass_after_wait(task: CalibrationTask) -> Measurement:
-    """Return the anchor's work after a rest as long as a draft may take."""
-    return Measurement(part="verify", rows=1, context=task.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
 
 
 def prefills(part: Part, task: CalibrationTask) -> dict[Size, Measurement]:
@@ -82,7 +75,7 @@ class LaneParts:
         """Everything to be timed, an exit right after a head of as many rows."""
         whole, *others = (sizes.values() for name, sizes in self.timed.items() if name not in _LAST)
         last = zip(*(self.timed[name].values() for name in _LAST if name in self.timed), strict=True)
-        yield from chain([pass_after_wait(self._task)], whole, *last, *others)
+        yield from chain(whole, *last, *others)
 
     def passes(self) -> Iterator[Measurement]:
         """Those of `measurements` that are a pass through the whole target, one of each width."""

@@ -1,9 +1,8 @@
 """The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Two are not among them, since
-levels of work in runs count them in, and are fitted before these (`fitted_profile`): a pass after a wait, which is
-timed alone and not in runs, and the start of a rollout. The spread of paces is that of the finished profile. Lanes of
-as many threads share what no run tells apart.
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
+among them, since levels of work in runs count it in: it is fitted before these (`fitted_profile`). The spread of paces
+is that of the finished profile. Lanes of as many threads share what no run tells apart.
 
 What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
 counted, and the profile's notes say so.
@@ -20,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
-from calibrate.fitting.ratios import NORMAL_90, Ratio, trimmed_mean
+from calibrate.fitting.ratios import NORMAL_90, trimmed_mean
 from calibrate.profiling.run_times import first_step, levels_by_lane, outside_s, round_paces, timed_spans
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
@@ -30,7 +29,6 @@ from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
 
-_PASS_AFTER_WAIT: Final = Prior(spread=0.03)
 _ROLLOUT_START: Final = Prior(spread=0.3)
 _BRANCH_STEP: Final = Prior(spread=0.3)
 _FEATURES: Final = Prior(spread=0.03)
@@ -41,17 +39,6 @@ _SHORTEST: Final = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
 
 Runs = Sequence[Run]
-
-
-def with_passes_after_wait(profile: Profile, rested: Mapping[str, Sequence[Ratio]]) -> Profile:
-    """Return the profile with the overhead of passes after a wait, by passes after a rest over their lane's anchors."""
-    levels, found = shared_levels(rested, _PASS_AFTER_WAIT), {}
-    for name, own in levels.items():
-        anchor = profile.lane(name).anchor
-        assert anchor is not None, "a calibration without anchors"
-        if (overhead := _overhead(more(own, _PASS_AFTER_WAIT) * anchor.seconds)).seconds:
-            found[name] = overhead
-    return _with("pass_after_wait", found, profile, not_understood(levels, _PASS_AFTER_WAIT, "Passes after a rest"))
 
 
 def with_rollout_starts(profile: Profile, runs: Runs, head: str | None) -> Profile:

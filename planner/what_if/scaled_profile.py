@@ -10,16 +10,16 @@ from hwprofiles.profile import Profile
 Part = Literal["target", "draft", "link"]
 
 _DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
-_TARGET_EVENTS: Final[tuple[Event, ...]] = ("pass_after_wait", "features")
+_TARGET_EVENTS: Final[tuple[Event, ...]] = ("features",)
 _DRAFT_EVENTS: Final[tuple[Event, ...]] = ("rollout_start", "branch_step")
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     """`profile` with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, output head, exits, reading of prompts, replying of states, and what a pass takes more after
-    a wait; `draft` steps of whatever drafts, its reading of prompts, and what streams add to the target's pass; `link`
-    latency and bandwidth. Dispatch and the driver's own time stay.
+    `target` is its layers, output head, exits, reading of prompts, and replying of states; `draft` steps of whatever
+    drafts, its reading of prompts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch
+    and the driver's own time stay.
     """
     if part == "link":
         links = tuple(

@@ -18,7 +18,6 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 CONTEXT = 4
 OVERHEADS = {
-    "pass_after_wait": 8.0,
     "rollout_start": 0.5,
     "rollout_start:head": 0.75,
     "branch_step": 0.25,
@@ -84,30 +83,31 @@ def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
         prices.operation_s(schedule, work, 3, CONTEXT) for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
     )
     assert prefix_s + suffix_s == pytest.approx(verify_s + profile().lane("target").exit[4].at(3, CONTEXT))
-    assert verify_s == pytest.approx(10 * 12 + 22 + 8)
+    assert verify_s == pytest.approx(10 * 12 + 22)
 
 
 def test_overheads_come_once_and_to_their_events_alone():
     bare = Prices(machine(*(one.model_copy(update={"overheads": {}}) for one in profile().lanes)))
 
-    def more_s(schedule, work, *, starts_rollout=False):
-        asked = schedule, work, 2, CONTEXT
+    def more_s(schedule, work, rows=2, *, starts_rollout=False):
+        asked = schedule, work, rows, CONTEXT
         priced, alone = (one.operation_s(*asked, starts_rollout=starts_rollout) for one in (Prices(profile()), bare))
         return pytest.approx(priced - alone)
 
     features, head = mirror("exit", exit_features=True), tree(TREES[4], 4)
-    assert more_s(speculative(exit_features=True, drafter="d"), Work.VERIFY) == 8 + 2.5, "no head, by any name"
-    assert more_s(features, Work.PREFIX) == 8 + 2.5
-    assert more_s(head, Work.VERIFY) == 8 + 3.5
-    assert more_s(speculative(), Work.VERIFY) == more_s(mirror("exit"), Work.PREFIX) == 8
-    pooled = speculative().model_copy(update={"draft_lane": "target"})
-    assert more_s(features, Work.SUFFIX) == more_s(AUTOREGRESSIVE, Work.VERIFY) == more_s(pooled, Work.VERIFY) == 0
+    assert more_s(speculative(exit_features=True, drafter="d"), Work.VERIFY) == 2.5, "no head, by any name"
+    assert more_s(features, Work.PREFIX) == 2.5
+    assert more_s(head, Work.VERIFY) == 3.5
+    assert more_s(speculative(), Work.VERIFY) == more_s(mirror("exit"), Work.PREFIX) == 0
+    assert more_s(features, Work.SUFFIX) == more_s(AUTOREGRESSIVE, Work.VERIFY) == 0
     assert more_s(speculative(), Work.ROLLOUT_STEP, starts_rollout=True) == 0.5
     assert more_s(head, Work.ROLLOUT_STEP, starts_rollout=True) == 0.75
     assert more_s(speculative(), Work.ROLLOUT_STEP) == more_s(features, Work.FINISH_STEP) == 0
     assert more_s(features, Work.BRANCH_STEP) == more_s(mirror("draft"), Work.BRANCH_STEP) == 0.25
+    window_and_roots = sum(features.exit_roots_per_row) + 2
+    assert more_s(features, Work.BRANCH_STEP, window_and_roots) == 0.25 + 0.5, "the first step after a wait"
     other = tree(TREES[5], 2)
-    assert more_s(other, Work.VERIFY) == 8
+    assert more_s(other, Work.VERIFY) == 0
     assert more_s(other, Work.ROLLOUT_STEP, starts_rollout=True) == 0
 
 

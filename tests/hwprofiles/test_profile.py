@@ -201,6 +201,11 @@ def test_an_overhead_is_that_of_its_event_and_drafter_and_none_for_those_never_s
     assert [one.relative_error for one in scaled.overheads.values()] == [0.2, 0, 0.1]
 
 
+def test_an_event_that_older_profiles_have_is_passed_over() -> None:
+    written = LANE.model_dump() | {"overheads": {"pass_after_wait": {"seconds": 1e-3}, "features": {"seconds": 2e-3}}}
+    assert LaneProfile.model_validate(written).overheads == {"features": Overhead(seconds=2e-3)}
+
+
 def test_a_message_takes_the_latency_and_its_bytes() -> None:
     link = LinkProfile(lanes=("cpu0", "cpu1"), latency_s=0.5, bytes_per_s=100, source="test")
     assert link.transfer_s(25) == 0.75

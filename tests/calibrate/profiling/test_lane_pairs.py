@@ -4,8 +4,7 @@ import pytest
 
 from calibrate.fitting.levels import Level
 from calibrate.profiling.anchors import Anchors, AnchorSample, SharedAnchor
-from calibrate.profiling.lane_pairs import contention_of, measure_pairs
-from calibrate.profiling.lane_parts import PAUSE_S
+from calibrate.profiling.lane_pairs import PAUSE_S, contention_of, measure_pairs
 from calibrate.profiling.samples import Samples, Together
 from hwprofiles.profile import Contention
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine

@@ -6,7 +6,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
@@ -14,7 +13,6 @@ from calibrate.profiling.overhead_fits import (
     with_draft_rounds,
     with_features,
     with_pace_spread,
-    with_passes_after_wait,
     with_rollout_starts,
 )
 from calibrate.profiling.run_times import level, outside_s, round_paces
@@ -71,10 +69,8 @@ def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list
 def test_the_order_in_which_overheads_are_fitted_does_not_matter():
     schedules = [SPECULATIVE, WITH_FEATURES, MIRROR, MIRROR_WITH_FEATURES] * 3
     runs, profile = runs_of(*schedules, branch_step_s=1e-3, features_s=3e-3, rollout_start_s=MORE_S)
-    profile = rested(profile, 1.05)
     first, *others = (fitted(profile, runs, order) for order in permutations(OVERHEAD_FITS))
-    assert {key for lane in first for key in lane} == {"pass_after_wait", "branch_step", "features", "draft_round"}
-    assert [lane["pass_after_wait"] for lane in first] == [lane.overhead("pass_after_wait") for lane in profile.lanes]
+    assert {key for lane in first for key in lane} == {"branch_step", "features", "draft_round"}
     assert all(found == first for found in others)
 
 
@@ -82,23 +78,6 @@ def fitted(profile: Profile, runs: list[Run], order) -> list[dict[str, Overhead]
     for event in order:
         profile = OVERHEAD_FITS[event](profile, runs)
     return [lane.overheads for lane in profile.lanes]
-
-
-def rested(profile: Profile, ratio: float) -> Profile:
-    """The profile with passes after a rest that take `ratio` times as long as their lane's anchor."""
-    return with_passes_after_wait(profile, {lane.name: [Ratio(ratio, 1e-3)] * 6 for lane in profile.lanes})
-
-
-def test_what_passes_take_more_after_a_rest_is_a_share_of_the_anchor_and_bounded():
-    _, profile = run_of(PLAIN)
-    anchors_s = [lane.anchor.seconds for lane in profile.lanes]
-    for ratio, share in ((1.05, 0.05), (1.5, 0.12)):
-        assert seconds_of(rested(profile, ratio), "pass_after_wait") == pytest.approx([share * s for s in anchors_s])
-    assert rested(profile, 1.05).notes == ()
-    [note] = rested(profile, 1.5).notes
-    assert note.startswith("Passes after a rest took up to 50 % more than usual on cpu0, cpu1, which is not understood")
-    assert rested(profile, 0.95) == profile
-    assert with_passes_after_wait(profile, {"cpu0": [], "cpu1": []}) == profile
 
 
 def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features():

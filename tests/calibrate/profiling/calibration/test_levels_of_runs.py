@@ -22,13 +22,6 @@ def test_tables_are_at_the_level_of_real_runs():
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
-def test_what_passes_take_more_after_a_rest_is_timed_alone():
-    engine = machine()
-    engine.trouble = lambda _lane, of, _times: 1.05 if of.pause_s and of.part == "verify" else 1.0
-    for lane in calibrate(engine, task()).lanes:
-        assert lane.overhead("pass_after_wait").seconds == pytest.approx(0.05 * lane.anchor.seconds, rel=0.02)
-
-
 def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
     engine = machine(step_in_run=1.2, rollout_start_s=2e-3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
