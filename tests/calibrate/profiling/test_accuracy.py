@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations
 from math import hypot, log
 from statistics import fmean, median
 
@@ -102,19 +102,31 @@ def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name):
         assert median(map(abs, off)) < 0.02 + luck
 
 
-@pytest.mark.parametrize("name", WEATHERS)
-def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_them(name):
-    found, ratios, lanes = outcomes(name), list[bool](), list[bool]()
-    for one in found:
+def held(name: str) -> tuple[list[bool], list[bool]]:
+    """Whether intervals hold lanes beside each other, and each beside all of them."""
+    ratios, lanes = list[bool](), list[bool]()
+    for one in outcomes(name):
         errors = {lane: one.profile.lane(lane).relative_error for lane in SPEEDS}
         ratios += [
             abs(one.verify[a] - one.verify[b]) <= hypot(errors[a], errors[b]) for a, b in combinations(SPEEDS, 2)
         ]
         lanes += [abs(one.verify[lane] - one.common) <= errors[lane] for lane in SPEEDS]
-    assert 0.8 <= fmean(ratios) <= 0.99  # 0.90 over 240 seeds with spikes
-    assert 0.8 <= fmean(lanes) <= 0.98
+    return ratios, lanes
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_them(name):
+    ratios, lanes = held(name)
+    assert fmean(ratios) >= 0.8
+    assert fmean(lanes) >= 0.8
     # of the machine's speed at least: forty draws of one number say no more
-    assert fmean(abs(one.common) <= one.profile.relative_error for one in found) >= 0.8
+    assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8
+
+
+def test_intervals_are_no_wider_than_that_over_all_weathers():
+    """One weather's forty seeds may all be held by luck: with spikes 0.99 are, and 0.93 over 240."""
+    for each in zip(*map(held, WEATHERS), strict=True):
+        assert fmean(chain.from_iterable(each)) <= 0.98
 
 
 # What runs alone can tell
