@@ -95,8 +95,9 @@ def test_times_are_right_on_average(name):
 
 @pytest.mark.parametrize("name", WEATHERS)
 def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name):
-    # over 240 seeds with spikes steps are 1.6 % too slow and 2.1 % off in the median; forty seeds say no more
-    for part, luck in (("rows", 0.0), ("step", 0.005)):
+    for part in ("rows", "step"):
+        # over 240 seeds with spikes steps are 1.6 % too slow and 2.1 % off in the median; forty seeds say no more
+        luck = 0.005 if (name, part) == ("spikes", "step") else 0.0
         off = [error for one in outcomes(name) for error in getattr(one, part).values()]
         assert abs(median(off)) < 0.02 + luck
         assert median(map(abs, off)) < 0.02 + luck
@@ -117,8 +118,9 @@ def held(name: str) -> tuple[list[bool], list[bool]]:
 @pytest.mark.parametrize("name", WEATHERS)
 def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_them(name):
     ratios, lanes = held(name)
-    assert fmean(ratios) >= 0.8
-    assert fmean(lanes) >= 0.8
+    most = 1.0 if name == "spikes" else 0.98
+    assert 0.8 <= fmean(ratios) <= most
+    assert 0.8 <= fmean(lanes) <= most
     # of the machine's speed at least: forty draws of one number say no more
     assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8
 
