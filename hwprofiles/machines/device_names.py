@@ -80,7 +80,7 @@ def _sheet(text: str) -> str | None:
 
 @cache
 def _by_key() -> Mapping[str, str]:
-    """Sheets by all that they are called; an id before an alias, an alias before a name."""
+    """Sheets by all that they are called: whole before without notes, an id before an alias, an alias before a name."""
     sheets = {name: device_sheet(name) for name in shipped_names("device")}
     labels = [
         *((name, name) for name in sheets),
@@ -88,7 +88,7 @@ def _by_key() -> Mapping[str, str]:
         *((sheet.name, name) for name, sheet in sheets.items()),
         *((name.removesuffix("-gpu"), name) for name in sheets),
     ]
-    return {_key(text): name for label, name in reversed(labels) for text in (_plain(label), label.lower())}
+    return {_key(form(label)): name for form in (_plain, str.lower) for label, name in reversed(labels)}
 
 
 def _plain(label: str) -> str:

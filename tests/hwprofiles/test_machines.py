@@ -39,6 +39,10 @@ def test_a_label_means_a_device(label, found):
 def test_a_sheet_is_found_by_its_id_in_any_spelling_and_number(name, count, times):
     assert find_device(name.replace("-", " ").upper()) == (name, 1, None)
     assert find_device(f"{count}{times}{name}") == (name, count, None)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_sheet_is_found_by_its_name(name):
     assert find_device(device_sheet(name).name).sheet == name
 
 
