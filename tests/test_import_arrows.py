@@ -32,6 +32,7 @@ ONLY_IN = {
     "simpy": ("sim/",),
     "torch": ("runtime/", "training/", "calibrate/profiling/visits", "calibrate/recording/"),
     "openvino": ("runtime/backends/openvino/library",),
+    "plotly": ("planner/report",),
     "transformers": (),
 }
 """Where a library may be imported: starts of paths from the root. In calibrate/ it is the measuring half."""
@@ -85,6 +86,7 @@ def test_folder_follows_the_arrows(folder):
         ("decoding/schedule.py", "import hwprofiles"),
         ("hwprofiles/reader.py", "from decoding import schedule"),
         ("planner/search/search.py", "def f():\n    import torch.nn"),
+        ("planner/search/search.py", "import plotly.express"),
         ("calibrate/profiling/calibration.py", "if True:\n    from torch import Tensor"),
         ("runtime/lanes/lane.py", "import simpy"),
         ("training/recipe.py", "from transformers import AutoModel"),
@@ -100,6 +102,7 @@ def test_each_kind_of_wrong_import_is_found(path, source):
     ("path", "source"),
     [
         ("hwprofiles/reader.py", "from decoding.errors import ProfileError\nfrom decoding.yaml_file import load_yaml"),
+        ("planner/report/page.py", "import plotly.graph_objects"),
         ("calibrate/recording/recorder.py", "import torch"),
         ("mirrorsd/cli/verbs/run.py", "from runtime import decoder"),
         ("decoding/trace.py", "import json\nfrom numpy import typing\nfrom . import verdict"),

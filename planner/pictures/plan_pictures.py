@@ -15,16 +15,17 @@ from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from decoding.trace import Trace
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.page_template import page_template
 from planner.paired_ratio import comparer
-from planner.pictures.rounds_picture import NUM_ROUNDS, rounds_picture
-from planner.pictures.xy_plot import Axis, Series, xy_plot
+from planner.pictures.xy_plot import Series, xy_plot
 from planner.platform_plan.acceptance_needed import RATES
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.report.timeline import KEY, lanes_of, pieces
 from planner.wording import milliseconds, si
 from sim.world import simulate
 
@@ -113,6 +114,50 @@ def _memories(platform: Platform, names: list[str], middle: Mapping[str, float])
     return [{"top": min(ends) - 20, "bottom": max(ends) + 20} for ends in members.values() if len(ends) > 1]
 
 
+_RIGHT: Final = 628
+_LETTER: Final = 8
+_LANE: Final = 34
+_ABOVE: Final = 22
+NUM_ROUNDS: Final = 2
+
+
+def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
+    """Return the lanes over the first rounds of a trace that has spans, in the colours of the demo's page."""
+    rounds = trace.rounds[:NUM_ROUNDS]
+    end_s = rounds[-1].end_s
+    lanes = lanes_of(schedule)
+    left = max(96, _LETTER * (2 + max(map(len, lanes))))
+
+    def x(time_s: float) -> float:
+        return round(left + time_s / end_s * (_RIGHT - left), 1)
+
+    bars = [
+        {
+            "x": x(one.start_s),
+            "width": max(0.6, x(one.end_s) - x(one.start_s)),
+            "y": _ABOVE + _LANE * lanes.index(one.span.lane),
+            "colour": KEY[one.span.work].colour,
+            "is_exposed": one.exposed,
+            "told": f"{KEY[one.span.work].label}, {milliseconds(one.span.end_s - one.span.start_s)}",
+        }
+        for one in pieces(trace, schedule, end_s)
+    ]
+    used = [work for work in KEY if any(span.work is work and span.start_s < end_s for span in trace.spans)]
+    svg = page_template(Path(__file__).with_name("rounds_picture.svg"), {}).render(
+        width=_WIDTH,
+        left=left,
+        right=_RIGHT,
+        above=_ABOVE,
+        lane_height=_LANE,
+        lanes=lanes,
+        bars=bars,
+        marks=[(x((one.start_s + one.end_s) / 2), x(one.end_s), one.num_committed, one.hit) for one in rounds],
+        end=milliseconds(end_s),
+        key=[(KEY[work].colour, KEY[work].label) for work in used],
+    )
+    return Markup(svg)  # noqa: S704  the template escapes what it shows
+
+
 _ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
 _MOST_LINES: Final = 4
 _MOST_POINTS: Final = 8
@@ -152,9 +197,10 @@ def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Mar
         series.append(Series(f"{lane}: one takes {milliseconds(seconds[0])}", points))
     return xy_plot(
         series,
-        Axis("tokens verified at once", ticks=_ROWS),
-        Axis("times one token"),
+        x_title="tokens verified at once",
+        y_title="times one token",
         alt="A pass of the target over one of a single token, by the tokens that it verifies",
+        x_ticks=_ROWS,
     )
 
 
@@ -170,8 +216,8 @@ def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedu
     series = [Series(name, line) for name, line in points.items()]
     return xy_plot(
         series,
-        Axis("drafted tokens accepted, %"),
-        Axis("times plain decoding"),
+        x_title="drafted tokens accepted, %",
+        y_title="times plain decoding",
         alt="Speed-up over plain decoding by acceptance",
         level=1.0,
     )
@@ -189,8 +235,8 @@ def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
     series.append(Series("as assumed", today, joined=False))
     return xy_plot(
         series,
-        Axis("drafted tokens accepted, %"),
-        Axis("times plain decoding"),
+        x_title="drafted tokens accepted, %",
+        y_title="times plain decoding",
         alt="Speed-up of every draft by its acceptance",
         level=plain_s / drafts[0].plan.recommended.tpot_s,
     )
@@ -209,8 +255,8 @@ def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iter
             points = [(1e3 * tpot_s, amount) for _, tpot_s, amount in known]
             plot = xy_plot(
                 [Series("", points, joined=False, labels=labels)],
-                Axis("ms per token"),
-                Axis(unit),
+                x_title="ms per token",
+                y_title=unit,
                 alt=f"{title} and time of the best of every method and place",
             )
             yield title, plot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from math import isfinite
@@ -10,19 +11,14 @@ from statistics import median
 from typing import Any
 
 import yaml
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.pictures.rounds_picture import Key
-from planner.report.figures import (
-    acceptance,
-    break_even_figure,
-    exit_layers,
-    landscape,
-    longest_windows,
-    timeline_keys,
-    timelines,
-)
+from planner.report.curves import acceptance, acceptance_keys, break_even_figure, longest_windows
+from planner.report.figure import Figure, Key
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import (
     calibration_rows,
@@ -34,6 +30,7 @@ from planner.report.table import (
     time_rows,
     used_parts,
 )
+from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import (
     Kind,
     between,
@@ -60,10 +57,11 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """Return the page as text. `data` has at least one result."""
-    shown = (milliseconds, signed_percent, factor, interval, between, unbroken, counted)
+    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken, counted)
     filters = {filter_.__name__: filter_ for filter_ in shown}
     return page_template(Path(__file__).with_name("template.html"), filters).render(
         data=data,
+        plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
@@ -143,14 +141,21 @@ def _tables(data: ReportData) -> dict[str, Any]:
 
 def _figures(data: ReportData) -> dict[str, Any]:
     drawn = _drawn(data)
+    end_s = common_end_s(drawn)
+    accepted = longest_windows(data.results)
+    layers = exit_layers(data.plan.search)
     return {
-        "timelines": list(timelines(drawn)),
-        "timeline_keys": timeline_keys(drawn),
+        "timelines": [
+            (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
+        ],
+        "timeline_keys": keys(drawn),
         "prompt_name": data.plan.record.prompts[0].name,
-        "acceptance": acceptance(longest_windows(data.results)),
+        "acceptance": acceptance(accepted),
+        "acceptance_keys": acceptance_keys(accepted),
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
-        "exit_layers": exit_layers(data.plan.search),
+        "exit_layers": layers,
+        "exit_layer_keys": exit_layer_keys(layers) if layers else [],
         "break_even": [
             (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
         ],
@@ -178,3 +183,9 @@ def interval(speedup: tuple[float, float, float]) -> str:
     """Return the ends of a ratio's interval; nothing where it has none."""
     _, low, high = speedup
     return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
+
+
+def figure_json(figure: Figure) -> Markup:
+    """JSON that cannot end the script element it is in."""
+    content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
+    return Markup(content.replace("<", "\\u003c"))  # noqa: S704

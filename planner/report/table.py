@@ -7,8 +7,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
-from planner.pictures.rounds_picture import Key
-from planner.report.figures import KIND_COLOUR
+from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.wording import (
     PART,

@@ -14,7 +14,7 @@ from decoding.errors import ProfileError
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
-from planner.pictures.xy_plot import Axis, Series, xy_plot
+from planner.pictures.xy_plot import Series, xy_plot
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.what_if.mixed_record import whose_tokens
@@ -76,7 +76,7 @@ def _over_acceptance(plan: Plan) -> Iterator[Markup]:
                     )
                     for kind, times in sweep.best_tpot_s.items()
                 ],
-                Axis(f"{whose_tokens(plan.record)} accepted, %"),
-                Axis("ms per token"),
+                x_title=f"{whose_tokens(plan.record)} accepted, %",
+                y_title="ms per token",
                 alt="Time per token of every kind of decoding by acceptance",
             )

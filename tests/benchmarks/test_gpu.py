@@ -13,7 +13,7 @@ from tests.benchmarks.scripts import ROOT, load_script
 
 BARE = """
 import pathlib, runpy, sys
-for name in ("pydantic", "simpy", "yaml", "networkx", "safetensors", "openvino", "tokenizers"):
+for name in ("pydantic", "simpy", "plotly", "yaml", "networkx", "safetensors", "openvino", "tokenizers"):
     sys.modules[name] = None
 sys.argv = sys.argv[1:]
 sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))

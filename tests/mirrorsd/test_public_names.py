@@ -70,9 +70,9 @@ WITHOUT_TORCH = (
 
 
 def test_only_calibrating_and_recording_need_torch_here():
-    script = f"import sys; from mirrorsd import {WITHOUT_TORCH}; print('torch' in sys.modules)"
+    script = f"import sys; from mirrorsd import {WITHOUT_TORCH}; print('torch' in sys.modules, 'plotly' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"
+    assert result.stdout == "False False\n"
 
 
 def test_importing_the_package_loads_nothing_else():

@@ -117,7 +117,7 @@ def test_ctrl_c_tells_what_was_saved():
 
 
 def test_help_loads_neither_torch_nor_any_other_heavy_library():
-    heavy = {"torch", "transformers", "pydantic", "numpy", "simpy", "networkx", "yaml", "huggingface_hub"}
+    heavy = {"torch", "transformers", "plotly", "pydantic", "numpy", "simpy", "networkx", "yaml", "huggingface_hub"}
     script = "import sys; from mirrorsd.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
     assert heavy & set(result.stderr.split()) == set()

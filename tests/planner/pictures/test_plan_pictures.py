@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mirrorsd.pair_on_platform import plan_pair
 from planner.pictures.plan_pictures import first_rounds, machine_of, speedups_over_acceptance
-from planner.pictures.xy_plot import Axis, Series, round_ticks, xy_plot
+from planner.pictures.xy_plot import Series, round_ticks, xy_plot
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each
 
@@ -32,7 +32,7 @@ def places(svg):
 
 
 def test_more_is_higher_and_later_is_further_right():
-    svg = xy_plot([Series("a", [(1, 1.0), (2, 3.0), (8, 2.0)])], Axis("x"), Axis("y"), alt="what it shows")
+    svg = xy_plot([Series("a", [(1, 1.0), (2, 3.0), (8, 2.0)])], x_title="x", y_title="y", alt="what it shows")
     (x1, y1), (x2, y2), (x8, y8) = places(svg)
     assert x1 < x2 < x8
     assert y2 < y8 < y1
@@ -41,13 +41,15 @@ def test_more_is_higher_and_later_is_further_right():
 
 
 def test_names_and_titles_are_text_and_never_markup():
-    svg = xy_plot([Series("<b>", [(0, 1)]), Series("other", [(1, 2)], labels=["<i>"])], Axis("<u>"), Axis("&"), alt='"')
+    svg = xy_plot(
+        [Series("<b>", [(0, 1)]), Series("other", [(1, 2)], labels=["<i>"])], x_title="<u>", y_title="&", alt='"'
+    )
     assert not re.search(r"<[bui]>", svg)
     assert all(text in svg for text in ("&lt;b&gt;", "&lt;i&gt;", "&lt;u&gt;", "&amp;", "&#34;"))
 
 
 def test_a_level_lies_where_a_point_of_that_height_would():
-    svg = xy_plot([Series("a", [(0, 1.0), (1, 2.0)])], Axis("x"), Axis("y"), alt="", level=1.0)
+    svg = xy_plot([Series("a", [(0, 1.0), (1, 2.0)])], x_title="x", y_title="y", alt="", level=1.0)
     level = float(re.search(r'class="level".*? y1="([\d.]+)"', svg)[1])
     assert level == places(svg)[0][1]
 

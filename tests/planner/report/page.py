@@ -1,5 +1,6 @@
 """A report's page as a reader has it."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -8,7 +9,7 @@ INLINE = {"b", "i", "em", "span", "button"}
 
 
 class Page(HTMLParser):
-    """The elements of a page, its pictures, and its text without scripts and styles."""
+    """The elements of a page, its text without scripts and styles, and its JSON."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -16,8 +17,8 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.words: list[str] = []
-        self.pictures: list[str] = []
-        """What each picture shows, in words."""
+        self.figures: dict[str, dict] = {}
+        self._json = ""
         self.feed(page)
         self.close()
 
@@ -26,8 +27,7 @@ class Page(HTMLParser):
         self.links += [value for name, value in attributes if name in ("src", "href", "action", "data", "srcset")]
         if "id" in named:
             self.ids.append(named["id"])
-        if tag == "svg":
-            self.pictures.append(named["aria-label"])
+        self._json = named.get("id", "") if named.get("type") == "application/json" else ""
         if tag not in VOID:
             self.open.append(tag)
             if tag not in INLINE:
@@ -39,7 +39,10 @@ class Page(HTMLParser):
             self.words.append(" ")
 
     def handle_data(self, data):
-        if self.open and self.open[-1] not in ("script", "style"):
+        if self.open and self.open[-1] == "script":
+            if self._json:
+                self.figures[self._json.removeprefix("json-")] = json.loads(data)
+        elif self.open and self.open[-1] != "style":
             self.words.append(data)
 
     @property

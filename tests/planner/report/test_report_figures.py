@@ -1,27 +1,20 @@
 """Figures show the traces: hidden and exposed work apart, hits and misses marked, labels legible."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
-from planner.pictures.rounds_picture import TARGET_WORK, pieces, rounds_picture
-from planner.report.figures import (
-    acceptance,
-    break_even_figure,
-    common_end_s,
-    exit_layers,
-    landscape,
-    longest_windows,
-    timelines,
-)
+from planner.report.curves import acceptance, break_even_figure, longest_windows
+from planner.report.figure import STROKES, spread_apart
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows
+from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.wording import milliseconds
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -50,72 +43,65 @@ def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
             assert hidden == pytest.approx(hidden_draft_s([trace], *lanes), abs=1e-9)
 
 
-def test_both_worlds_share_one_time_axis(data):
-    drawn = list(timelines(data.results))
-    assert [name for name, _ in drawn[0].worlds] == ["Simulated", "Measured"]
-    pictures = [picture for one in drawn for _, picture in one.worlds]
-    ends = {re.search(r">(\S+ ms)</text>", picture)[1] for picture in pictures}
-    assert ends == {milliseconds(common_end_s(data.results))}
-    assert len({re.search(r'class="title" x="(\d+)"', picture)[1] for picture in pictures}) == 1
-    bars = [bar for picture in pictures for bar in re.findall(r'<rect x="([\d.]+)".*? width="([\d.]+)"', picture)]
-    assert max(float(x) + float(width) for x, width in bars) <= 628.7
-    assert any("exposed" in picture for picture in pictures)
+def test_both_worlds_share_one_time_axis(data, mirror):
+    end_s = common_end_s(data.results)
+    figure = timeline(mirror, "t", end_s)
+    assert figure.layout["xaxis"]["range"] == [0, end_s * 1e3]
+    schedule = mirror.candidate.schedule
+    lanes = [f"target<br>on {schedule.target_lane}", f"draft<br>on {schedule.draft_lane}"]
+    assert figure.layout["yaxis"]["ticktext"] == lanes * 2
+    bars = [trace for trace in figure.data if trace["type"] == "bar"]
+    assert (
+        max(base + length for bar in bars for base, length in zip(bar["base"], bar["x"], strict=True))
+        <= end_s * 1e3 + 1e-6
+    )
+    assert {bar["marker"]["color"] for bar in bars} <= {key.colour for key in KEY.values()}
+    assert any("pattern" in bar["marker"] for bar in bars)
 
 
-def test_hits_and_misses_stand_in_their_rounds(mirror):
-    trace = mirror.simulated[0]
-    picture = rounds_picture(trace, mirror.candidate.schedule, end_s=trace.decode_s)
-    shown = re.findall(r'>\+(\d+) <tspan class="(good|bad)">', picture)
-    words = {True: "good", False: "bad"}
-    assert shown == [(str(one.num_committed), words[one.hit]) for one in trace.rounds if one.hit is not None]
-    ends = [float(x) for x in re.findall(r'<line class="grid" x1="([\d.]+)"', picture)]
-    left = float(re.search(r'class="title" x="(\d+)"', picture)[1])
-    assert ends == pytest.approx([left + one.end_s / trace.decode_s * (628 - left) for one in trace.rounds], abs=0.1)
-
-
-def lines_of(picture):
-    """The points of every line, by its name, as people read them who rest on a marker."""
-    found = {}
-    for name, x, y in re.findall(r"<title>([^<]*): ([\d.]+), ([\d.]+)</title>", picture):
-        found.setdefault(name, []).append((float(x), float(y)))
-    return found
+def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
+    end_s = mirror.simulated[0].decode_s
+    marks = [trace for trace in timeline(mirror, "t", end_s).data if trace.get("mode") == "markers"]
+    for hit, text in ((True, "hit"), (False, "miss")):
+        expected = [entry.end_s * 1e3 for entry in mirror.simulated[0].rounds if entry.hit is hit]
+        assert any(mark["x"] == pytest.approx(expected) for mark in marks if mark["hovertext"] == text)
 
 
 def test_acceptance_shows_both_worlds(data):
     assert acceptance([]) is None
-    [first, *_] = chosen = longest_windows(data.results)
-    lines = lines_of(acceptance(chosen))
-    assert len(lines) == len(chosen) + 1, "measured ones have no name"
-    unnamed = "Share of rounds that accept each drafted position"
-    for traces, name in ((first.simulated, next(iter(lines))), (first.measured, unnamed)):
-        rates = [100 * rate for rate in per_position_acceptance_rate(traces)]
-        assert [y for _, y in lines[name]][: len(rates)] == pytest.approx(rates, rel=1e-3)
+    chosen = longest_windows(data.results)
+    figure = acceptance(chosen)
+    assert [trace["name"] for trace in figure.data] == ["simulated", "measured"] * len(chosen)
+    rates = per_position_acceptance_rate(chosen[0].simulated)
+    assert figure.data[0]["y"] == pytest.approx([rate * 100 for rate in rates])
 
 
 def test_landscape_has_the_best_of_every_kind_and_window(data):
-    search = data.plan.search
-    lines = lines_of(landscape(search))
-    star = f"the fastest, {search.winner.tpot_s * 1e3:.1f} ms"
-    kinds = {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
-    assert set(lines) == kinds | {star}
-    assert lines[star] == [(search.winner.schedule.num_rows - 1, pytest.approx(search.winner.tpot_s * 1e3, rel=1e-3))]
+    lines = {trace["name"]: trace for trace in landscape(data.plan.search).data if "name" in trace}
+    assert set(lines) == {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
     for source in ("exit", "draft", "hybrid"):
-        best = search.best(method="mirror", root_source=source)
-        line = dict(lines[f"mirror {source}"])
-        assert list(line) == [1, 2, 3]
-        assert min(line.values()) == pytest.approx(best.tpot_s * 1e3, rel=1e-3)
+        best = data.plan.search.best(method="mirror", root_source=source)
+        line = lines[f"mirror {source}"]
+        assert line["x"] == [1, 2, 3]
+        assert min(line["y"]) == pytest.approx(best.tpot_s * 1e3)
 
 
 def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
-    picture = landscape(tree_data.plan.search)
-    lines = lines_of(picture)
-    assert {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"} < set(lines)
-    assert [x for x, _ in lines["EAGLE-3"]] == [4, 8, 16]
-    legend = re.findall(r'class="sign"[^>]*>(.)</text></g><text[^>]*>([^<]*)</text>', picture)
-    assert [name for _, name in legend] == list(lines)
-    assert len({sign for sign, _ in legend}) == len(lines), "every line has a marker of its own"
-    assert "drafted tokens per round<" in picture
-    assert "drafted tokens per round, logarithmic<" in landscape_of_wide_trees()
+    figure = landscape(tree_data.plan.search)
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"}
+    assert trees < set(lines)
+    strokes = {(line["marker"]["symbol"], line["line"]["dash"]) for line in lines.values()}
+    assert len(strokes) == len(lines)
+    assert len({symbol for symbol, _ in strokes}) == len(lines)
+    assert lines["EAGLE-3"]["x"] == [4, 8, 16]
+    best = tree_data.plan.search.best(method="eagle3")
+    assert min(lines["EAGLE-3"]["y"]) == pytest.approx(best.tpot_s * 1e3)
+    assert len(figure.layout["annotations"]) == len(lines) + 1
+    axes = [figure.layout["xaxis"], figure.layout["yaxis"], landscape_of_wide_trees().layout["xaxis"]]
+    assert [axis.get("type") == "log" for axis in axes] == [False, True, True]
+    assert all((axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) for axis in axes)
+    assert axes[2]["ticktext"] == ["1", "2", "3", "4", "10", "32"]
 
 
 def landscape_of_wide_trees():
@@ -125,11 +111,13 @@ def landscape_of_wide_trees():
 
 
 def test_exit_layers_need_two_exits(data):
-    found = exit_layers(data.plan.search)
-    assert [layer for layer, _ in found.rows] == [15, 20]
-    best = min(time for _, times in found.rows for time in times)
-    assert found.ends[0] == best == data.plan.search.best(method="mirror", root_source="exit").tpot_s * 1e3
-    assert [found.slow_percent(time) for time in found.ends] == pytest.approx([0, 100])
+    figure = exit_layers(data.plan.search)
+    assert figure.data[0]["y"] == ["layer 15", "layer 20"]
+    fast, slow = exit_layer_keys(figure)
+    times = [time for row in figure.data[0]["z"] for time in row]
+    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
+    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
+    assert slow.label == f"{max(times):.1f} ms, the slowest"
     one_exit = search(SMALL.model_copy(update={"exit_layers": (20,)}), machine(), acceptance_record())
     assert exit_layers(one_exit) is None
 
@@ -146,28 +134,48 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", [0, 1])
-def test_numbers_in_the_heatmap_are_readable_on_every_colour(theme):
+def test_numbers_in_the_heatmap_are_readable_on_every_colour(data, theme):
     style = (Path(planner.report.report.__file__).parent / "style.css").read_text().split("prefers-color-scheme: dark")
 
     def colour(variable):
         digits = re.search(rf"{variable.removeprefix('var(').removesuffix(')')}: #(\w{{6}})", style[theme]).group(1)
         return [int(digits[place : place + 2], 16) for place in (0, 2, 4)]
 
-    text, fast, slow = "var(--ink)", "var(--heat-fast)", "var(--heat-slow)"
+    heatmap = exit_layers(data.plan.search).data[0]
+    text = colour(heatmap["textfont"]["color"])
+    (_, fast), (_, slow) = heatmap["colorscale"]
     for step in range(11):
         cell = [one + (other - one) * step / 10 for one, other in zip(colour(fast), colour(slow), strict=True)]
-        assert contrast(cell, colour(text)) >= 4.5
+        assert contrast(cell, text) >= 4.5
+
+
+@pytest.mark.parametrize("which", ["data", "tree_data"])
+def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, request):
+    figure = landscape(request.getfixturevalue(which).plan.search)
+    signs = {stroke.symbol: stroke.sign for stroke in STROKES}
+    labels = figure.layout["annotations"]
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    assert {f"{signs[line['marker']['symbol']]} {name}" for name, line in lines.items()} < {
+        label["text"] for label in labels
+    }
+    places = sorted(label["y"] for label in labels)
+    height_px = figure.layout["height"] - figure.layout["margin"]["t"] - figure.layout["margin"]["b"]
+    assert all((above - below) * height_px >= 16 for below, above in pairwise(places))
 
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
     for sweep in data.plan.sensitivity.sweeps:
-        picture = break_even_figure(sweep)
-        assert ("logarithmic" in picture) == (sweep.quantity != "acceptance")
-        lines, ties = lines_of(picture), [kind for kind, at in sweep.ties.items() if at is not None]
-        rings = lines.get(re.search('aria-label="([^"]*)"', picture)[1], [])
-        assert len(rings) == len(ties)
-        for (at, height), kind in zip(rings, ties, strict=True):
-            assert height == pytest.approx(np.interp(at, *zip(*lines[kind], strict=True)), rel=0.01)
+        axis = break_even_figure(sweep).layout["xaxis"]
+        assert (
+            (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) == (sweep.quantity != "acceptance")
+        )
+        ties = [kind for kind, at in sweep.ties.items() if at is not None]
+        if ties:
+            (rings,) = (trace for trace in break_even_figure(sweep).data if trace["mode"] == "markers+text")
+            assert len(rings["x"]) == len(ties)
+            for height, kind in zip(rings["y"], ties, strict=True):
+                times_s = sweep.best_tpot_s[kind]
+                assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
 
 
 def test_stacked_bars_are_as_long_as_the_predicted_time(data):
@@ -179,3 +187,17 @@ def test_stacked_bars_are_as_long_as_the_predicted_time(data):
     for row, result in zip(rows, data.results, strict=True):
         assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
         assert row.measured == pytest.approx(100 * result.measured_s / slowest)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 5.0], [1.0, 5.0]),
+        ([1.0, 1.0], [0.5, 1.5]),
+        ([3.0, 1.0, 1.2], [3.0, 0.6, 1.6]),
+        ([1.0, 1.0, 2.1], [0.3667, 1.3667, 2.3667]),
+        ([], []),
+    ],
+)
+def test_labels_move_apart_around_their_middle(values, expected):
+    assert spread_apart(values, 1.0) == pytest.approx(expected, abs=1e-3)

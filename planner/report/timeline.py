@@ -1,0 +1,185 @@
+"""Simulated and measured lanes over the same seconds, one above the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any, Final, NamedTuple
+
+from decoding.schedule import Schedule
+from decoding.trace import Span, Trace, Work
+from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, scatter
+from planner.report.report_data import ScheduleResult
+from planner.wording import counted, milliseconds
+
+NUM_ROUNDS: Final = 10
+"""Rounds of the fastest schedule's simulated trace that set the stretch of time shown."""
+
+TARGET_WORK: Final = (Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM)
+KEY: Final = {
+    Work.VERIFY: Key("var(--verify)", "target verifies"),
+    Work.PREFIX: Key("var(--prefix)", "target up to the exit"),
+    Work.SUFFIX: Key("var(--suffix)", "target after the exit"),
+    Work.STREAM: Key("var(--stream)", "target verifies and drafts"),
+    Work.ROLLOUT_STEP: Key("var(--rollout)", "draft from the text"),
+    Work.BRANCH_STEP: Key("var(--branch)", "draft of all branches"),
+    Work.FINISH_STEP: Key("var(--finish)", "draft of the branch that hit"),
+}
+ABOVE_LANES: Final = 1.0
+"""Height above the lanes of one world, in lanes: its name and the rounds."""
+
+BELOW_LANES: Final = 0.4
+LABELS_WIDTH_PX: Final = 140
+"""Room for `on openvino:CPU@0`: the same in all timelines, so that their time axes lie exactly above each other."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a span; `exposed` marks draft work that nothing of the target hides."""
+
+    span: Span
+    start_s: float
+    end_s: float
+    exposed: bool
+
+
+def common_end_s(results: Sequence[ScheduleResult]) -> float:
+    """Return a stretch of time for all timelines: the first rounds of the schedule that is through with them first."""
+    ends = []
+    for result in results:
+        trace = result.simulated[0]
+        ends.append(trace.rounds[:NUM_ROUNDS][-1].end_s if trace.rounds else trace.decode_s)
+    return min(ends, default=0.0)
+
+
+def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
+    """Return the first prompt of `result`, from the start of decoding to `end_s`."""
+    schedule = result.candidate.schedule
+    worlds = [("Simulated", result.simulated[0]), *(("Measured", trace) for trace in result.measured[:1])]
+    lanes = lanes_of(schedule)
+    block = ABOVE_LANES + len(lanes) + BELOW_LANES
+    height = block * len(worlds)
+    data, labels, ticks, tick_names = [], [], [], []
+    for index, (title, trace) in enumerate(worlds):
+        top = height - index * block
+        rows = {lane: top - ABOVE_LANES - 0.5 - place for place, lane in enumerate(lanes)}
+        data += list(_bars(pieces(trace, schedule, end_s), rows))
+        data += list(_round_marks(trace, top - 0.75, end_s))
+        labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
+        ticks += list(rows.values())
+        tick_names += [f"{_role(schedule, lane)}<br>on {escape(lane, quote=False)}" for lane in lanes]
+    return Figure(
+        name=name,
+        alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
+        data=data,
+        layout=layout(
+            height_px=64 + round(38 * height),
+            barmode="overlay",
+            annotations=labels,
+            margin={"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
+            xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3]),
+            yaxis=axis("", range=[0, height], tickvals=ticks, ticktext=tick_names, showgrid=False, automargin=False),
+        ),
+        min_width_px=720,
+    )
+
+
+def keys(results: Sequence[ScheduleResult]) -> list[Key]:
+    """Return the legend of all timelines together."""
+    used = {span.work for result in results for span in result.simulated[0].spans}
+    found = [key for work, key in KEY.items() if work in used]
+    if used - {*TARGET_WORK, Work.TRANSFER}:
+        found.append(Key(PAPER, "hatched: the target waits for it", "hatched"))
+    if any(entry.hit is not None for result in results for entry in result.simulated[0].rounds):
+        found += [Key("var(--hit)", "hit: the next window is ready", "dot"), Key("var(--miss)", "miss", "cross")]
+    return found
+
+
+def lanes_of(schedule: Schedule) -> list[str]:
+    """Return the lanes that work, the target's first."""
+    return list(dict.fromkeys(lane for lane in (schedule.target_lane, schedule.draft_lane) if lane is not None))
+
+
+def _role(schedule: Schedule, lane: str) -> str:
+    if schedule.is_pooled:
+        return "target" if schedule.traits.finds_text else "both models"
+    return "target" if lane == schedule.target_lane else "draft"
+
+
+def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:
+    """Spans up to `end_s`; those of the draft are cut where the target starts or stops working."""
+    busy = sorted(
+        (span.start_s, span.end_s)
+        for span in trace.spans
+        if span.lane == schedule.target_lane and span.work in TARGET_WORK
+    )
+    for span in trace.spans:
+        if span.work not in KEY or span.start_s >= end_s:
+            continue
+        stop_s = min(span.end_s, end_s)
+        if span.work in TARGET_WORK:
+            yield Piece(span, span.start_s, stop_s, exposed=False)
+        else:
+            yield from _cut(span, stop_s, busy)
+
+
+def _cut(span: Span, stop_s: float, busy: list[tuple[float, float]]) -> Iterator[Piece]:
+    now_s = span.start_s
+    for start_s, end_s in busy:
+        if end_s <= now_s or start_s >= stop_s:
+            continue
+        if start_s > now_s:
+            yield Piece(span, now_s, start_s, exposed=True)
+        now_s = min(end_s, stop_s)
+        yield Piece(span, max(span.start_s, start_s), now_s, exposed=False)
+    if now_s < stop_s:
+        yield Piece(span, now_s, stop_s, exposed=True)
+
+
+def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[Work, bool], list[Piece]] = {}
+    for piece in shown:
+        groups.setdefault((piece.span.work, piece.exposed), []).append(piece)
+    for (work, exposed), group in groups.items():
+        pattern = {"shape": "/", "size": 5, "solidity": 0.35, "fgcolor": PAPER, "fillmode": "overlay"}
+        yield {
+            "type": "bar",
+            "orientation": "h",
+            "y": [rows[piece.span.lane] for piece in group],
+            "base": [piece.start_s * 1e3 for piece in group],
+            "x": [(piece.end_s - piece.start_s) * 1e3 for piece in group],
+            "width": 0.82,
+            "marker": {"color": KEY[work].colour, "line": {"color": PAPER, "width": 0.6}}
+            | ({"pattern": pattern} if exposed else {}),
+            "customdata": [_hover(piece.span) for piece in group],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
+
+
+def _hover(span: Span) -> str:
+    length = milliseconds(span.end_s - span.start_s)
+    return f"{KEY[span.work].label}<br>{length}, {counted(span.rows, 'row')}, round {span.round + 1}"
+
+
+def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
+    rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
+    yield scatter(
+        "text",
+        [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
+        [row] * len(rounds),
+        text=[f"+{entry.num_committed}" for _, entry in rounds],
+        textfont={"size": 12, "color": INK},
+        hovertext=[
+            f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens accepted"
+            for index, entry in rounds
+        ],
+        hoverinfo="text",
+        cliponaxis=False,
+    )
+    for hit, symbol, colour in ((True, "circle", "var(--hit)"), (False, "x", "var(--miss)")):
+        ends = [entry.end_s * 1e3 for _, entry in rounds if entry.hit is hit]
+        if ends:
+            marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}}
+            word = "hit" if hit else "miss"
+            yield scatter(
+                "markers", ends, [row] * len(ends), marker=marker, hovertext=word, hoverinfo="text", cliponaxis=False
+            )
