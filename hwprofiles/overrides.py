@@ -27,7 +27,7 @@ from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
-_TIMES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[x×]")
+_TIMES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[x×]|[x×]\s*(\d+(?:\.\d+)?)")
 _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
     *("aliases", "host_link", "peer_link"),
@@ -109,7 +109,7 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
     if change := _PER_CENT.fullmatch(text) or _TIMES.fullmatch(text):
         if old is None:
             raise ConfigError(f"{key!r}: no number is given that {text} could change; set one")
-        factor = float(change[1]) if text[-1] != "%" else 1 + float(change[1] + change[2]) / 100
+        factor = float(change[change.lastindex or 0]) if text[-1] != "%" else 1 + float(change[1] + change[2]) / 100
         span = None if old["span"] is None else tuple(end * factor for end in old["span"])
         source = f"what if: {text} of {old['value']:g} ({old['source']})"
         return origin | {"value": old["value"] * factor, "span": span, "source": source}

@@ -21,10 +21,13 @@ from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 MOST_DEVICES: Final = 16
 """Of one machine."""
 _MAKERS: Final = re.compile(
-    r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpu|igpu|graphics)\b"
+    r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpu|igpu|graphics|imac|"
+    r"mac ?book( air| pro)?|mac (mini|studio|pro))\b"
 )
+_LINE: Final = re.compile(r"^(rtx|gtx|rx|arc)(?=[ab]?\d)")
+"""Of products, which people leave out: `2x3090`."""
 _NOTES: Final = re.compile(r"\(.*?\)|,.*$|\btp ?\d+$")
-_BEFORE: Final = re.compile(r"^(\d{1,3}) ?[x*×] ?(?=[a-z])")
+_BEFORE: Final = re.compile(r"^(\d{1,3}) ?[x*×] ?(?=[a-z0-9])")
 _BEHIND: Final = re.compile(r"(?<=[a-z0-9]) ?[x×] ?(\d{1,2})$")
 _CAPACITY: Final = re.compile(r"[ -]?(\d{1,4}) ?g(?:i?b)?$")
 
@@ -96,7 +99,7 @@ def _plain(label: str) -> str:
 
 
 def _key(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", text.replace("-", " ").replace("_", " ")))
+    return _LINE.sub("", re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", text.replace("-", " ").replace("_", " "))))
 
 
 _DEFAULT_HOST_LINK: Final = "pcie-4-x16"

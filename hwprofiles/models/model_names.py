@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 ALIASES: Final[Mapping[str, str]] = {
+    "llama-3-8b": "llama-3.1-8b",
+    "llama-3-70b": "llama-3.1-70b",
     "llama-3.3-70b": "llama-3.1-70b",
+    "hermes-3-llama-3.1-8b": "llama-3.1-8b",
+    "vicuna-7b": "llama-2-7b",
+    "vicuna-13b": "llama-2-13b",
+    "tinyllama": "tinyllama-1.1b",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
     "deepseek-r1-distill-qwen-1.5b": "qwen2.5-1.5b",
@@ -32,7 +38,10 @@ ALIASES: Final[Mapping[str, str]] = {
     "qwen3-coder-next": "qwen3-next-80b-a3b",
     "qwen3-coder-next-80b-a3b": "qwen3-next-80b-a3b",
     "glm-4.5-air-106b-a12b": "glm-4.5-air",
+    "mistral": "mistral-7b",
+    "mixtral": "mixtral-8x7b",
     "mistral-small": "mistral-small-24b",
+    "magistral-small": "mistral-small-24b",
     "mistral-small-3.1-24b": "mistral-small-24b",
     "mistral-small-3.2-24b": "mistral-small-24b",
     "devstral-small": "mistral-small-24b",
@@ -43,7 +52,7 @@ _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft)-")
 _BEHIND: Final = re.compile(
     r"-(instruct|base|chat|it|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
-    r"nvfp4|mxfp4|[348]bit|v0\.\d|v\d|\d{4}|ud|i?q\d|[km01]|x?x?[sml])$"
+    r"nvfp4|mxfp4|[348]bit|v\d(\.\d)?|\d{4}|ud|i?q\d|[km01]|x?x?[sml])$"
 )
 """What may stand at the end of a name without making it another shape."""
 

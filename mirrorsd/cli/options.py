@@ -39,6 +39,17 @@ def optional(what: str, **settings: Any) -> Any:
     return typer.Option(help=what, show_default=False, **settings)
 
 
+def num_tokens(text: str) -> int:
+    """Return a number of tokens, one at least, as people type it: `8192`, `8k`; `ConfigError` where it is none."""
+    from decoding.errors import ConfigError, shown
+
+    plain = text.strip().lower()
+    digits = plain.removesuffix("k")
+    if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):
+        raise ConfigError(f"{shown(text)} is no number of tokens, 1 or more, such as 8192 or 8k")
+    return int(digits) * (1 if digits == plain else 1024)
+
+
 def shape_names(incomplete: str) -> list[str]:
     """Return the shipped model shapes that begin so."""
     from hwprofiles.model_shape import shipped_models

@@ -65,10 +65,18 @@ def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRec
             for name in names
         ),
         num_streams=len(first.stream_rates),
-        assumed=" · ".join(
-            f"{task}: {rates.in_words()}" if task else rates.in_words() for task, rates in by_task.items()
-        ),
+        assumed=_in_words(by_task),
     )
+
+
+def _in_words(by_task: Mapping[str, TaskRates]) -> str:
+    """Say what is assumed of every task, and once what all have in common."""
+    told = {task: rates.in_words() for task, rates in by_task.items()}
+    if len({rest for _, _, rest in (words.partition("; ") for words in told.values())}) > 1:
+        return " · ".join(f"{task}: {words}" for task, words in told.items())
+    first, gap, rest = next(iter(told.values())).partition("; ")
+    tasks = " · ".join(f"{task}: {words.partition('; ')[0]}" for task, words in told.items() if task)
+    return f"{tasks or first}{gap}{rest}"
 
 
 def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:

@@ -26,6 +26,11 @@ LABELS = {
     "h100x2": ("h100-sxm", 2, None),
     "8x B300": ("b300-sxm", 8, None),
     "DGX Spark": ("gb10-gpu", 1, None),
+    "MacBook Pro M4 Max 128GB": ("m4-max-gpu", 1, 128e9),
+    "Mac mini M4 Pro": ("m4-pro-gpu", 1, None),
+    "4090": ("rtx4090", 1, None),
+    "2x3090": ("rtx3090", 2, None),
+    "B580": ("arc-b580", 1, None),
     "Ryzen AI Max+ 395": ("strix-halo-gpu", 1, None),
 }
 

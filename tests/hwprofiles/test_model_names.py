@@ -21,6 +21,9 @@ NAMES = {
     "openai/gpt-oss-120b": "gpt-oss-120b",
     "gemma4 26B.A4B (MoE)": "gemma-4-26b-a4b",
     "Llama-3.3-70B-Instruct": "llama-3.1-70b",
+    "meta-llama/Meta-Llama-3-8B-Instruct": "llama-3.1-8b",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "tinyllama-1.1b",
+    "lmsys/vicuna-13b-v1.3": "llama-2-13b",
     "Qwen3-Coder-Next 80B-A3B (MoE)": "qwen3-next-80b-a3b",
 }
 

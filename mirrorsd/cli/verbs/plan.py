@@ -63,11 +63,19 @@ def plan(
     ] = None,
     context: Annotated[
         int | None,
-        options.optional("Prompt length in tokens. Default: 512; with --profile the nearest calibrated one.", min=1),
+        options.optional(
+            "Prompt length in tokens, such as 8k. Default: 512; with --profile the nearest calibrated one.",
+            parser=options.num_tokens,
+            metavar="N",
+        ),
     ] = None,
     new_tokens: Annotated[
         int | None,
-        options.optional("Answer length in tokens. Default: 128; with --profile at most what was calibrated.", min=1),
+        options.optional(
+            "Answer length in tokens. Default: 128; with --profile at most what was calibrated.",
+            parser=options.num_tokens,
+            metavar="N",
+        ),
     ] = None,
     weights: Annotated[
         str | None,

@@ -270,6 +270,13 @@ def test_texts_move_into_the_contexts_that_were_measured():
     assert Bernoulli(0.5).within(short).contexts(None) == range(40, 61)
 
 
+def test_what_all_tasks_have_in_common_is_said_once():
+    by_task = {"qa": 0.5, "maths": 0.75}
+    assert ByTask(by_task, texts=SHORT, exit_coverage={2: (0.5,)}).record.assumed == (
+        "qa: 0.5 at every place · maths: 0.75 at every place; exit coverage after layer 2: 0.5"
+    )
+
+
 def test_the_option_takes_a_rate_rates_or_a_file(tmp_path):
     assert parse_acceptance("0.8").by_task[""].rates == (0.8,) * 16
     assert parse_acceptance("0.8,0.7", texts=SHORT).record.max_window == 2
