@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -11,22 +12,16 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra import save_hydra
-from runtime.drafters.medusa import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
-from runtime.drafters.streams import load_streams, save_streams
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
-from runtime.target.early_exits import load_exits
 from tests.mutated_files.kind import Kind
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
+from tests.runtime.drafters.folders.kinds import KINDS
 from tests.runtime.drafters.medusa.test_published import checkpoint
-from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
-from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
-from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
-from tests.tiny_models import tiny_streams, tiny_target
+from tests.runtime.tiny_folders import save_target
+from tests.tiny_models import tiny_target
 
 
 @cache
@@ -105,9 +100,6 @@ def _head(save: Callable[[Path, Any], object]) -> Kind:
     return Kind(make=make, read=_read_drafter)
 
 
-FACTS: Final[Mapping[str, Any]] = {"target_name": "tiny", "metadata": {}}
-
-
 def _save_published_eagle3(folder: Path, _: Any) -> None:
     layers = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 5]}}
     (folder / "config.json").write_text(json.dumps(checkpoint_config(**layers)))
@@ -119,23 +111,17 @@ def _save_published_medusa(folder: Path, _: Any) -> None:
     save_file(checkpoint(), folder / "model.safetensors")
 
 
-def _save_exits(folder: Path, target: Any) -> None:
-    save_exits_of(target, folder)
+def _of_kind(name: str) -> Kind:
+    """One of the kinds whose folders are tested for what they hold; exits and streams are of no registry."""
+    kind = KINDS[name]
 
+    def read(folder: Path) -> Iterable[float]:
+        if name == "streams":
+            require_streams(folder)
+        return _sums(kind.module(kind.load(folder, deepcopy(_target()), dtype=torch.bfloat16)))
 
-def _read_exits(folder: Path) -> Iterable[float]:
-    exits = load_exits(folder, _target(), dtype=torch.bfloat16)
-    return [total for adapter in exits.adapters.values() for total in _sums(adapter)]
-
-
-def _save_streams(folder: Path, target: Any) -> None:
-    paths = tuple(path for path in PATHS if len(path) <= 3)
-    save_streams(tiny_streams(target), paths, folder, kept_ids=KEPT, target=target, **FACTS)
-
-
-def _read_streams(folder: Path) -> Iterable[float]:
-    require_streams(folder)
-    return _sums(load_streams(folder, _target()).model)
+    made = _head(lambda folder, target: kind.save(kind.make(target), folder, target))
+    return made._replace(read=read) if name in ("exits", "streams") else made
 
 
 def _make_lookup(folder: Path) -> list[str]:
@@ -147,14 +133,8 @@ def _make_lookup(folder: Path) -> list[str]:
 MODEL_FOLDERS: Final[dict[str, Kind]] = {
     "target": Kind(make=_make_target, read=_read_target),
     "tokenizer": Kind(make=_make_tokenizer, read=_read_tokenizer),
-    "draft model": _head(lambda at, target: save_draft_of(target, at)),
-    "medusa": _head(lambda at, target: save_medusa(tiny_medusa(target), PATHS, at, target=target, **FACTS)),
-    "hydra": _head(lambda at, target: save_hydra(tiny_hydra(target), PATHS, at, target=target, **FACTS)),
-    "eagle1": _head(lambda at, target: save_eagle(tiny_eagle1(target), at, feature_layers=(), **FACTS)),
-    "eagle3": _head(lambda at, target: save_eagle(tiny_eagle3(target), at, feature_layers=(1, 3, 5), **FACTS)),
+    **{name: _of_kind(name) for name in KINDS},
     "published eagle3": _head(_save_published_eagle3),
     "published medusa": _head(_save_published_medusa),
-    "streams": _head(_save_streams)._replace(read=_read_streams),
     "prompt lookup": Kind(make=_make_lookup, read=_read_drafter),
-    "exits": _head(_save_exits)._replace(read=_read_exits),
 }

@@ -181,13 +181,6 @@ def test_a_pooled_lane_holds_both_models_in_one_process():
     assert both["big"] == split["big"] + replace(split["small"], process=0)
 
 
-def test_a_target_alone_needs_no_draft():
-    plain = Schedule(method="autoregressive", target_lane="big")
-    needs = memory_needed(tiny_config(), plain, dtype="float32", num_tokens=70)
-    assert set(needs) == {"big"}
-    assert needs["big"].branches == 0
-
-
 def test_more_of_anything_never_needs_less():
     draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
 
@@ -235,12 +228,6 @@ def test_a_lane_of_graphs_imports_torch_for_heads_alone(tmp_path, kind, process)
     )
     assert needs["openvino:CPU@0"].process == COMPILED_PROCESS_BYTES
     assert needs["openvino:CPU@1"].process == process
-
-
-def test_needs_add_up():
-    one, other = LaneNeed(weights=1, branches=2), LaneNeed(weights=3, working=4, process=5, keys_values=6)
-    assert one + other == LaneNeed(weights=4, branches=2, working=4, process=5, keys_values=6)
-    assert (one + other).total == 21
 
 
 def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_where_calls_are_filled_up():

@@ -79,12 +79,6 @@ class TestTheEmbeddedModel:
         expected = theirs.apply_chat_template(chat, add_generation_prompt=add_generation_prompt, return_dict=True)
         assert ours.encode_chat(chat, add_generation_prompt=add_generation_prompt) == expected["input_ids"]
 
-    def test_every_digit_is_a_token_of_its_own(self, ours):
-        assert [ours.decode([token]) for token in ours.encode("2024")] == ["2", "0", "2", "4"]
-
-    def test_vocabulary_is_that_of_the_embedding(self, ours):
-        assert ours.vocab_size == 49_152
-
 
 class TestChatTemplates:
     def test_template_file_goes_before_the_one_in_the_config(self, tiny_folder):

@@ -1,10 +1,4 @@
-"""The ratio rule, for chains alone, leaves the target's distribution untouched; others: `test_rules_for_trees`.
-
-A rule is piecewise constant in its draws. Its pieces end at numbers that follow from the distributions alone, so
-one evaluation per piece, weighted with the piece's length, is the exact integral: here over five tokens.
-"""
-
-from itertools import pairwise, product
+"""Draws, what samples with them, and replays; that rules are exact: `test_rules_for_trees`."""
 
 import numpy as np
 import pytest
@@ -12,15 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.messages import NO_WINDOW, Candidates, Verdict, Window
+from decoding.messages import NO_WINDOW, Verdict, Window
 from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import (
     GREEDY,
     Sampling,
     decide,
     draw_from,
-    probabilities,
-    residual,
     sample,
     truncated,
     uniform,
@@ -33,102 +25,6 @@ TEMPERATURE = 0.7
 
 def random_logits(seed, *shape):
     return torch.tensor(np.random.default_rng(seed).normal(0.0, 1.5, shape))
-
-
-def pieces(*weights):
-    """Midpoints and lengths of the intervals in which sampling from any of the `weights` is constant."""
-    ends = np.unique(np.concatenate([[0.0, 1.0], *[np.cumsum(w / w.sum())[:-1] for w in weights]]))
-    return [((low + high) / 2, high - low) for low, high in pairwise(ends) if high > low]
-
-
-class Pair:
-    """A target and a draft that depend on the tokens before: distributions of two places and the bonus."""
-
-    def __init__(self, seed, *, draft_width=VOCAB):
-        self.target = random_logits(seed, VOCAB + 1, VOCAB + 1, VOCAB)
-        self.draft = random_logits(seed + 1, VOCAB + 1, VOCAB)
-        self.width = draft_width
-
-    def logits(self, tokens):
-        first, second = tokens
-        return torch.stack([self.target[0, 0], self.target[first + 1, 0], self.target[first + 1, second + 1]])
-
-    def p(self, *before):
-        first, second = (*[token + 1 for token in before], 0, 0)[:2]
-        return probabilities(self.target[first, second], TEMPERATURE)
-
-    def q(self, *before):
-        return truncated(self.draft[before[0] + 1 if before else 0], TEMPERATURE, self.width)
-
-
-def target_texts(pair):
-    """Probability of every three-token text under the target alone."""
-    texts = {}
-    for a, b, c in product(range(VOCAB), repeat=3):
-        texts[a, b, c] = pair.p()[a] * pair.p(a)[b] * pair.p(a, b)[c]
-    return texts
-
-
-def speculative_texts(pair, verdicts):
-    """Probability of every text when a window of two is verified by `verdicts(tokens, distributions)`.
-
-    `verdicts` yields (probability, verdict); what the round did not decide follows the target.
-    """
-    texts = dict.fromkeys(product(range(VOCAB), repeat=3), 0.0)
-    for first, second in product(range(VOCAB), repeat=2):
-        one, two = pair.q(), pair.q(first)
-        if first not in one.tokens or second not in two.tokens:
-            continue
-        drafted = one.probabilities[one.tokens.index(first)] * two.probabilities[two.tokens.index(second)]
-        for chance, verdict in verdicts((first, second), (one, two)):
-            known = (*(first, second)[: verdict.num_accepted], verdict.next_token)
-            for text in texts:
-                if text[: len(known)] == known:
-                    rest = [pair.p(*text[:place])[text[place]] for place in range(len(known), 3)]
-                    texts[text] += drafted * chance * float(np.prod(rest))
-    return texts
-
-
-def total_variation(left, right):
-    return sum(abs(left[text] - right[text]) for text in left) / 2
-
-
-def ratio_verdicts(pair, tokens, distributions):
-    """Every verdict of the rule and its probability."""
-    logits = pair.logits(tokens)
-    rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
-    ratios = [
-        min(1.0, p[token] / q.probabilities[q.tokens.index(token)])
-        for p, q, token in zip(rows, distributions, tokens, strict=False)
-    ]
-    accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] if r < 1 else [(0.5, 1.0)] for r in ratios]
-    own = [pieces(residual(rows[0], distributions[0])), pieces(residual(rows[1], distributions[1])), pieces(rows[2])]
-    for cells in product(*accept, *own):
-        draws = [middle for middle, _ in cells]
-        verdict = verify_ratio(
-            logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:].__getitem__, draws[:2].__getitem__
-        )
-        yield float(np.prod([length for _, length in cells])), verdict
-
-
-@pytest.mark.parametrize(("seed", "width"), [(0, 2), (1, 4), (2, VOCAB)])
-def test_ratio_reproduces_the_target_exactly(seed, width):
-    pair = Pair(seed, draft_width=width)
-
-    def verdicts(tokens, distributions):
-        return ratio_verdicts(pair, tokens, distributions)
-
-    assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
-
-
-def test_the_integral_notices_a_draft_that_names_the_wrong_distribution():
-    pair = Pair(0)
-    uniform = Candidates(tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
-
-    def verdicts(tokens, distributions):
-        return ratio_verdicts(pair, tokens, (uniform, uniform))
-
-    assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) > 0.01
 
 
 def test_greedy_takes_the_lowest_id_of_equal_logits():

@@ -1,4 +1,4 @@
-"""Rules for trees leave the target's distribution untouched: integrated exactly over all draws, on five tokens.
+"""Rules leave the target's distribution untouched: integrated exactly over all draws, on five tokens.
 
 A rule is piecewise constant in every draw it asks for, and the ends of its pieces follow from the distributions
 alone. So a run that asks for an unknown draw is repeated once for each piece, weighted with the piece's length.
@@ -14,14 +14,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.messages import Verdict, Window
+from decoding.messages import Candidates, Verdict, Window
 from runtime.verification.rules import (
     GREEDY,
     Sampling,
     decide,
     probabilities,
+    residual,
+    truncated,
     verify_match,
     verify_one_hot,
+    verify_ratio,
     verify_typical,
 )
 
@@ -185,6 +188,64 @@ def test_match_reproduces_the_target_exactly(seed):
     window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
     verdicts = integrate(own_rule(verify_match, target, window, texts), own_pieces(target, texts))
     assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
+
+
+def speculative_texts(target, draft, named=None):
+    """Probability of every text when a chain of two that `draft` samples is verified by the ratio rule.
+
+    `named` is what the window says that its tokens were drawn from; None for the truth.
+    """
+    texts = defaultdict(float)
+    for drafted in product(range(VOCAB), repeat=2):
+        own = draft(), draft(drafted[0])
+        chance = float(np.prod([share_of(q, token) for q, token in zip(own, drafted, strict=True)]))
+        if chance:
+            window = Window(drafted, (), named or own)
+            verdicts = integrate(ratio_rule(target, window), ratio_pieces(target, window))
+            for text, share in decided_texts(target, window, verdicts, 3).items():
+                texts[text] += chance * share
+    return texts
+
+
+def share_of(distribution, token):
+    return dict(zip(distribution.tokens, distribution.probabilities, strict=True)).get(token, 0.0)
+
+
+def ratio_rule(target, window):
+    rows = target.rows([window.tokens[:1], window.tokens])
+
+    def rule(draw):
+        own, accept = partial(draw, "own"), partial(draw, "accept")
+        return verify_ratio(rows, window, TEMPERATURE, own, accept)
+
+    return rule
+
+
+def ratio_pieces(target, window):
+    def pieces(kind, depth):
+        p = target.p(*window.tokens[:depth])
+        if depth == len(window.tokens):
+            return cut(shares(p))
+        q, token = window.distributions[depth], window.tokens[depth]
+        return cut([p[token] / share_of(q, token)] if kind == "accept" else shares(residual(p, q)))
+
+    return pieces
+
+
+@pytest.mark.parametrize(("seed", "width"), [(0, 2), (1, 4), (2, VOCAB)])
+def test_ratio_reproduces_the_target_exactly(seed, width):
+    target, model = Target(seed), Target(seed + 1)
+    found = speculative_texts(target, lambda *text: truncated(model.logits(*text), TEMPERATURE, width))
+    assert total_variation(found, target.texts(3)) < 1e-12
+
+
+def test_the_integral_notices_a_draft_that_names_the_wrong_distribution():
+    target, model = Target(0), Target(1)
+    uniform = Candidates(tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
+    found = speculative_texts(
+        target, lambda *text: truncated(model.logits(*text), TEMPERATURE, VOCAB), named=(uniform, uniform)
+    )
+    assert total_variation(found, target.texts(3)) > 0.01
 
 
 def test_typical_does_not_reproduce_the_target():
