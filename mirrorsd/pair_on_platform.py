@@ -18,7 +18,7 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
-from planner.platform_plan.held_against.measured_run import BesideMeasured, beside, load_runs
+from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
 from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names

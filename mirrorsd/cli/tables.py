@@ -13,7 +13,7 @@ from mirrorsd.cli.sheet_text import amount
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
-from planner.platform_plan.held_against.measured_run import BesideMeasured
+from planner.platform_plan.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import pareto

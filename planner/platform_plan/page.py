@@ -28,7 +28,7 @@ from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.held_against.measured_run import BesideMeasured, told_of
+from planner.platform_plan.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar

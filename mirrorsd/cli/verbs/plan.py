@@ -156,8 +156,7 @@ def plan(
     from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
-    from planner.platform_plan.held_against.measured_run import told_of
-    from planner.platform_plan.held_against.played_plan import play
+    from planner.platform_plan.measured_run import play, told_of
     from planner.platform_plan.page import PageParts, write_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
     from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers

@@ -8,7 +8,7 @@ from markupsafe import escape
 from decoding.errors import ConfigError
 from mirrorsd.compare.numbers import schedule_entry
 from mirrorsd.pair_on_platform import beside_measured, plan_pair
-from planner.platform_plan.held_against.measured_run import told_of
+from planner.platform_plan.measured_run import told_of
 from planner.platform_plan.page import PageParts, render_page
 from planner.platform_plan.written_plan import runnable_schedule
 

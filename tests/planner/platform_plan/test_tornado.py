@@ -6,8 +6,7 @@ import pytest
 from decoding.errors import PlanError
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
-from planner.platform_plan.what_turns.tornado import tornado
-from planner.platform_plan.what_turns.uncertain_numbers import uncertain_numbers
+from planner.platform_plan.what_turns.tornado import tornado, uncertain_numbers
 from tests.planner.platform_plan.test_platform_plan import question
 
 

@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafter
 from mirrorsd.simulation import predict, simulate
-from planner.platform_plan.held_against.played_plan import play
+from planner.platform_plan.measured_run import play
 from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
 from sim.acceptance.assumed import Bernoulli, parse_acceptance
 

@@ -15,7 +15,7 @@ from planner.report.report_data import ReportData, ScheduleResult
 from planner.search.search import pick_demo_schedules
 from planner.search.space import SearchSpace
 from planner.verdict import PAYS, Claim, SpeculationVerdict
-from planner.what_if.scaled_profile import with_speed
+from planner.what_if.sensitivity import with_speed
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 

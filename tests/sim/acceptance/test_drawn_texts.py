@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from decoding.tree_shape import parents_of
-from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
+from sim.acceptance.drawn_texts import best_paths, pool_paths, ranks_along
 
 LEVELS = np.array([[0.5, 0.3, 0.1], [0.6, 0.2, 0.1], [0.9, 0.05, 0.05]])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
@@ -15,10 +15,11 @@ from decoding.schedule import Schedule
 from decoding.validation import told
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.ranked_schedules import with_growth
+from planner.platform_plan.ranked_schedules import PlannedSchedule, with_growth
 from planner.wording import between, milliseconds, percent, schedule_name
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
+from sim.world import simulate
 
 
 class MeasuredRun(BaseModel):
@@ -130,3 +131,56 @@ def told_of(found: Sequence[BesideMeasured]) -> str:
     if len(found) > 1:
         return f"Of {len(found)} measured times {held} lie in the interval predicted; farthest off: {worst.in_words}."
     return f"Measured {'inside' if held else 'outside'} the interval predicted: {worst.in_words}."
+
+
+_SAME: Final = 0.01
+"""Relative difference up to which both simulators say the same."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Played:
+    """What the event world makes of what is recommended, and of the fastest plain decoding.
+
+    Attributes:
+        tpot_s, plain_tpot_s: time per token.
+        relative_difference, plain_relative_difference: of these from what was predicted.
+    """
+
+    tpot_s: float
+    relative_difference: float
+    plain_tpot_s: float
+    plain_relative_difference: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are as predicted."""
+        return max(abs(self.relative_difference), abs(self.plain_relative_difference)) <= _SAME
+
+    @property
+    def in_words(self) -> str | None:
+        """What is wrong; None where the two agree."""
+        if self.agrees:
+            return None
+        times = ((self.tpot_s, self.relative_difference), (self.plain_tpot_s, self.plain_relative_difference))
+        best, plain = (f"{milliseconds(seconds)} per token ({100 * by:+.1f} %)" for seconds, by in times)
+        return (
+            f"Played event by event it takes {best}, and plain decoding {plain}: the two simulators disagree, so that "
+            "one of them is wrong here. Please report it."
+        )
+
+
+def play(plan: PlatformPlan) -> Played:
+    """Play what a plan recommends, and plain decoding, once on all of its texts."""
+    best, plain = plan.recommended, plan.plain
+    tpot_s, plain_tpot_s = (_played_s(plan, one) for one in (best, plain))
+    return Played(
+        tpot_s=tpot_s,
+        relative_difference=tpot_s / best.tpot_s - 1,
+        plain_tpot_s=plain_tpot_s,
+        plain_relative_difference=plain_tpot_s / plain.tpot_s - 1,
+    )
+
+
+def _played_s(plan: PlatformPlan, one: PlannedSchedule) -> float:
+    traces = simulate(one.schedule, plan.profile, plan.question.record, trace=False, costs=plan.costs)
+    return sum(trace.decode_s for trace in traces) / one.prediction.num_tokens

@@ -1,1 +1,0 @@
-"""What a plan is held against: the same played event by event, and runs."""
