@@ -18,6 +18,14 @@ ALIASES: Final[Mapping[str, str]] = {
     "vicuna-7b": "llama-2-7b",
     "vicuna-13b": "llama-2-13b",
     "tinyllama": "tinyllama-1.1b",
+    "llama-7b": "llama-2-7b",
+    "llama-13b": "llama-2-13b",
+    "vicuna-33b": "llama-30b",
+    "codellama-7b": "llama-2-7b",
+    "codellama-13b": "llama-2-13b",
+    "codellama-70b": "llama-2-70b",
+    "deepseek-coder-6.7b": "llama-2-7b",
+    "deepseek-r1-0528-qwen3-8b": "qwen3-8b",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
     "deepseek-r1-distill-qwen-1.5b": "qwen2.5-1.5b",
@@ -26,8 +34,18 @@ ALIASES: Final[Mapping[str, str]] = {
     "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
     "deepseek-r1": "deepseek-v3",
     "deepseek-v3.1": "deepseek-v3",
+    "deepseek-v3.1-terminus": "deepseek-v3",
+    "deepseek-v3.2": "deepseek-v3",
+    "deepseek-v3.2-exp": "deepseek-v3",
+    "deepseek-coder-v2-lite": "deepseek-v2-lite",
+    "deepseek-coder-v2": "deepseek-v2",
+    "deepseek-v2.5": "deepseek-v2",
     "deepseek2-16b": "deepseek-v2-lite",
     "qwq-32b": "qwen2.5-32b",
+    "qwen2-0.5b": "qwen2.5-0.5b",
+    "qwen2-1.5b": "qwen2.5-1.5b",
+    "qwen2-7b": "qwen2.5-7b",
+    "qwen2-72b": "qwen2.5-72b",
     "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
     "qwen2.5-coder-1.5b": "qwen2.5-1.5b",
     "qwen2.5-coder-3b": "qwen2.5-3b",
@@ -37,24 +55,44 @@ ALIASES: Final[Mapping[str, str]] = {
     "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
     "qwen3-coder-next": "qwen3-next-80b-a3b",
     "qwen3-coder-next-80b-a3b": "qwen3-next-80b-a3b",
+    "qwen3-coder-480b": "qwen3-coder-480b-a35b",
     "glm-4.5-air-106b-a12b": "glm-4.5-air",
     "mistral": "mistral-7b",
     "mixtral": "mixtral-8x7b",
+    "glm-4.5": "glm-4.6",
+    "glm-4.6-355b-a32b": "glm-4.6",
+    "glm-4.7": "glm-4.6",
+    "glm-5": "glm-5.2",
+    "glm-5.1": "glm-5.2",
+    "kimi-k2.5": "kimi-k2",
+    "kimi-k2.6": "kimi-k2",
+    "minimax-m2.1": "minimax-m2",
+    "minimax-m2.5": "minimax-m2",
+    "minimax-m2.7": "minimax-m2",
+    "llama-4-scout-17b-16e": "llama-4-scout",
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
+    "devstral-2-123b": "mistral-large-123b",
+    "mistral-large": "mistral-large-123b",
+    "phi-3.5-mini": "phi-3-mini",
     "mistral-small": "mistral-small-24b",
     "magistral-small": "mistral-small-24b",
     "mistral-small-3.1-24b": "mistral-small-24b",
     "mistral-small-3.2-24b": "mistral-small-24b",
     "devstral-small": "mistral-small-24b",
     "mistral-nemo": "mistral-nemo-12b",
+    "devstral-small-2-24b": "mistral-small-24b",
 }
 """Other models by the shapes that they have too."""
 _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft)-")
 _BEHIND: Final = re.compile(
     r"-(instruct|base|chat|it|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
-    r"nvfp4|mxfp4|[348]bit|v\d(\.\d)?|\d{4}|ud|i?q\d|[km01]|x?x?[sml])$"
+    r"nvfp4|mxfp4|[348]bit|w4a16|w8a8|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
+    r"i?q\d|[km01]|x?x?[sml])$"
 )
 """What may stand at the end of a name without making it another shape."""
+_SEES: Final = re.compile(r"(?<=[\d.])-(vl|math)(?=-|$)")
+"""A model that sees, or was taught to compute, decodes as the one without."""
 
 
 def named_shape(name: str, shipped: Iterable[str]) -> str | None:
@@ -62,7 +100,7 @@ def named_shape(name: str, shipped: Iterable[str]) -> str | None:
     known = {_key(one): one for one in shipped} | {_key(alias): one for alias, one in ALIASES.items()}
     text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
     text = _MAKERS.sub("", re.sub(r"[ _]+", "-", text))
-    while (found := known.get(_key(text))) is None:
+    while (found := known.get(_key(text)) or known.get(_key(_SEES.sub("", text)))) is None:
         shorter = _BEHIND.sub("", text)
         if shorter == text:
             return None

@@ -20,6 +20,7 @@ from decoding.yaml_file import StrictModel, load_yaml
 _FILE: Final = Path(__file__).with_name("formats.yaml")
 _DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
 """Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
+_BITS: Final = re.compile(r"(\d(?:\.\d+)?) ?(?:bpw|bit)", re.IGNORECASE)
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
 
 
@@ -72,6 +73,27 @@ def weights_named(text: str) -> str:
         if (found := _by_spelling().get(_letters(spelt))) is not None:
             return found
     raise ConfigError(unknown("weight format", text, weight_formats()))
+
+
+def weights_told(text: str) -> str:
+    """Return the format that people's words mean: the most of them that are a format's name, as in `QAT Q4_0`.
+
+    Bits alone (`4.5bpw`) mean the nearest format of files whose head has more bits, but fewer than 16.
+
+    Raises:
+        ConfigError: none of the words is known; says what is close.
+    """
+    words = re.split(r"[^\w.]+|\.(?!\d)|_(?=ud|qat)|(?<=qat)_", text.strip().lower())
+    for count in range(len(words), 0, -1):
+        for start in range(len(words) - count + 1):
+            spelt = _DECORATION.sub("", " ".join(words[start : start + count]))
+            if (found := _by_spelling().get(_letters(spelt))) is not None:
+                return found
+    bits = _BITS.search(text)
+    if bits is None:
+        return weights_named(text)
+    near = (name for name, one in weight_formats().items() if one.bits < one.head_bits < 16)
+    return min(near, key=lambda name: abs(weight_formats()[name].bits - float(bits[1])))
 
 
 def _checked(value: object) -> object:

@@ -13,7 +13,9 @@ from sim.derived.assumption import Assumption
 
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _TOGETHER: Final = re.compile(r"tensor|\btp ?\d|row split", re.IGNORECASE)
-_SMALLER: Final = re.compile(r"laptop|mobile|max-?q|\d{2,3} ?w\b", re.IGNORECASE)
+_SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
+_WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
+_CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
 PCIE_STEP: Final = Assumption.of(
     "links.collective_latency_s",
     1e-5,
@@ -51,13 +53,18 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     """
     named, key = find_device(label), device_key(label)
     count = int(found[1]) if (found := _COUNT.match(label)) else named.num_devices if named else 1
-    own = named.sheet if named else next((name for name in _gpus() if device_key(device_sheet(name).name) == key), None)
+    told = _CAPACITY.search(label)
+    capacity = float(told[1]) * 1e9 if told else None
+    own = named.sheet if named else _sheet_of(key, capacity)
     kin = next((name for name in _gpus() if family_of(key) == family_of(device_key(device_sheet(name).name))), None)
     if own is None and (family_of(key) is None or kin is None):
         raise ProfileError(f"no device that ships is called {label!r}, and none is known to be of its architecture")
     sheet = device_sheet(own or kin or "")
     name = sheet.name if own else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
+    if capacity is not None and sheet.memory_bytes is not None:
+        memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
+        sheet = sheet.model_copy(update={"memory_bytes": memory})
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
     together = count if count > 1 and (_TOGETHER.search(label) or is_vllm) else 1
     link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
@@ -68,8 +75,24 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_together=together,
         step_s=(step.value, step.relative_error),
         is_stand_in=own is None,
-        is_throttled=bool(_SMALLER.search(label)),
+        is_throttled=_is_throttled(label, sheet),
     )
+
+
+def _sheet_of(key: str, capacity: float | None) -> str | None:
+    """Return the GPU of a name: of several the one with that memory, else the one called just so."""
+    found = [name for name in _gpus() if device_key(device_sheet(name).name) == key]
+    holding = [name for name in found if (size := device_sheet(name).memory_bytes) and size.value == capacity]
+    usual = find_device(key)
+    return next(iter(holding), usual.sheet if usual and usual.sheet in found else next(iter(found), None))
+
+
+def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
+    """Whether a label calls a slower form of a device, or fewer watts than it is made for."""
+    if _SMALLER.search(label):
+        return not _SMALLER.search(sheet.name)
+    watts = _WATTS.search(label)
+    return watts is not None and (sheet.power_w is None or float(watts[1]) < 0.95 * sheet.power_w.value)
 
 
 def _gpus() -> list[str]:

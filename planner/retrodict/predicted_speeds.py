@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,9 @@ from typing import Final
 
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import priced
+from hwprofiles.engines import LAW_ENGINE, priced
 from hwprofiles.model_shape import model_shape
-from hwprofiles.weights.formats import weights_named
+from hwprofiles.weights.formats import weights_told
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, RoundTokens, accepted, draft_of
@@ -38,6 +39,8 @@ UNKNOWN_WINDOW_ERROR: Final = 0.15
 """Of a round whose number of drafted tokens is not told, or follows what is accepted: our judgement."""
 DRAFTING_ERROR: Final = 0.3
 """Of a drafter's bytes and kernels: its shape is taken to be that of its kind."""
+_GIB: Final = 1.074
+"""What makers call a GB of memory is one of 2**30 bytes."""
 THROTTLED_ERROR: Final = 0.3
 """Of a device that the label calls a slower form of its sheet's."""
 
@@ -47,6 +50,14 @@ FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
     "ds4": {"mxfp4": "mxfp4_moe"},
 }
 """What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
+
+
+_RELEASED_IN: Final[Mapping[str, str]] = {
+    "gptoss": "mxfp4", "deepseekv3": "fp8", "deepseekr1": "fp8", "kimik2": "fp8", "minimaxm2": "fp8"
+}  # fmt: skip
+"""How models are stored that are not released in 16 bits: servers run what was released unless they say otherwise."""
+UNTOLD_WEIGHTS_ERROR: Final = 0.3
+"""Of a server's speed where nobody says how weights are stored: it may have been half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,16 @@ class PredictedCase:
         return draft_of(self.case.drafter, self.target)
 
     @property
+    def are_weights_known(self) -> bool:
+        """Whether the case says how they are stored, or its engine is a server's."""
+        return self.case.target.weights is not None or engine_of(self.case.engine) == LAW_ENGINE
+
+    @property
     def fits(self) -> bool:
         """Whether its devices hold the target."""
         sheet, count = self.machine.sheet, max(1, self.machine.num_devices)
         needed = self.target.shape.weight_bytes(self.target.weights)
-        return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value
+        return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value * _GIB
 
     def plain_s(self, context: int) -> float:
         """Return seconds of a token without speculation."""
@@ -188,10 +204,16 @@ class PredictedCase:
         """What a time on this device may be off by, rows apart, relative."""
         reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
-        return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled)
+        untold = UNTOLD_WEIGHTS_ERROR if self.case.target.weights is None else 0.0
+        return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled, untold)
 
 
 def _weights(case: Case) -> str:
-    named = weights_named(case.target.weights or "bf16")
+    released = next((weights for name, weights in _RELEASED_IN.items() if name in _squeezed(case)), "bf16")
+    named = weights_told(case.target.weights or released)
     engine = engine_of(case.engine) or case.engine
     return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)
+
+
+def _squeezed(case: Case) -> str:
+    return re.sub(r"[^a-z0-9]", "", case.target.shape.lower())

@@ -180,7 +180,7 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
             return f"no sheet gives the bandwidth of {case.device}; only ratios can be told by its architecture"
         if not predictor.fits:
             return f"{predictor.target} does not fit into {case.device}: nobody says where the rest was"
-        if case.target.weights is None:
+        if not predictor.are_weights_known:
             return "the case does not say how weights are stored"
     if question != "absolute" and case.plain_tokens_per_s is None:
         return "no plain speed is given"

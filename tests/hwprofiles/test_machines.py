@@ -31,6 +31,12 @@ LABELS = {
     "4090": ("rtx4090", 1, None),
     "2x3090": ("rtx3090", 2, None),
     "B580": ("arc-b580", 1, None),
+    "H800": ("h100-sxm", 1, None),
+    "8x GB200": ("gb200", 8, None),
+    "Jetson AGX Thor": ("jetson-thor-gpu", 1, None),
+    "Intel Arc Pro B60 24GB": ("arc-pro-b60", 1, 24e9),
+    "RTX 4090 Laptop GPU": ("rtx4090-laptop", 1, None),
+    "Snapdragon X2 Elite NPU": ("x2-elite-hexagon", 1, None),
     "Ryzen AI Max+ 395": ("strix-halo-gpu", 1, None),
 }
 

@@ -24,6 +24,11 @@ NAMES = {
     "meta-llama/Meta-Llama-3-8B-Instruct": "llama-3.1-8b",
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "tinyllama-1.1b",
     "lmsys/vicuna-13b-v1.3": "llama-2-13b",
+    "lmsys/vicuna-7b-v1.3": "llama-2-7b",
+    "Meta-Llama-3-8B-Instruct": "llama-3.1-8b",
+    "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": "llama-3.1-70b",
+    "Qwen3-VL-30B-A3B-Instruct-AWQ": "qwen3-30b-a3b",
+    "GLM-4.7-FP8": "glm-4.6",
     "Qwen3-Coder-Next 80B-A3B (MoE)": "qwen3-next-80b-a3b",
 }
 
@@ -48,7 +53,7 @@ def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
 
 
 @pytest.mark.parametrize(
-    "name", ["llama 8B", "Qwen3.x-27B", "gemma-4-e4b", "qwen3", "deepseek-v2", "", "/", "-", "gpt-5"]
+    "name", ["llama 8B", "Qwen3.x-27B", "gemma-4-e4b", "qwen3", "deepseek-v4-pro", "", "/", "-", "gpt-5"]
 )
 def test_what_ships_under_no_such_name_is_none(name):
     assert named_shape(name, SHIPPED) is None

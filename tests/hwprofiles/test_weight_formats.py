@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import model_shape
-from hwprofiles.weights.formats import stored_weights, weight_formats, weights_named
+from hwprofiles.weights.formats import stored_weights, weight_formats, weights_named, weights_told
 
 LLAMA_8B_BITS = {
     "iq1_s": 2.0042,
@@ -86,3 +86,24 @@ def test_only_the_experts_of_gpt_oss_are_in_four_bits():
     experts = shape.num_layers * shape.num_experts * shape.expert_parameters
     assert shape.weight_bytes("mxfp4") == (experts * 4.25 + (shape.num_parameters - experts) * 16) / 8
     assert stored_weights("mxfp4").dense_bits == 16
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("QAT Q4_0", "q4_0"),
+        ("qat-q4_0", "q4_0"),
+        ("FP8 (block), BF16 cache", "fp8"),
+        ("int4 AWQ", "awq-int4"),
+        ("Q4_K_M imatrix", "q4_k_m"),
+        ("exl2 4.5bpw", "q4_0"),
+        ("q4_k_m.gguf", "q4_k_m"),
+    ],
+)
+def test_a_format_is_found_in_what_people_say(told, name):
+    assert weights_told(told) == name
+
+
+def test_words_that_name_no_format_are_told_what_is_close():
+    with pytest.raises(ConfigError, match="no weight format is called 'q4_z of mine'"):
+        weights_told("q4_z of mine")

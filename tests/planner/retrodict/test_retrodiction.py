@@ -24,7 +24,7 @@ from planner.retrodict.worth import WORTH
 from tests.benchmarks.scripts import RESULTS, load_script
 
 CASES = load_script("retrodictions").CASES
-KINDS = ("mtp", "draft", "dflash", "ngram", "eagle3")
+KINDS = ("mtp", "draft", "dflash", "ngram", "eagle3", "medusa")
 TOLD = {
     "id": "a card",
     "device": "RTX 3090",
@@ -47,6 +47,8 @@ def case(**changed) -> Case:
         ("2x RTX 5060 Ti, tensor split", "llama.cpp CUDA", "NVIDIA GeForce RTX 5060 Ti (16 GB)", 2, 2),
         ("2x RTX 3090, layer split", "llama.cpp", "NVIDIA GeForce RTX 3090", 2, 1),
         ("8x B300", "vLLM 0.28.1", "NVIDIA B300 (HGX)", 8, 8),
+        ("NVIDIA A100 PCIe 40GB", "vLLM", "NVIDIA A100 (PCIe, 40 GB)", 1, 1),
+        ("A100 80GB", "vLLM", "NVIDIA A100 80 GB SXM", 1, 1),
         ("RTX 5090 at 400 W", "llama.cpp", "NVIDIA GeForce RTX 5090", 1, 1),
         ("MacBook Pro M3 Max", "MLX", "Apple M3 Max GPU (40 cores)", 1, 1),
         ("Radeon 8060S (Strix Halo), Windows", "llama.cpp Vulkan", "AMD Ryzen AI Max GPU (Radeon 8060S)", 1, 1),
@@ -60,9 +62,34 @@ def test_a_label_means_a_machine(label, engine, name, devices, together):
 
 
 def test_a_card_without_a_sheet_is_told_by_its_architecture_in_ratios_alone():
-    found = retrodict([case(device="RTX 4070 Ti Super")])
+    found = retrodict([case(device="RTX 2080 Super")])
     assert {one.question for one in found.found} == {"ratio"}
     assert {one.question for one in found.skipped} == {"absolute", "plain"}
+
+
+@pytest.mark.parametrize(
+    ("label", "is_throttled"),
+    [("RTX 5090 600 W", False), ("RTX 5090 400 W", True), ("RTX 4090 Laptop", False), ("RTX 4080 Laptop", True)],
+)
+def test_fewer_watts_than_a_card_is_made_for_are_told(label, is_throttled):
+    assert case_machine(label, "llama.cpp").is_throttled is is_throttled
+
+
+def test_a_card_holds_as_much_as_its_label_says():
+    """In GB of 2**30 bytes, and of cards with more memory than they are sold with."""
+    small, large = (
+        PredictedCase.of(case(device=f"RTX 4090 {size}GB", target={"shape": "qwen3-32b", "weights": "q8_0"}))
+        for size in (24, 48)
+    )
+    assert large.fits
+    assert not small.fits
+
+
+def test_a_server_that_says_nothing_runs_what_was_released():
+    told = {"engine": "vLLM", "device": "8x H200", "target": {"shape": "deepseek-ai/DeepSeek-R1"}}
+    found = PredictedCase.of(case(**told))
+    assert found.target.weights == "fp8"
+    assert {one.question for one in retrodict([case(**told)]).found} == {"ratio", "absolute", "plain"}
 
 
 def test_rows_on_a_cpu_cost_what_curves_of_cpus_say():
@@ -102,7 +129,7 @@ def test_drafters_take_what_they_compute():
     target = PredictedCase.of(case()).target
     of = {kind: draft_of(case(drafter={"kind": kind, "shape": "qwen3-0.6b"}).drafter, target) for kind in KINDS}
     assert of["mtp"].num_steps(4) == of["draft"].num_steps(4) == 4
-    assert of["dflash"].num_steps(4) == 1
+    assert of["dflash"].num_steps(4) == of["medusa"].num_steps(4) == 1
     assert of["ngram"].step_bytes == of["ngram"].num_steps(4) == 0
     assert of["eagle3"].step_bytes < of["mtp"].step_bytes < of["dflash"].step_bytes
     assert accepted(of["mtp"], 4, 0.5).tokens == 3
