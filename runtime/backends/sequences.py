@@ -60,6 +60,7 @@ class Text:
         if slots != list(range(destination, stop)):
             own = self.memory.slots
             own[..., destination:stop, :] = own[..., slots, :]
+            self.memory.reserve(stop, num_kept=destination)  # memory of another size holds what was there before
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:

@@ -14,7 +14,7 @@ from calibrate.prompts import bundled_prompts
 from decoding.schedule import Schedule
 from mirrorsd.prompt_tokens import encode
 from runtime.arrays import inference
-from runtime.backends.backend import prefill_pieces
+from runtime.backends.backend import prefill_pieces, tree_rows
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.drafters.registry import SHIPPED_FOLDER
@@ -92,6 +92,28 @@ def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded
             rows = [read(backend, own, text[start:stop]) for start, stop in pairwise(stops)]
             found.append(torch.cat(rows))
         assert torch.equal(found[0], found[1]), (form, length)
+
+
+@pytest.mark.parametrize("path", [[1], [1, 3], [1, 3, 4]])
+def test_a_path_of_a_tree_over_the_edge_of_a_buffer_is_what_the_path_alone_is(embedded_model_folder, text, path):
+    """The path's keys move where those of other nodes were, and the next rows may run in the buffer before the edge."""
+    backend = compiled(decoder_of(embedded_model_folder, "float32"), "float32")
+    tree = tree_rows((-1, -1, 0, 1, 3))
+    for size in (256, 1024):
+        # the deepest node alone is beyond the edge
+        length = size - Device.of_lane("openvino:CPU").spare_slots - int(tree.depths[-1])
+        drafted, own, alone = [length + 40, *range(length + 1, length + 5)], backend.new_text(), backend.new_text()
+        for one in (own, alone):
+            read_prompt(backend, one, text[:length])
+        x = backend.embedding(text[[length, *drafted]][None])
+        positions, num_layers = tree.depths + length, backend.config.num_layers
+        backend.run_layers(x, 0, num_layers, positions=positions, mask=tree.mask(length), cache=own)
+        own.gather([length + 1 + node for node in path], length + 1)
+        for row in [length, *(drafted[node] for node in path)]:
+            read(backend, alone, text[[row]])
+        for row in range(length + 50, length + 54):
+            found, expected = (read(backend, one, text[[row]]) for one in (own, alone))
+            assert torch.allclose(found, expected, atol=NEAR), size
 
 
 def test_every_chain_writes_plain_decodings_text_of_long_prompts_in_any_order(embedded_model_folder):
