@@ -57,7 +57,10 @@ def headline() -> dict[str, str]:
             f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); recomputed by today's simulator it "
             f"is {again['median']:.1%} ({again['worst']:.1%})."
         ),
-        f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the rounds that were simulated.",
+        (
+            f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the simulated rounds (a round is "
+            "one draft and its verification)."
+        ),
         (
             f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, "
             f"{corrected['covered']} once the machine's own change of speed is taken out."
@@ -87,9 +90,9 @@ def matrix() -> dict[str, str]:
     times, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
     told = (
-        "Predictions stand as they were made. Intervals of the first series were too narrow, those of ratios above "
-        f"all: {before['covered']} of {before['of']} held. Since they were widened by what these had shown, "
-        f"{times['covered']} of {times['of']} hold, and {own['covered']} of {own['of']} of ratios. Predicted "
+        "Predictions stand as they were made. In the first series intervals were too narrow: of those of ratios "
+        f"{before['covered']} of {before['of']} held. Intervals have been wider since: {times['covered']} of "
+        f"{times['of']} of times hold, and {own['covered']} of {own['of']} of ratios. Predicted "
         f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
     )
     return {"matrix": f"{_table(lines)}\n\n{told}\n"}

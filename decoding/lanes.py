@@ -83,7 +83,7 @@ class Lanes(Protocol):
     def commit(self, window: Window, verdict: Verdict) -> None:
         """End the round.
 
-        Append the accepted tokens and the target's own, cut at an end token and at the most new tokens, and write the
+        Append the accepted tokens and the target's own, cut at an EOS token and at `max_new_tokens`, and write the
         round to the trace.
         """
 
