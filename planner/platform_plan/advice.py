@@ -126,19 +126,20 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     if not chosen.schedule.num_speculative_tokens:
         yield f"leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
         return
-    yield f'use "{name}" {on_lanes(chosen.schedule)}'
+    yield f'{"use" if plan.pays == "yes" else "try"} "{name}" {on_lanes(chosen.schedule)}'
     both = f" and {plan.question.draft}" * chosen.pair.is_pooled
     yield f"{chosen.pair.target} is {_device(plan, chosen.pair.target)} with {plan.question.target}{both}"
     if not chosen.pair.is_pooled:
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
-    if not engines_of(plan, chosen) and (known := _first_with_engine(plan)) is not None:
+    known = best_with_engine(plan)
+    if known is not None and known is not chosen:
         others = f"{known.place} ({times(plan.compared(known))} plain decoding)"
         yield f"no engine runs that yet: {engines_of(plan, known)[0].engine} runs the best that one can, {others}"
 
 
-def _first_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
-    """Return the fastest speculation that an engine can run."""
-    return next((one for one in plan.speculation if engines_of(plan, one)), None)
+def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
+    """Return what is recommended, or where no engine can run that, the fastest speculation that one can."""
+    return next((one for one in (plan.recommended, *plan.speculation) if engines_of(plan, one)), None)
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:

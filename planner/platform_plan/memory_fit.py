@@ -21,6 +21,13 @@ USABLE: Final = Assumption.of(
     "the rest is taken by the system, code and buffers",
     span=(0.75, 0.95),
 )
+USABLE_OF_A_CARD: Final = Assumption.of(
+    "memory.usable_share",
+    0.96,
+    "guessed",
+    "a card sold with 24 GB has 24 GiB, 7 % more; code and buffers take a tenth of it, and the system none",
+    span=(0.85, 1.02),
+)
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4")
 
 
@@ -198,5 +205,7 @@ def memory_needs(
 
 
 def _capacity(platform: Platform, memory: str) -> float | None:
-    found = platform.memory_pools[memory] if memory in platform.memory_pools else platform.pool_of(memory)[1]
-    return None if found.memory_bytes is None else found.memory_bytes.value * USABLE.value
+    shared = platform.memory_pools.get(memory)
+    found = platform.pool_of(memory)[1] if shared is None else shared
+    usable = USABLE_OF_A_CARD if shared is None and platform.device(memory).kind == "gpu" else USABLE
+    return None if found.memory_bytes is None else found.memory_bytes.value * usable.value

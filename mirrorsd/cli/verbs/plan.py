@@ -205,6 +205,7 @@ def plan(
         if len(machines) > 1:
             _show_machines(machines)
         show_verdict(result, explain=explain)
+        _show_command(found)
         if runs:
             show(f"[yellow]{escaped(told_of(runs))}[/]")
         tables = (
@@ -261,6 +262,15 @@ def _show_machines(machines: Sequence[MachineChoice]) -> None:
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
     show_paragraphs(f"The fastest of them is {machines[0].name}:")
+
+
+def _show_command(found: PlatformPlan) -> None:
+    """Show how the engine that runs the best is started; on one line, to be copied."""
+    from planner.platform_plan.advice import best_with_engine, engines_of
+
+    if (best := best_with_engine(found)) is not None:
+        engine = engines_of(found, best)[0]
+        results().print(f"{engine.engine}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
 
 
 def _require_one(measured: Path | None, *named: str | None) -> None:

@@ -18,7 +18,7 @@ QUESTIONS = {
     "a third card for the draft": (f"{LARGE} --draft llama-3.2-1b", "gpus", 1.91),
     "the same with a larger draft": (f"{LARGE} --draft llama-3.2-3b", "gpus", 1.7),
     "a draft that fits only beside the card": (
-        "--target qwen3-32b --weights int4 --draft qwen3-4b --draft-weights int8 --platform rtx4090+cpu",
+        "--target qwen3-32b --weights int4 --draft qwen3-4b --draft-weights bf16 --platform rtx4090+cpu",
         "gpu",
         None,
     ),

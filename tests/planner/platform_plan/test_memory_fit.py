@@ -5,7 +5,7 @@ import pytest
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.memory_fit import USABLE, memory_needs
+from planner.platform_plan.memory_fit import USABLE, USABLE_OF_A_CARD, memory_needs
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question
 from sim.derived.roofline import StoredModel
@@ -55,7 +55,7 @@ def test_devices_with_memories_of_their_own_hold_one_model_each():
         TARGET.weight_bytes("bf16"),
         DRAFT.weight_bytes("bf16"),
     )
-    assert on_target.capacity_bytes == pytest.approx(8e10 * USABLE.value)
+    assert on_target.capacity_bytes == pytest.approx(8e10 * USABLE_OF_A_CARD.value)
 
 
 def test_a_group_holds_equal_shares():
@@ -81,3 +81,18 @@ def test_a_cache_of_eight_bits_is_half_as_large_and_makes_long_contexts_faster()
     assert half.needs[0].kv_bytes == full.needs[0].kv_bytes / 2
     assert half.needs[0].weights_bytes == full.needs[0].weights_bytes
     assert 0.7 < half.plain.tpot_s / full.plain.tpot_s < 0.9
+
+
+def test_a_card_of_24_gb_holds_what_people_run_on_it():
+    """32B in Q4_K_M with 8k tokens on one, and 70B with a draft on two: cards have GiB, and no system in them."""
+    for platform, target, draft, num_tokens in (
+        ("rtx3090", "qwen2.5-32b", "qwen2.5-0.5b", 8192 + 128),
+        ("2xrtx3090", "llama-3.1-70b", "llama-3.2-1b", 640),
+    ):
+        machine = load_platform(platform)
+        lane = "gpus" if "gpus" in machine.groups else "gpu"
+        models = [StoredModel(shape=model_shape(name), weights="q4_k_m") for name in (target, draft)]
+        found = memory_needs(
+            machine, LanePair(lane, lane, in_turn=True), *models, num_tokens=num_tokens, num_branches=0
+        )
+        assert all(need.fits for need in found), [need.in_words for need in found]

@@ -89,7 +89,7 @@ def test_a_pair_that_fits_somewhere_has_a_place_and_the_target_every_lane_that_h
 def test_a_draft_that_fits_on_a_third_card_only_is_planned_for_there():
     """A target on two cards fills them."""
     plan = plan_platform(
-        asked(cards(8e10, 8e10, 8e10, groups={"both": ["gpu0", "gpu1"]}), "llama-3.1-70b", "llama-3.2-3b")
+        asked(cards(7.5e10, 7.5e10, 7.5e10, groups={"both": ["gpu0", "gpu1"]}), "llama-3.1-70b", "llama-3.2-3b")
     )
     assert plan.pays == "yes"
     assert {one.pair for one in plan.speculation} == {LanePair("both", "gpu2")}
@@ -97,7 +97,7 @@ def test_a_draft_that_fits_on_a_third_card_only_is_planned_for_there():
 
 
 def test_a_draft_that_fits_next_to_the_cpu_only_is_ranked_there_and_plain_decoding_on_both():
-    question = asked(load_platform("rtx4090+cpu"), "qwen3-32b", "qwen3-4b", weights="int4", draft_weights="int8")
+    question = asked(load_platform("rtx4090+cpu"), "qwen3-32b", "qwen3-4b", weights="int4", draft_weights="bf16")
     plan = plan_platform(question)
     assert {one.pair for one in plan.speculation} == {LanePair("gpu", "cpu")}
     assert {one.pair.target for one in plan.ranking if not one.schedule.draft_lane} == {"gpu", "cpu"}

@@ -209,7 +209,7 @@ def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
 
 
 def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():
-    plan = plan_platform(question("h100x2", weights="bf16", changes={"gpu0.memory_bytes": 3.35e10}))
+    plan = plan_platform(question("h100x2", weights="bf16", changes={"gpu0.memory_bytes": 3.14e10}))
     assert {one.pair for one in plan.ranking} & {LanePair("gpu0", "gpu1")}
     assert LanePair("gpu0", "gpu0", in_turn=True) not in {one.pair for one in plan.ranking if one.schedule.draft_lane}
     assert any("both on gpu0" in reason and "too little" in reason for reason in plan.left_out)

@@ -29,7 +29,9 @@ def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     result, _, page = planned
     assert "Yes, speculation pays here" in result.stdout
     answer, table, turns = result.stdout.strip().split("\n\n")
-    assert len(answer.splitlines()) == 3
+    *_, advice, command = answer.splitlines()
+    assert advice.startswith('Next: use "synchronous')
+    assert re.fullmatch(r"llama\.cpp: llama-server -m TARGET\.gguf .*--spec-draft-n-max \d", command), "to paste"
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
     assert "acceptance.rate" in turns
     assert len(result.stdout.splitlines()) <= 25
@@ -151,7 +153,7 @@ def test_no_question_is_answered_where_a_name_of_another_is_wrong(monkeypatch):
 def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of_a_slower_one():
     why = json.loads(run("--platform", "rtx4090", "--json").stdout)["verdict"].splitlines()[1]
     assert why.startswith(
-        "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 21.6 GB usable; --weights int8"
+        "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 23.0 GB usable; --weights int8"
     )
     several = run("--platform", "rtx4090,h200", "--weights", "bf16")
     assert "rtx4090: NVIDIA GeForce RTX 4090 cannot hold" in several.stdout
