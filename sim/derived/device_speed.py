@@ -233,7 +233,7 @@ def device_speed(
     Raises:
         ProfileError: nothing says what it computes.
     """
-    is_law = has_law(sheet)
+    is_law = has_law(sheet) and by_curves is None
     found = _Numbers(name, sheet, by_curves, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     if sheet.memory_cap_bytes_per_s is None:
