@@ -8,27 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet, Sourced
+from planner.wording import amount
 
 if TYPE_CHECKING:
     from hwprofiles.platform import Entry
     from hwprofiles.quantity import Quantity
 
 WIDTH: Final = 80
-_UNITS: Final[Mapping[str, tuple[tuple[float, str], ...]]] = {
-    "_flops": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
-    "_ops": ((1e12, "TOP/s"),),
-    "bytes_per_s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")),
-    "transfers_per_s": ((1e9, "GT/s"),),
-    "_bytes": ((1e9, "GB"),),
-    "write_off_s": ((86400.0, "days"),),
-    "_s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
-    "_w": ((1.0, "W"),),
-    "_efficiency": ((0.01, "%"),),
-    "usd_per_hour": ((1.0, "USD/h"),),
-    "price_usd": ((1.0, "USD"),),
-    "bus_bits": ((1.0, "bit"),),
-}
-"""By the end of a field's name, the first that fits: units from the largest, and what they stand for."""
 
 
 def entry_text(entry: Entry) -> str:
@@ -60,15 +46,6 @@ def _part(part: Sourced) -> Iterator[str]:
         yield from _wrapped(_origin(quantity), indent=6)
     if isinstance(part, DeviceSheet):
         yield from _facts(part)
-
-
-def amount(field: str, value: float) -> str:
-    """A number in the unit that people use for its field."""
-    units = next((units for ending, units in _UNITS.items() if field.endswith(ending)), ((1.0, ""),))
-    size, unit = next(((size, unit) for size, unit in units if value >= size), units[-1])
-    number = value / size
-    text = f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
-    return f"{text}{'' if unit == '%' else ' '}{unit}".rstrip()
 
 
 def _parts(platform: Platform) -> dict[str, dict[str, Sourced]]:

@@ -9,7 +9,6 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from mirrorsd.cli.sheet_text import amount
 from planner.platform_plan.advice import UNTRAINED, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
@@ -20,7 +19,17 @@ from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.search.search import SearchResult
-from planner.wording import between, factor, in_ms, milliseconds, percent, schedule_name, schedule_names, seconds
+from planner.wording import (
+    amount,
+    between,
+    factor,
+    in_ms,
+    milliseconds,
+    percent,
+    schedule_name,
+    schedule_names,
+    seconds,
+)
 
 _WIDE_ENOUGH: Final = 145
 """Characters in which a schedule's name and all columns of an outcome find room."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from markupsafe import Markup
 
@@ -31,8 +32,9 @@ from sim.world import simulate
 
 _ROW: Final = 58
 _LINE: Final = 16
-_BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 300, 640
+_BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 320, 560
 _MOST_DEVICES: Final = 6
+_LETTER: Final = 8
 
 
 def machine_picture(
@@ -47,7 +49,7 @@ def machine_picture(
     middle = {name: row * index + row / 2 for index, name in enumerate(names)}
     links = [link for link in platform.links if set(link.between) <= set(names)]
     links.sort(key=lambda link: abs(middle[link.between[0]] - middle[link.between[1]]))
-    arcs: list[dict[str, object]] = []
+    arcs: list[dict[str, Any]] = []
     named = set[str]()
     for depth, link in enumerate(links):
         one, other = sorted(middle[end] for end in link.between)
@@ -70,8 +72,14 @@ def machine_picture(
             }
         )
         named.add(name)
+    below = 0.0
+    for arc in sorted((one for one in arcs if one["is_named"]), key=lambda one: one["top"] + one["bottom"]):
+        arc["label_y"] = max((arc["top"] + arc["bottom"]) / 2 - 8, below)
+        below = arc["label_y"] + _LINE * (3 if arc["bytes"] else 2) + 4
+    label_x = _BOX_LEFT + _BOX_WIDTH + 30 + 14 * len(arcs)
+    longest = max((len(str(one[part])) for one in arcs for part in ("name", "speed", "bytes")), default=0)
     svg = page_template(Path(__file__).with_name("machine_picture.svg"), {}).render(
-        width=_WIDTH,
+        width=max(_WIDTH, label_x + _LETTER * longest),
         height=row * len(names),
         row=row,
         line=_LINE,
@@ -88,7 +96,7 @@ def machine_picture(
         ],
         memories=_memories(platform, names, middle),
         arcs=arcs,
-        label_x=_BOX_LEFT + _BOX_WIDTH + 30 + 14 * len(arcs),
+        label_x=label_x,
         num_left_out=len(platform.devices) - len(names),
     )
     return Markup(svg)  # noqa: S704  the template escapes what it shows
@@ -114,8 +122,7 @@ def _memories(platform: Platform, names: list[str], middle: Mapping[str, float])
     return [{"top": min(ends) - 20, "bottom": max(ends) + 20} for ends in members.values() if len(ends) > 1]
 
 
-_RIGHT: Final = 628
-_LETTER: Final = 8
+_RIGHT: Final = 548
 _LANE: Final = 34
 _ABOVE: Final = 22
 NUM_ROUNDS: Final = 2
@@ -161,6 +168,8 @@ def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
 _ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
 _MOST_LINES: Final = 4
 _MOST_POINTS: Final = 8
+_SLOWEST: Final = 1.5
+"""Of a picture of trade-offs, over plain decoding: what is far slower would leave no room to tell the others apart."""
 _MOST_DRAFTS: Final = 8
 
 
@@ -244,12 +253,15 @@ def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
 
 def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iterator[tuple[str, Markup]]:
     """Yield a plot of time and energy, and one of time and money, where sheets say enough."""
+    plain = (one.tpot_s for one in leaders if not one.schedule.num_speculative_tokens)
+    slowest_s = _SLOWEST * min(plain, default=inf)
     for title, unit, field in (
         ("Energy", "J per token", "energy_j_per_token"),
         ("Money", "$ per million tokens", "usd_per_million_tokens"),
     ):
         amounts = [(name, one.tpot_s, getattr(one, field)) for name, one in zip(names, leaders, strict=True)]
-        known = sorted((one for one in amounts if one[2] is not None), key=lambda one: one[1])[:_MOST_POINTS]
+        known = [one for one in amounts if one[2] is not None and one[1] <= slowest_s]
+        known = sorted(known, key=lambda one: one[1])[:_MOST_POINTS]
         if len(known) > 1:
             labels = [name if index == 0 or name.startswith("plain") else "" for index, (name, *_) in enumerate(known)]
             points = [(1e3 * tpot_s, amount) for _, tpot_s, amount in known]

@@ -23,7 +23,7 @@ from planner.pictures.plan_pictures import (
     speedups_over_acceptance,
     trade_offs,
 )
-from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
+from planner.platform_plan.advice import UNTRAINED, advice, best_with_engine, engines_of, schedule_names_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
@@ -32,7 +32,7 @@ from planner.platform_plan.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.wording import between, factor, milliseconds, percent, schedule_name
+from planner.wording import amount, between, factor, milliseconds, percent, schedule_name
 from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
@@ -82,12 +82,13 @@ def write_page(plan: PlatformPlan, path: Path, asked: PageParts) -> None:
 def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
     """Return the page as text."""
     bars, question, chosen = asked.bars, plan.question, plan.recommended.schedule
-    filters = {one.__name__: one for one in (between, factor, milliseconds, percent)}
+    filters = {one.__name__: one for one in (amount, between, factor, milliseconds, percent)}
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
         verdict=advice(plan),
+        command=next(iter(engines_of(plan, runnable)), None) if (runnable := best_with_engine(plan)) else None,
         rows=list(zip(names, leaders, strict=True)),
         machine=machine_of(question.platform, plan.profile, chosen, (str(question.target), str(question.draft))),
         costs_over_rows=costs_over_rows(

@@ -21,7 +21,7 @@ KEY: Final = {
     Work.PREFIX: Key("var(--prefix)", "target up to the exit"),
     Work.SUFFIX: Key("var(--suffix)", "target after the exit"),
     Work.STREAM: Key("var(--stream)", "target verifies and drafts"),
-    Work.ROLLOUT_STEP: Key("var(--rollout)", "draft from the text"),
+    Work.ROLLOUT_STEP: Key("var(--rollout)", "draft of one window"),
     Work.BRANCH_STEP: Key("var(--branch)", "draft of all branches"),
     Work.FINISH_STEP: Key("var(--finish)", "draft of the branch that hit"),
 }

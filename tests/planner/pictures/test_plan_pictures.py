@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import plan_pair
-from planner.pictures.plan_pictures import first_rounds, machine_of, speedups_over_acceptance
+from planner.pictures.plan_pictures import (
+    first_rounds,
+    machine_of,
+    machine_picture,
+    speedups_over_acceptance,
+    trade_offs,
+)
 from planner.pictures.xy_plot import Series, round_ticks, xy_plot
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each
@@ -83,6 +90,28 @@ def test_a_split_shows_what_crosses_its_link(plan):
     picture = picture_of(plan, split)
     assert re.search(r"\d+ B a round", picture)
     assert picture.count('class="used"') == 1
+
+
+def test_names_of_links_never_lie_on_each_other():
+    picture = machine_picture(load_platform("m2-ultra-x8"), {"gpu0": ["a"], "gpu1": ["b"]}, {})
+    names = re.findall(r'y="([\d.]+)">(?:unified-memory|thunderbolt-\d)<', picture)
+    heights = sorted(map(float, names))
+    assert len(heights) > 2
+    assert min(after - before for before, after in pairwise(heights)) >= 32
+
+
+def test_trade_offs_leave_out_what_is_far_slower_than_plain_decoding(plan):
+    """One such point would push all others into a corner, and labels onto each other."""
+    leaders = best_of_each(plan.ranking)
+    assert any(one.tpot_s > 3 * plan.plain.tpot_s and one.energy_j_per_token for one in leaders)
+    [(_, picture), *_] = trade_offs(leaders, [str(number) for number in range(len(leaders))])
+    known = [one for one in leaders if one.tpot_s < 1.5 * plan.plain.tpot_s and one.energy_j_per_token]
+    assert picture.count("<circle") == min(len(known), 8)
+
+
+def test_a_page_has_the_command_and_numbers_with_units(page):
+    assert "<code>llama-server -m TARGET.gguf" in page
+    assert "136.5 GB/s" in page
 
 
 def picture_of(plan, one):

@@ -4,7 +4,8 @@ import pytest
 
 from hwprofiles.quantity import quantities_of
 from hwprofiles.sheets import KINDS, device_sheet, shipped_file, shipped_names
-from mirrorsd.cli.sheet_text import WIDTH, amount
+from mirrorsd.cli.sheet_text import WIDTH
+from planner.wording import amount
 
 ALL = [name for kind in KINDS for name in shipped_names(kind)]
 
