@@ -75,6 +75,14 @@ class TextEngine:
     def __exit__(self, *_: object) -> None:
         self._engine.close()
 
+    def check(self, prompts: Sequence[Prompt], schedule: Schedule, decoding: Decoding) -> None:
+        """Refuse the first of these prompts that `answer` would refuse, and name it; raises `ConfigError`."""
+        for encoded in encode_with(self._tokenizer, prompts):
+            try:
+                self._engine.check(schedule, encoded.ids, decoding.max_new_tokens, decoding.temperature)
+            except ConfigError as error:
+                raise ConfigError(f"prompt {encoded.name}: {error}" if len(prompts) > 1 else str(error)) from error
+
     def answer(
         self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
     ) -> Answer:

@@ -165,7 +165,7 @@ class Engine:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
         if schedule.traits.is_simulated_only:
             raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
-        self._check(schedule, prompt, max_new_tokens, start.temperature)
+        self.check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         self._take_room(schedule, len(prompt) + max_new_tokens)
         lanes, traits = self._lanes_of(schedule, sequence, listener)
@@ -185,6 +185,30 @@ class Engine:
         }
         trace.label = ", ".join(label for label, holds in labels.items() if holds)
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
+
+    def check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
+        """Refuse what `generate` would refuse before it loads anything; raises `ConfigError`."""
+        config = self.config
+        for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
+            self.lane(name)
+        if schedule.exit_layer is not None and schedule.exit_layer >= config.num_layers:
+            raise ConfigError(
+                f"exit_layer {schedule.exit_layer} is not before the target's last layer {config.num_layers}"
+            )
+        if not prompt or not all(0 <= token < config.vocab_size for token in prompt):
+            raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
+        if max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
+        # drafted tokens reach beyond the end by a window, those of branches by another one
+        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
+        if needed > config.max_position:
+            raise ConfigError(
+                f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows need {needed} positions; the "
+                f"target has {config.max_position}"
+            )
+        require_temperature(temperature)
+        if temperature and schedule.verification == "greedy":
+            raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
         """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt."""
@@ -229,26 +253,3 @@ class Engine:
             return draft, None
         require_fitting(schedule, traits)
         return draft, traits
-
-    def _check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
-        config = self.config
-        for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
-            self.lane(name)
-        if schedule.exit_layer is not None and schedule.exit_layer >= config.num_layers:
-            raise ConfigError(
-                f"exit_layer {schedule.exit_layer} is not before the target's last layer {config.num_layers}"
-            )
-        if not prompt or not all(0 <= token < config.vocab_size for token in prompt):
-            raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
-        if max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
-        # drafted tokens reach beyond the end by a window, those of branches by another one
-        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
-        if needed > config.max_position:
-            raise ConfigError(
-                f"prompt ({len(prompt)} tokens), max_new_tokens ({max_new_tokens}) and windows need {needed} "
-                f"positions; the target has {config.max_position}"
-            )
-        require_temperature(temperature)
-        if temperature and schedule.verification == "greedy":
-            raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")

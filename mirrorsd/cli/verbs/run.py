@@ -109,7 +109,7 @@ def run(
         watching_others() as others,
     ):
         answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
-        rows = answers.to(source.asked(engine), out, settings, saved)
+        rows = answers.to(source.asked(engine, wanted, decoding), out, settings, saved)
     summary = _summary(rows)
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
     write_json({"schedule": entry, **models, **summary, "prompts": rows}, json)
@@ -161,16 +161,19 @@ class _Source(NamedTuple):
             )
         return TextEngine(pair, lanes)
 
-    def asked(self, engine: TextEngine | ReplayEngine) -> tuple[Prompt, ...]:
-        """The questions."""
+    def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:
+        """The questions; raises `ConfigError` for one that cannot be answered, before any is."""
         from calibrate.prompts import Prompt
         from mirrorsd.text_engine import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
             return engine.prompts
         if self.prompts is not None:
-            return options.chosen_prompts(self.prompts)
-        return (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
+            asked = options.chosen_prompts(self.prompts)
+        else:
+            asked = (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
+        engine.check(asked, schedule, decoding)
+        return asked
 
 
 class _Answers:

@@ -100,6 +100,14 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     assert out.read_bytes() == finished
 
 
+def test_a_prompt_that_does_not_fit_is_named_before_any_is_answered(run, schedule_file, prompt_file, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    prompts = prompt_file(PROMPTS[0], " ".join(["w5"] * 500))
+    result = run("--schedule", schedule_file(method="autoregressive"), "--prompts", prompts, "--out", out)
+    assert (result.exit_code, result.stdout, out.exists()) == (2, "", False)
+    assert "prompt p1: 500 tokens of prompt, 24 new ones and windows need" in result.stderr.replace("\n", " ")
+
+
 def test_the_text_streams_to_stdout(mirrorsd, in_threads, tiny_folders, schedule_file):
     words = ("run", "--target", tiny_folders.target, "--dtype", "float32", "--max-new-tokens", "5")
     schedule = schedule_file(method="autoregressive")
