@@ -191,12 +191,6 @@ def test_an_opt_config_has_two_matrices_and_a_table_of_positions():
     assert shape_from_hf(opt).num_parameters == model_shape("opt-125m").num_parameters
 
 
-def test_a_mixture_is_read_with_its_experts():
-    mixture = HF | {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
-    shape = shape_from_hf(mixture)
-    assert (shape.num_experts, shape.experts_per_token, shape.intermediate_size) == (128, 8, 768)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

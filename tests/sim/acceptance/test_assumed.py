@@ -48,12 +48,6 @@ def test_rates_by_place_are_conditional():
     assert predict(speculative(3), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
-def test_everything_and_nothing_accepted_are_exact():
-    for rate, num_rounds in ((0.0, 40), (1.0, 10)):
-        acceptance = Bernoulli(rate, texts=Texts(num_texts=1, num_tokens=40))
-        assert predict(speculative(3), machine(), acceptance).num_rounds == num_rounds
-
-
 @pytest.mark.parametrize(("source", "found"), [("exit", "exit_coverage"), ("draft", "alternative_rates")])
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_branches_are_hit_as_often_as_assumed(source, found, top_k):

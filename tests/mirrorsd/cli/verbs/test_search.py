@@ -114,22 +114,6 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(
     assert "predicted on 4 held-out prompts." in shown
 
 
-def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, record_path, narrow_path, tmp_path):
-    words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path)
-    shown = " ".join(mirrorsd(*words, "--json", tmp_path / "found.json").stdout.split())
-    prompts = json.loads((tmp_path / "found.json").read_text())["prompts"]
-    assert prompts["ranked"] == prompts["chosen"] == prompts["judged"]
-    assert "on the 3 prompts that the schedules were chosen on" in shown
-
-
-def test_without_plain_decoding_there_is_no_speed_up(mirrorsd, profile_path, record_path, tmp_path):
-    space = tmp_path / "space.yaml"
-    space.write_text("methods: [speculative]\nplacements: [pooled]\nwindows: [2]\n")
-    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space, "--json")
-    found = json.loads(mirrorsd(*words).stdout)
-    assert (found["pays"], found["speedup"], found["lead"]) == ("cannot_tell", None, None)
-
-
 def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text("windows: [2, 4]\nexit_top_k: [2]\ndraft_top_k: [2]\n")

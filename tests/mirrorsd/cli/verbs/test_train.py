@@ -91,13 +91,6 @@ def test_the_share_that_is_done_never_falls_and_ends_with_the_run():
     assert 0.9 < shares[-1] < 1, "a bar that is full stops its clock"
 
 
-def test_a_recipe_of_any_kind_is_trained_by_its_name(mirrorsd, words, recipe):
-    finished = json.loads(mirrorsd("train", "recipe", recipe("medusa"), *words, "--json").stdout)
-    card = read_card(Path(finished["folder"]))
-    assert (card.name, card.kind) == ("mine", "medusa")
-    assert card.curve[-1].num_tokens == card.num_training_tokens >= 40
-
-
 def test_recipes_on_the_same_data_share_the_targets_states(mirrorsd, words, recipe, tmp_path):
     shared = tmp_path / "states"
     assert mirrorsd("train", "draft", *words, "--recipe", recipe("draft"), "--states", shared).exit_code == 0
