@@ -56,7 +56,6 @@ _QUIET: Final = (
 KEPT: Final = {
     name: _QUIET.format(points)
     for name, points in {
-        "branch_step": 1.78,
         "features": 0.48,
         "draft_round": 0.5,
         PACE_SPREAD: 1.71,

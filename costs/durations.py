@@ -18,7 +18,7 @@ from costs.crossings import Messages
 from costs.paces import NUM_PACES, paces
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
-from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind
 from costs.ticks import one_in_ticks, work_in_ticks
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
@@ -50,8 +50,7 @@ class Durations:
         round_overhead_s: the driver's own time, between a verdict and the next operation.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
-        features_relative_error, branch_relative_error: what passes that also return hidden states, and steps of
-            branches, may be off by on their own; 0 for schedules without.
+        features_relative_error: what passes that also return hidden states may be off by on their own; 0 without.
     """
 
     plan: RoundPlan
@@ -72,7 +71,6 @@ class Durations:
     target_relative_error: float
     draft_relative_error: float
     features_relative_error: float
-    branch_relative_error: float
     sources: tuple[str, ...]
 
     def paced(self, spread: float) -> Durations:
@@ -155,8 +153,8 @@ class DurationTables:
         facts = [*(self._facts(target.name, part) for calls, _ in works for part, _ in calls), *drafting]
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
-                self._branch_s(plan, kind, count)  # refused where it was not measured, whatever rounds come
-        start_s = self.prices.rollout_start_s(schedule)
+                self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
+        start_s = self.prices.first_step_s(schedule)
         catch_up_s, later_s, rollout_s = self._rollout_s(
             draft.name, plan.step, plan.first_rows, plan.later_rows, start_s
         )
@@ -166,13 +164,14 @@ class DurationTables:
             first_context=self._first_context,
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
-            step_s={kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()},
+            step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
             catch_up_s=catch_up_s,
             later_s=later_s,
             rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
-                {kind: self._slowdown(plan, operation, kind) for kind in plan.step_rows} for operation in plan.segments
+                {kind: self._slowdown(plan, operation, kind, start_s) for kind in plan.step_rows}
+                for operation in plan.segments
             ),
             target_half_s=one_in_ticks(target.dispatch_s / 2),
             draft_half_s=one_in_ticks(draft.dispatch_s / 2),
@@ -181,7 +180,6 @@ class DurationTables:
             target_relative_error=self._spread(target.name, tuple(works)),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
             features_relative_error=self.prices.features(schedule).relative_error,
-            branch_relative_error=draft.overhead("branch_step").relative_error if overlaps else 0.0,
             sources=tuple(dict.fromkeys(one.source for one in facts)),
         )
         return durations.paced(draft.pace_spread) if overlaps and draft.pace_spread else durations
@@ -202,14 +200,9 @@ class DurationTables:
         later_s = tuple(map(step_s, later_rows))
         return first_s, later_s, first_s + sum(later_s)
 
-    def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
+    def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int, start_s: float) -> Floats:
         """Return the seconds of a step of branches."""
-        return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), self._branch_more_s(plan, kind))
-
-    def _branch_more_s(self, plan: RoundPlan, kind: StepKind) -> float:
-        if kind == "one_row":
-            return 0.0
-        return self.prices.branch_more_s(plan.draft_lane, is_start=kind == "window_and_roots")
+        return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), start_s * (kind in STARTS))
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Return the seconds of steps with 0, 1, ... guesses: one row of the draft for each guess and one more."""
@@ -225,12 +218,12 @@ class DurationTables:
         seconds = sum(others, start=first)
         return work_in_ticks(seconds + more_s) if more_s else seconds
 
-    def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
+    def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind, start_s: float) -> Slowdown:
         """Return how much an operation of the target and a draft step slow each other."""
         lanes = plan.target_lane, plan.draft_lane
         if self.profile.pool_bytes_per_s(*lanes) is None:
             return self._pair(*lanes, (), 0, (), 0.0)
-        calls, more_s = plan.calls_of(kind, plan.step_rows[kind]), self._branch_more_s(plan, kind)
+        calls, more_s = plan.calls_of(kind, plan.step_rows[kind]), start_s * (kind in STARTS)
         return self._pair(*lanes, tuple(operation.calls.items()), operation.rows, calls, more_s)
 
     def _slowdown_of(

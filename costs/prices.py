@@ -12,7 +12,7 @@ import numpy as np
 
 from costs.cost_model import LaneCost, Part
 from costs.group_cost import cost_of
-from costs.round_plan import DRAFT_WORK, operation_calls, starts_branches
+from costs.round_plan import DRAFT_WORK, operation_calls
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import NO_OVERHEAD, Overhead
@@ -28,9 +28,9 @@ class Prices:
         self.costs = {lane.name: cost_of(lane, (costs or {}).get(lane.name)) for lane in profile.lanes}
 
     def operation_s(
-        self, schedule: Schedule, work: Work, rows: int, context: float, *, starts_rollout: bool = False
+        self, schedule: Schedule, work: Work, rows: int, context: float, *, is_start: bool = False
     ) -> float:
-        """Return the seconds of one operation of a schedule, alone on its lane.
+        """Return the seconds of one operation of a schedule, alone on its lane; see `first_step_s` of `is_start`.
 
         Raises:
             ProfileError: a part was not measured on the lane.
@@ -40,10 +40,7 @@ class Prices:
         if work not in DRAFT_WORK:
             return self.calls_s(schedule.target_lane, calls, rows, context) + self.pass_more_s(schedule, work)
         lane = schedule.draft_lane or schedule.target_lane
-        seconds = self.calls_s(lane, calls, rows, context)
-        if work is Work.BRANCH_STEP:
-            return seconds + self.branch_more_s(lane, is_start=starts_branches(schedule, rows))
-        return seconds + (self.rollout_start_s(schedule) if starts_rollout else 0.0)
+        return self.calls_s(lane, calls, rows, context) + (self.first_step_s(schedule) if is_start else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
         """Return the seconds of so many calls of each part; errors as in `operation_s`."""
@@ -51,8 +48,11 @@ class Prices:
         return sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())
 
     def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return what a pass of the target takes more to reply its states; its suffix nothing."""
-        return 0.0 if work is Work.SUFFIX else self.features(schedule).seconds
+        """Return what a pass of the target takes more to reply its states, and at its exit; its suffix nothing."""
+        if work is Work.SUFFIX:
+            return 0.0
+        exit_s = self.profile.lane(schedule.target_lane).overhead("exit").seconds if work is Work.PREFIX else 0.0
+        return exit_s + self.features(schedule).seconds
 
     def features(self, schedule: Schedule) -> Overhead:
         """Return the overhead of a pass that replies its states to the schedule's drafter; none where it does not."""
@@ -60,20 +60,15 @@ class Prices:
             return NO_OVERHEAD
         return self.profile.lane(schedule.target_lane).overhead("features", _head(schedule))
 
-    def rollout_start_s(self, schedule: Schedule) -> float:
-        """Return what the first step of a rollout takes more than later ones of as many rows."""
+    def first_step_s(self, schedule: Schedule) -> float:
+        """Return what a draft's step takes more than one of as many rows before it, if that before is something else.
+
+        That is the first step of a rollout, of branches, and of finishing one.
+        """
         if not schedule.traits.has_draft_lane:
             return 0.0
         lane = self.profile.lane(schedule.draft_lane or schedule.target_lane)
-        return lane.overhead("rollout_start", _head(schedule)).seconds
-
-    def branch_more_s(self, lane: str, *, is_start: bool) -> float:
-        """Return what a step of branches takes more than one of a rollout of as many rows.
-
-        One that also reads the window with features (`is_start`) is the first step after a wait, as a rollout's first.
-        """
-        own = self.profile.lane(lane)
-        return own.overhead("branch_step").seconds + own.overhead("rollout_start").seconds * is_start
+        return lane.overhead("first_step", _head(schedule)).seconds
 
     def round_overhead_s(self, schedule: Schedule) -> float:
         """Return what a round takes outside of lanes beyond dispatching."""

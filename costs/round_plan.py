@@ -32,31 +32,34 @@ StepKind = Literal[
     "all_roots",
     "exit_roots",
     "window_and_roots",
-    "draft_guesses",
-    "all_guesses",
-    "exit_guesses",
+    "draft_later",
+    "all_later",
+    "exit_later",
 ]
 """Steps of a draft model by what they compute:
 
 - `one_row`: one token, of a rollout or to finish a branch;
 - `last_drafted`: the window's last token, before branches begin;
-- `draft_roots`, `exit_roots`, `all_roots`: the next token of every branch with such roots;
-- `window_and_roots`: the first step of exit-sourced branches with exit features, which reads the window again;
-- `draft_guesses`, `exit_guesses`, `all_guesses`: as with `_roots`, after the first step of a draft with streams: with
-  the guesses of the step before.
+- `draft_roots`, `exit_roots`, `all_roots`: the first token of every branch with such roots;
+- `window_and_roots`: the same of exit-sourced branches with exit features, which read the window again;
+- `draft_later`, `exit_later`, `all_later`: the next ones, of a draft with streams with the guesses of the step before.
 """
 
-DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_guesses", "all_guesses")
+STARTS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "exit_roots", "window_and_roots")
+"""First steps of branches: the lane did something else before."""
+
+DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_later", "all_later")
 """Steps that take the branches of draft-sourced roots further."""
 
-EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots", "all_guesses", "exit_guesses")
+EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots", "all_later", "exit_later")
 """Steps that take the branches of exit-sourced roots further."""
 
-_WITH_GUESSES: dict[StepKind, StepKind] = {
-    "draft_roots": "draft_guesses",
-    "all_roots": "all_guesses",
-    "exit_roots": "exit_guesses",
+LATER: Mapping[StepKind, StepKind] = {
+    "draft_roots": "draft_later",
+    "all_roots": "all_later",
+    "exit_roots": "exit_later",
 }
+"""What comes after a first step, by its kind."""
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -180,13 +183,9 @@ class RoundPlan:
     def calls_of(self, kind: StepKind, rows: int) -> tuple[tuple[Part, int], ...]:
         """Return the calls of a step of so many rows, each with its own rows; with guesses also that of the streams."""
         step = (self.part_of(kind), rows)
-        if kind not in _WITH_GUESSES.values():
+        if not self.branch_guesses or kind not in LATER.values():
             return (step,)
         return step, (DRAFT_STREAMS, rows - rows // (1 + self.branch_guesses))
-
-    def in_step(self, kind: StepKind, *, is_first: bool) -> StepKind:
-        """Return the kind of a step of branches: their first step has no guesses yet."""
-        return kind if is_first or not self.branch_guesses else _WITH_GUESSES[kind]
 
     def demands(self) -> Iterator[tuple[str, Part, int]]:
         """Yield every part that is ever called, with its lane and rows."""
@@ -269,9 +268,7 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
         rows["exit_roots"] = num_exit_roots
     if schedule.root_source == "exit" and schedule.exit_features:
         rows["window_and_roots"] = schedule.num_speculative_tokens + num_exit_roots
-    if num_guesses := schedule.branch_guesses:
-        rows |= {_WITH_GUESSES[kind]: rows[kind] * (1 + num_guesses) for kind in _WITH_GUESSES if kind in rows}
-    return rows
+    return rows | {later: rows[kind] * (1 + schedule.branch_guesses) for kind, later in LATER.items() if kind in rows}
 
 
 def _unread(schedule: Schedule) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 A part that is timed in a loop meets warm caches, works alone and replies to nobody. A run differs, and each way in
 which it differs is an event with an overhead::
 
-    rollout_start   the first step of a rollout: the target has read its weights meanwhile, so the draft's are cold
-    branch_step     every step of branches: it is short, and comes while another lane works
+    first_step      the first step of a rollout, of branches, or of finishing one: the lane did something else before
+    exit            a prefix of the target, whose exit replies while the draft works
     features        a pass of the target that replies hidden states to whatever drafts
     draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
@@ -50,11 +50,11 @@ DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefi
 """All but the reading of prompts."""
 
 
-Event = Literal["rollout_start", "branch_step", "features", "draft_round"]
+Event = Literal["first_step", "exit", "features", "draft_round"]
 """What happens in a run and in no loop that times a part."""
 
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-EVENTS_OF_DRAFTERS: Final = ("rollout_start", "features")
+EVENTS_OF_DRAFTERS: Final = ("first_step", "features")
 """Those that every drafter has for itself."""
 
 
@@ -78,12 +78,14 @@ def event_of(key: str) -> str:
     return key.partition(":")[0]
 
 
-_NO_LONGER: Final = "pass_after_wait"
-"""An event of older profiles: it cost ratios between schedules more than it bought (benchmarks/ablations.py)."""
+_NO_LONGER: Final = ("branch_step", "pass_after_wait")
+"""Events of older profiles that cost more than they bought (benchmarks/ablations.py)."""
+_FORMERLY: Final = "rollout_start"
+"""What `first_step` was called when only rollouts had it."""
 
 
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:
-    overheads = {key: one for key, one in overheads.items() if key != _NO_LONGER}
+    overheads = {key.replace(_FORMERLY, "first_step"): one for key, one in overheads.items() if key not in _NO_LONGER}
     for key in overheads:
         event, colon, drafter = key.partition(":")
         if event not in EVENTS or (colon and not (drafter and event in EVENTS_OF_DRAFTERS)):

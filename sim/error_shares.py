@@ -92,8 +92,6 @@ def error_shares(
         shares[f"{plan.step} on {draft}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
     if error := durations.features_relative_error:
         shares[f"states for {plan.step} from {target}"] = ErrorShare(target_s / total_s, error)
-    if error := durations.branch_relative_error:
-        shares[f"branches of {draft}"] = ErrorShare(draft_s / total_s, error)
     errors = {lane.errs_as: lane.relative_error for lane in lanes}
     for name, seconds in used.items():
         shares[f"lane {name}"] = ErrorShare(seconds / total_s, errors[name])

@@ -105,7 +105,6 @@ def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, floa
         if role == "target":
             yield share * Prices(profile).features(schedule).relative_error
         if role == "draft" and schedule.traits.overlaps:
-            yield share * profile.lane(lane).overhead("branch_step").relative_error
             yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
 
 

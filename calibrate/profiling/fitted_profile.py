@@ -14,8 +14,9 @@ from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
+    with_exits,
+    with_first_steps,
     with_pace_spread,
-    with_rollout_starts,
 )
 from calibrate.profiling.run_times import compare_runs, gaps_s, levels_by_lane
 from calibrate.profiling.samples import Run, Samples
@@ -82,9 +83,11 @@ class _Fit:
         }
 
     def profile(self) -> Profile:
-        profile = self._with_rollout_starts(self._in_a_loop(), None)
+        profile = self._with_first_steps(self._in_a_loop(), None)
         target, step, features_step = self._levels(profile)
         profile = self._with_heads_at_level(self._at_level(profile, target, step, features_step))
+        if "exit" not in self._without:
+            profile = with_exits(profile, self._samples.runs)
         for event, fit in OVERHEAD_FITS.items():
             if event not in self._without:
                 profile = fit(profile, self._samples.runs)
@@ -139,10 +142,10 @@ class _Fit:
     def _contention(self, step: Levels) -> tuple[Contention, ...]:
         return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)
 
-    def _with_rollout_starts(self, profile: Profile, head: str | None) -> Profile:
-        if "rollout_start" in self._without:
+    def _with_first_steps(self, profile: Profile, head: str | None) -> Profile:
+        if "first_step" in self._without:
             return profile
-        return with_rollout_starts(profile, [run for run in self._fits if run.schedule.drafter == head], head)
+        return with_first_steps(profile, [run for run in self._fits if run.schedule.drafter == head], head)
 
     def _levels(self, profile: Profile) -> tuple[Levels, Levels, Levels]:
         """Return levels of the target, of steps of the draft model, and of its steps with features."""
@@ -151,7 +154,7 @@ class _Fit:
         # slowdowns are relative to what steps take in runs: known once these are
         profile = profile.model_copy(update={"contention": self._contention(step)})
         alone = [run for run in self._fits if not run.schedule.reads_features]
-        target = shared_levels(levels_by_lane(alone, (Work.VERIFY, Work.PREFIX, Work.SUFFIX), profile), _TARGET)
+        target = shared_levels(levels_by_lane(alone, (Work.VERIFY, Work.SUFFIX), profile), _TARGET)
         featured = [run for run in runs if run.schedule.exit_features]
         return target, step, self._draft_levels(featured, profile, around=step)
 
@@ -168,7 +171,7 @@ class _Fit:
             parts: tuple[LanePart, ...] = ("draft_step", "draft_start", "draft_streams")
             steps = {**dict.fromkeys(parts, of_step), "draft_step_features": features_step[lane.name]}
             lane = lane.scaled(dict.fromkeys(("layer", "lm_head", "exit", "streams"), of_target))
-            return lane.changed(steps, _at).with_overheads_scaled({"rollout_start": of_step.factor})
+            return lane.changed(steps, _at).with_overheads_scaled({"first_step": of_step.factor})
 
         lanes = tuple(map(levelled, profile.lanes))
         profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(step)})
@@ -177,7 +180,7 @@ class _Fit:
     def _with_heads_at_level(self, profile: Profile) -> Profile:
         """Steps of every head, and the first ones of its rollouts, at their level in runs."""
         for drafter in (name for name, method in self._task.heads.items() if not METHODS[method].drafts_itself):
-            profile = self._with_rollout_starts(profile, drafter)
+            profile = self._with_first_steps(profile, drafter)
             found = self._draft_levels([run for run in self._fits if run.schedule.drafter == drafter], profile)
             lanes = tuple(_with_head_at(lane, drafter, found[lane.name]) for lane in profile.lanes)
             profile = profile.model_copy(update={"lanes": lanes})
@@ -245,11 +248,11 @@ def _at(table: LatencyTable, level: Level) -> LatencyTable:
 
 def _with_head_at(lane: LaneProfile, drafter: str, level: Level) -> LaneProfile:
     lane = lane.model_copy(update={"heads": {**lane.heads, drafter: _at(lane.heads[drafter], level)}})
-    start = lane.overhead("rollout_start", drafter)
+    start = lane.overhead("first_step", drafter)
     if not start.seconds:
         return lane
     start = start.model_copy(update={"seconds": start.seconds * level.factor})
-    return lane.with_overhead("rollout_start", start, drafter)
+    return lane.with_overhead("first_step", start, drafter)
 
 
 def _require_times(profile: Profile) -> None:

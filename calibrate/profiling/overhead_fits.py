@@ -1,6 +1,6 @@
 """The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The start of a rollout is not
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The first step is not
 among them, since levels of work in runs count it in: it is fitted before these (`fitted_profile`). The spread of paces
 is that of the finished profile. Lanes of as many threads share what no run tells apart.
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
 from calibrate.fitting.ratios import NORMAL_90, trimmed_mean
-from calibrate.profiling.run_times import first_step, levels_by_lane, outside_s, round_paces, timed_spans
+from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, outside_s, round_paces, timed_spans
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
@@ -29,10 +29,9 @@ from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
 
-_ROLLOUT_START: Final = Prior(spread=0.3)
-_BRANCH_STEP: Final = Prior(spread=0.3)
-_FEATURES: Final = Prior(spread=0.03)
-_BRANCHING: Final = frozenset({Work.BRANCH_STEP})
+_FIRST_STEP: Final = Prior(spread=0.3)
+_REPLYING: Final = Prior(spread=0.1)
+_PREFIXES: Final = frozenset({Work.PREFIX})
 _STALLS: Final = 0.25
 """Share of the times between operations, of either end, that are left out: one stall is longer than all others."""
 _SHORTEST: Final = 2
@@ -41,16 +40,16 @@ _SHORTEST: Final = 2
 Runs = Sequence[Run]
 
 
-def with_rollout_starts(profile: Profile, runs: Runs, head: str | None) -> Profile:
-    """Return the profile with the overhead of first steps of rollouts, by runs of a head or of the draft model."""
+def with_first_steps(profile: Profile, runs: Runs, head: str | None) -> Profile:
+    """Return the profile with the overhead of first steps, by rollouts of a head or of the draft model."""
     tables = {lane.name: lane.draft_step if head is None else lane.heads.get(head) for lane in profile.lanes}
     step_s = {name: table.seconds[0][0] for name, table in tables.items() if table is not None}
     found = {
         name: [ratio for run in runs if (ratio := first_step(run, name, profile, seconds)) is not None]
         for name, seconds in step_s.items()
     }
-    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _ROLLOUT_START))
-    overheads = {name: _overhead(more(own, _ROLLOUT_START) * step_s[name]) for name, own in levels.items()}
+    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _FIRST_STEP))
+    overheads = {name: _overhead(more(own, _FIRST_STEP) * step_s[name]) for name, own in levels.items()}
     overheads = {name: one for name, one in overheads.items() if one.seconds}
 
     def less_certain(lane: LaneProfile) -> LaneProfile:
@@ -62,21 +61,22 @@ def with_rollout_starts(profile: Profile, runs: Runs, head: str | None) -> Profi
         return lane.model_copy(update={"heads": lane.heads | {head: lane.heads[head].less_certain(doubt)}})
 
     profile = profile.model_copy(update={"lanes": tuple(map(less_certain, profile.lanes))})
-    notes = not_understood(levels, _ROLLOUT_START, f"First steps of {head or 'the draft'}")
-    return _with("rollout_start", overheads, profile, notes, head)
+    notes = not_understood(levels, _FIRST_STEP, f"First steps of {head or 'the draft'}")
+    return _with("first_step", overheads, profile, notes, head)
 
 
-def with_branch_steps(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with what steps of branches take more than a rollout's, by runs without features, if any."""
-    plain = [run for run in runs if not (run.schedule.exit_features or run.is_check)]
-    found = levels_by_lane(plain, _BRANCHING, profile)
-    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _BRANCH_STEP))
-    overheads = {
-        name: _overhead(more(own, _BRANCH_STEP) * fmean(steps_s), own.half_width)
-        for name, own in levels.items()
-        if (steps_s := _alone_s(profile, plain, name, _BRANCHING))
-    }
-    return _with("branch_step", overheads, profile, not_understood(levels, _BRANCH_STEP, "Steps of branches"))
+def with_exits(profile: Profile, runs: Runs) -> Profile:
+    """Return the profile with what prefixes take more than their parts, by runs that reply no states.
+
+    That is more within the pass, by its level in runs, and the time until the suffix starts, which no lane has.
+    """
+    silent = [run for run in runs if not (run.is_check or run.schedule.reads_features)]
+    levels, overheads = shared_levels(levels_by_lane(silent, _PREFIXES, profile), _REPLYING), {}
+    for name, own in levels.items():
+        if prefixes_s := _alone_s(profile, silent, name, _PREFIXES):
+            gaps = [gap_s for run in silent if run.schedule.target_lane == name for gap_s in exit_gaps_s(run)]
+            overheads[name] = _overhead(more(own, _REPLYING) * fmean(prefixes_s) + trimmed_mean(gaps, _STALLS))
+    return _with("exit", overheads, profile, not_understood(levels, _REPLYING, "Passes up to an exit"))
 
 
 def with_features(profile: Profile, runs: Runs) -> Profile:
@@ -97,15 +97,15 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
     silent = [run for run in runs if run.schedule in alike and not run.schedule.reads_features]
     found, known = levels_by_lane(replying, TARGET_WORK, profile), dict[str, Level]()
     if silent:
-        known = shared_levels(levels_by_lane(silent, TARGET_WORK, profile), _FEATURES)
+        known = shared_levels(levels_by_lane(silent, TARGET_WORK, profile), _REPLYING)
         found = {name: [one.over(known[name].factor) for one in ratios] for name, ratios in found.items()}
-    levels, overheads = shared_levels(found, _FEATURES), {}
+    levels, overheads = shared_levels(found, _REPLYING), {}
     for name, own in levels.items():
         if num_passes := len(_alone_s(profile, replying, name, TARGET_WORK - {Work.SUFFIX})):
             pass_s = sum(_alone_s(profile, replying, name, TARGET_WORK)) / num_passes
             error = hypot(own.half_width, known.get(name, Level()).half_width)
-            overheads[name] = _overhead(more(own, _FEATURES) * pass_s, error)
-    notes = not_understood(levels, _FEATURES, f"Passes that reply states to {drafter or profile.drafter}")
+            overheads[name] = _overhead(more(own, _REPLYING) * pass_s, error)
+    notes = not_understood(levels, _REPLYING, f"Passes that reply states to {drafter or profile.drafter}")
     return _with("features", overheads, profile, notes, drafter)
 
 
@@ -136,7 +136,6 @@ def _beyond_s(run: Run, lane: str, profile: Profile) -> list[float]:
 
 
 OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs], Profile]]] = {
-    "branch_step": with_branch_steps,
     "features": with_features,
     "draft_round": with_draft_rounds,
 }

@@ -26,12 +26,15 @@ _LEAST_FIRST = 0.1
 
 
 class TimedSpan(NamedTuple):
-    """A span of a run, and what it takes by the profile while the other lane is idle, and slowed down by that lane."""
+    """A span of a run, and what it takes by the profile while the other lane is idle, and slowed down by that lane.
+
+    `is_start` is as in `costs.prices`.
+    """
 
     span: Span
     alone_s: float
     expected_s: float
-    starts_rollout: bool
+    is_start: bool
 
     @property
     def seconds(self) -> float:
@@ -46,18 +49,18 @@ def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) 
         ProfileError: a part was not measured on its lane.
         OutOfRangeError: its rows or context were not.
     """
-    prices, contexts, starts = Prices(profile), run.contexts(), _rollout_starts(run)
+    prices, contexts, starts = Prices(profile), run.contexts(), _draft_starts(run)
     factor = slowdowns_in(run.anchors, run.schedule, profile)[0 if lane == run.schedule.target_lane else 1]
     others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
     timed = []
     for span in run.trace.spans:
         if span.lane != lane or span.work not in works or span.round == 0:
             continue
-        context, is_first = contexts[min(span.round, len(contexts) - 1)], span.start_s in starts
-        alone_s = prices.operation_s(run.schedule, span.work, span.rows, context, starts_rollout=is_first)
+        context, is_start = contexts[min(span.round, len(contexts) - 1)], span.start_s in starts
+        alone_s = prices.operation_s(run.schedule, span.work, span.rows, context, is_start=is_start)
         shared_s = sum(max(0.0, min(span.end_s, one.end_s) - max(span.start_s, one.start_s)) for one in others)
         share = shared_s / (span.end_s - span.start_s)
-        timed.append(TimedSpan(span, alone_s, alone_s / (1 - share + share / factor), is_first))
+        timed.append(TimedSpan(span, alone_s, alone_s / (1 - share + share / factor), is_start))
     return timed
 
 
@@ -90,7 +93,7 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
     Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
     """
     steps = timed_spans(run, lane, (Work.ROLLOUT_STEP,), profile)
-    first, later = ([one for one in steps if one.starts_rollout == is_first] for is_first in (True, False))
+    first, later = ([one for one in steps if one.is_start == is_first] for is_first in (True, False))
     if not first or not later:
         return None
     pace = sum(one.seconds for one in later) / sum(one.expected_s for one in later)
@@ -151,6 +154,12 @@ def gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
+def exit_gaps_s(run: Run) -> list[float]:
+    """Return the times between a prefix and its suffix."""
+    spans = [span for span in run.trace.spans if span.work in (Work.PREFIX, Work.SUFFIX) and span.round > 0]
+    return [after.start_s - before.end_s for before, after in pairwise(spans) if after.work is Work.SUFFIX]
+
+
 def outside_s(run: Run) -> list[float]:
     """Return what each round but the first took outside of lanes, in a run in which target and draft take turns."""
     inside = defaultdict[int, float](float)
@@ -169,10 +178,13 @@ def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> t
     return known[0] * now[0] / then[0], known[1] * now[1] / then[1]
 
 
-def _rollout_starts(run: Run) -> set[float]:
-    """Return when the first step of every rollout began."""
-    starts: dict[int, float] = {}
+def _draft_starts(run: Run) -> set[float]:
+    """Return when the first steps of rollouts, of branches, and of finishing them began."""
+    begun: dict[tuple[Work, int], list[float]] = defaultdict(list)
     for span in run.trace.spans:
-        if span.work is Work.ROLLOUT_STEP:
-            starts.setdefault(span.round, span.start_s)
-    return set(starts.values())
+        if span.work in DRAFT_WORK:
+            begun[span.work, span.round].append(span.start_s)
+    # the first step in a round's branches reads the window's last token, and goes on where drafting ended
+    reads = 0 if run.schedule.exit_features else 1
+    firsts = (sorted(times)[reads * (work is Work.BRANCH_STEP) :][:1] for (work, _), times in begun.items())
+    return {first for found in firsts for first in found}

@@ -30,8 +30,8 @@ from sim.evaluator import evaluate
 Part = Literal["target", "draft", "link"]
 
 _DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
-_TARGET_EVENTS: Final[tuple[Event, ...]] = ("features",)
-_DRAFT_EVENTS: Final[tuple[Event, ...]] = ("rollout_start", "branch_step")
+_TARGET_EVENTS: Final[tuple[Event, ...]] = ("exit", "features")
+_DRAFT_EVENTS: Final[tuple[Event, ...]] = ("first_step",)
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:

@@ -215,29 +215,26 @@ class ArrayLanes:
     def _missing_s(self, rounds: Rounds, ahead: OverlapTimeline, is_miss: NDArray[np.bool_]) -> Floats:
         """Draft time from noticing a verdict to having the next window."""
         done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
-        missing_s = self._completed_s(rounds, done, is_miss)
+        missing_s = self._completed_s(rounds, done)
         # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
         if ahead.is_read.all() and not self._schedule.exit_features:
             return missing_s
         reads = ~ahead.is_read[rounds.place] | (self._schedule.exit_features & is_miss)
         catch_up_s, accepted, place = self._durations.catch_up_s, rounds.num_accepted, rounds.place_after
         more_s = _entries(catch_up_s, accepted, place) - catch_up_s[0][place]
-        anew_s = self._completed_s(rounds, np.zeros_like(done), np.ones_like(is_miss))
+        anew_s = self._completed_s(rounds, np.zeros_like(done))
         return np.where(reads, anew_s + more_s, missing_s)
 
-    def _completed_s(self, rounds: Rounds, num_done: Ints, is_rollout: NDArray[np.bool_]) -> Floats:
-        """Draft time to complete the next windows after so many steps; the first one of all has one row.
-
-        That of a rollout has to wake up; a branch that is taken before it has begun finds the draft at work.
-        """
+    def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
+        """Draft time to complete the next windows after so many steps; the first one of all has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
-        one_row_s = durations.step_s["one_row"][place]
-        waking_s = np.where(is_rollout, durations.catch_up_s[0][place] - one_row_s, 0.0)
+        one_row_s, starting_s = durations.step_s["one_row"][place], durations.catch_up_s[0][place]
         if guesses is None:
             num_left = self._schedule.num_speculative_tokens - num_done
-            return num_left * one_row_s + waking_s
-        steps_s = self._guessed_s(guesses[num_done, rounds.index + 1], place)
-        return np.where(num_done > 0, 0.0, one_row_s + waking_s) + steps_s
+            return np.where(num_left > 0, starting_s + (num_left - 1) * one_row_s, 0.0)
+        steps_GN = guesses[num_done, rounds.index + 1]
+        steps_s = self._guessed_s(steps_GN, place) + np.where(num_done > 0, 0.0, one_row_s)
+        return steps_s + np.where(steps_s > 0, starting_s - one_row_s, 0.0)
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
         """Time of so many steps with 0, 1, ... guesses, [G]."""

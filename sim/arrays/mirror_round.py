@@ -9,8 +9,8 @@ both advance at their own slowdown until one of them ends, then the other goes o
 the moment when the driver issues the round's operations; arrays are over contexts.
 
 An example. Alone, prefix and suffix take 4 s and 2 s, the draft's first step, which reads the window's last token, 1 s,
-the two steps that its window takes for the exit's roots 2 s each (waking up for every step of branches included), the
-message 1 s, and dispatching none; at once, all takes twice as long ::
+the two steps that its window takes for the exit's roots 2 s each, the message 1 s, and starting and dispatching
+nothing; at once, all takes twice as long ::
 
     seconds    0           2           5           6           8           9           11
     target     | prefix    | prefix    | suffix    | suffix    |
@@ -33,7 +33,7 @@ from costs.contention import Slowdown
 from costs.cost_model import Floats, Ints
 from costs.crossings import crossing_s, second_arrival_s
 from costs.durations import Durations
-from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, LATER, StepKind
 from costs.ticks import in_ticks
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
@@ -112,7 +112,7 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     if not schedule.exit_features:
         lanes.run("last_drafted", 1)
     if schedule.root_source == "draft":
-        for kind, count in _in_order("draft_roots", num_steps, lanes):
+        for kind, count in _in_order("draft_roots", num_steps):
             lanes.run(kind, count)
         return None
     if schedule.root_source == "hybrid":
@@ -121,23 +121,22 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     if schedule.exit_features:
         lanes.run("window_and_roots", 1)
-        lanes.run(lanes.durations.plan.in_step("exit_roots", is_first=False), num_steps - 1)
+        lanes.run("exit_later", num_steps - 1)
         return arrival_s
-    for kind, count in _in_order("exit_roots", num_steps, lanes):
+    for kind, count in _in_order("exit_roots", num_steps):
         lanes.run(kind, count)
     return arrival_s
 
 
-def _in_order(kind: StepKind, num_steps: int, lanes: _TwoLanes) -> list[tuple[StepKind, int]]:
+def _in_order(kind: StepKind, num_steps: int) -> list[tuple[StepKind, int]]:
     """Steps from the first one of some roots on, as runs of equal ones."""
-    later = lanes.durations.plan.in_step(kind, is_first=False)
-    return [(kind, num_steps)] if later == kind else [(kind, 1), (later, num_steps - 1)]
+    return [(kind, 1), (LATER[kind], num_steps - 1)]
 
 
 def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
     """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
     draft_steps: Floats = np.zeros_like(lanes.now_s)
-    for kind, most in _in_order("draft_roots", num_steps, lanes):
+    for kind, most in _in_order("draft_roots", num_steps):
         step_s = lanes.durations.step_s[kind]
         work_s = most * step_s
         left_s = lanes.together(kind, work_s, num_segments=1)
@@ -150,15 +149,10 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     arrival_s = lanes.end_s(1) + message_s
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     none, every = draft_steps == 0, draft_steps == num_steps
-    later = lanes.durations.plan.in_step("all_roots", is_first=False)
-    if later == "all_roots":
-        lanes.run("all_roots", num_steps - draft_steps)
-        lanes.run("exit_roots", draft_steps)
-        return arrival_s
     lanes.run("all_roots", none)
-    lanes.run(later, num_steps - draft_steps - none)
+    lanes.run("all_later", num_steps - draft_steps - none)
     lanes.run("exit_roots", every)
-    lanes.run("exit_guesses", draft_steps - every)
+    lanes.run("exit_later", draft_steps - every)
     return arrival_s
 
 

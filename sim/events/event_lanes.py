@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simpy import Event
 
-from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, LATER, StepKind
 from costs.ticks import one_in_ticks
 from decoding.trace import Work
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
@@ -186,7 +186,4 @@ class SimulatedBranches:
             kind, left = "exit_roots", self._exit_left
         else:
             return "window_and_roots", 1
-        if not self._plan.branch_guesses:
-            return kind, left
-        is_first = left == self._most  # it has no guesses yet, and goes alone
-        return self._plan.in_step(kind, is_first=is_first), 1 if is_first else left
+        return (kind, 1) if left == self._most else (LATER[kind], left)

@@ -20,7 +20,7 @@ from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
 from costs.group_cost import GroupCost
 from costs.paces import paces
-from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan, StepKind
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, LATER, STARTS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
@@ -56,14 +56,11 @@ class RoundCosts:
             one_in_ticks(profile.lane(lane).dispatch_s / 2) for lane in (plan.target_lane, plan.draft_lane)
         )
         self.round_overhead_s = one_in_ticks(prices.round_overhead_s(schedule))
-        self.rollout_start_s = prices.rollout_start_s(schedule)
+        self.first_step_s = one_in_ticks(prices.first_step_s(schedule))
         spread = profile.lane(plan.draft_lane).pace_spread if schedule.traits.overlaps else 0.0
         self.paces = paces(spread) if spread else (1.0,)
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_more_s = [one_in_ticks(prices.pass_more_s(schedule, one.work)) for one in plan.segments]
-        self._branch_more_s, self._branch_start_s = (
-            one_in_ticks(prices.branch_more_s(plan.draft_lane, is_start=is_start)) for is_start in (False, True)
-        )
         self._tables = tables
         streams = (((plan.streams, 1),),) if plan.streams else ()
         self._segments: list[tuple[Calls, ...]] = [(tuple(one.calls.items()), *streams) for one in plan.segments]
@@ -85,8 +82,7 @@ class RoundCosts:
     def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
         """A step of branches with so many roots, or tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
-        more_s = self._branch_start_s if kind == "window_and_roots" else self._branch_more_s
-        return self._priced(self.plan.draft_lane, works, places, more_s)
+        return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
     def _works_of(self, kind: StepKind) -> list[tuple[Calls, int]]:
         """What a step of branches calls, with the rows for every root."""
@@ -95,7 +91,7 @@ class RoundCosts:
             return [(self._step, 1)]
         return [
             (((part, 1),), each)
-            for part, each in plan.calls_of(kind, 1 + plan.branch_guesses * kind.endswith("guesses"))
+            for part, each in plan.calls_of(kind, 1 + plan.branch_guesses * (kind in LATER.values()))
         ]
 
     def _pass(self, segment: int, rows: Rows, places: Places) -> Step:

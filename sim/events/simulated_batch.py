@@ -211,7 +211,7 @@ class SimulatedBatch:
         """The steps of windows, for a draft that has not read what the last verdicts brought."""
         unread = self.costs.plan.unread
         steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._going]
-        return self._together(Work.ROLLOUT_STEP, steps, self.costs.rollout_start_s)
+        return self._together(Work.ROLLOUT_STEP, steps)
 
     def next_windows(self, num_done: Mapping[int, int], *, is_read: bool) -> Steps | None:
         """What is left to do for the windows after the committed verdicts, None if nothing.
@@ -220,7 +220,7 @@ class SimulatedBatch:
         """
         if all(one.source == MISS for one in self._going):
             steps = [self._window_steps(one, one.num_accepted * self.schedule.exit_features) for one in self._going]
-            return self._together(Work.ROLLOUT_STEP, steps, self.costs.rollout_start_s)
+            return self._together(Work.ROLLOUT_STEP, steps)
         done = dict(num_done) if is_read else dict.fromkeys(num_done, 0)
         steps = [
             []
@@ -228,7 +228,7 @@ class SimulatedBatch:
             else self._window_steps(one, 0 if is_read else one.num_accepted)[done[one.source] :]
             for one in self._going
         ]
-        return self._together(Work.FINISH_STEP, steps, 0.0 if is_read else self.costs.rollout_start_s)
+        return self._together(Work.FINISH_STEP, steps)
 
     def _first_rows(self) -> list[int]:
         """Rows that the draft reads before the branches of the round begin.
@@ -247,8 +247,8 @@ class SimulatedBatch:
             return [first, *self._later]
         return [first, *((rows, rows - 1) for rows in self.outcomes.guessed_rows[sequence.at] if rows)]
 
-    def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]], first_more_s: float = 0.0) -> Steps | None:
-        """Every sequence's own steps, the next ones of all at once; the first takes so much more. None without any."""
+    def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]]) -> Steps | None:
+        """Every sequence's own steps, the next ones of all at once; None without any."""
         found: list[Step] = []
         places = [one.place for one in self._going]
         for together, alike in groupby(zip_longest(*steps, fillvalue=(0, 0))):
@@ -256,8 +256,8 @@ class SimulatedBatch:
             found += [self.costs.step(rows, stream_rows, places)] * len(list(alike))
         if not found:
             return None
-        if first_more_s:
-            found[0] = found[0]._replace(seconds=one_in_ticks(found[0].seconds + first_more_s))
+        if start_s := self.costs.first_step_s:
+            found[0] = found[0]._replace(seconds=one_in_ticks(found[0].seconds + start_s))
         if (pace := self._pace()) != 1.0:
             found = [_at_pace(step, pace) for step in found]
         return Steps(work, found)

@@ -6,7 +6,7 @@ import pytest
 
 from costs.durations import DurationTables
 from costs.prices import Prices
-from costs.round_plan import RoundShape
+from costs.round_plan import STARTS, RoundShape
 from costs.ticks import TICK_S
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.trace import Work
@@ -18,9 +18,8 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 CONTEXT = 4
 OVERHEADS = {
-    "rollout_start": 0.5,
-    "rollout_start:head": 0.75,
-    "branch_step": 0.25,
+    "first_step": 0.5,
+    "first_step:head": 0.75,
     "features": 2.5,
     "features:head": 3.5,
     "draft_round": 64.0,
@@ -62,19 +61,19 @@ def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_wi
     shape = RoundShape(schedule.num_rows - 1, num_roots)
     found = DurationTables(profile(), range(CONTEXT, CONTEXT + 1)).durations(schedule, shape)
 
-    def price(work, rows, *, starts_rollout=False):
-        seconds = prices.operation_s(schedule, work, rows, CONTEXT, starts_rollout=starts_rollout)
+    def price(work, rows, *, is_start=False):
+        seconds = prices.operation_s(schedule, work, rows, CONTEXT, is_start=is_start)
         return pytest.approx(seconds, abs=TICK_S)
 
     for operation, segment_s in zip(found.plan.segments, found.segments_s, strict=True):
         assert segment_s[0] == price(operation.work, operation.rows)
     for rows, first_s in zip(found.plan.first_rows, found.catch_up_s, strict=True):
-        assert first_s[0] == price(Work.ROLLOUT_STEP, rows, starts_rollout=True)
+        assert first_s[0] == price(Work.ROLLOUT_STEP, rows, is_start=True)
     for rows, later_s in zip(found.plan.later_rows, found.later_s, strict=True):
         assert later_s[0] == price(Work.ROLLOUT_STEP, rows)
     for kind, step_s in found.step_s.items():
         work = Work.FINISH_STEP if kind == "one_row" else Work.BRANCH_STEP
-        assert step_s[0] == price(work, found.plan.step_rows[kind]), kind
+        assert step_s[0] == price(work, found.plan.step_rows[kind], is_start=kind in STARTS), kind
 
 
 def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
@@ -89,9 +88,9 @@ def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
 def test_overheads_come_once_and_to_their_events_alone():
     bare = Prices(machine(*(one.model_copy(update={"overheads": {}}) for one in profile().lanes)))
 
-    def more_s(schedule, work, rows=2, *, starts_rollout=False):
+    def more_s(schedule, work, rows=2, *, is_start=False):
         asked = schedule, work, rows, CONTEXT
-        priced, alone = (one.operation_s(*asked, starts_rollout=starts_rollout) for one in (Prices(profile()), bare))
+        priced, alone = (one.operation_s(*asked, is_start=is_start) for one in (Prices(profile()), bare))
         return pytest.approx(priced - alone)
 
     features, head = mirror("exit", exit_features=True), tree(TREES[4], 4)
@@ -100,15 +99,15 @@ def test_overheads_come_once_and_to_their_events_alone():
     assert more_s(head, Work.VERIFY) == 3.5
     assert more_s(speculative(), Work.VERIFY) == more_s(mirror("exit"), Work.PREFIX) == 0
     assert more_s(features, Work.SUFFIX) == more_s(AUTOREGRESSIVE, Work.VERIFY) == 0
-    assert more_s(speculative(), Work.ROLLOUT_STEP, starts_rollout=True) == 0.5
-    assert more_s(head, Work.ROLLOUT_STEP, starts_rollout=True) == 0.75
+    assert more_s(speculative(), Work.ROLLOUT_STEP, is_start=True) == 0.5
+    assert more_s(head, Work.ROLLOUT_STEP, is_start=True) == 0.75
     assert more_s(speculative(), Work.ROLLOUT_STEP) == more_s(features, Work.FINISH_STEP) == 0
-    assert more_s(features, Work.BRANCH_STEP) == more_s(mirror("draft"), Work.BRANCH_STEP) == 0.25
-    window_and_roots = sum(features.exit_roots_per_row) + 2
-    assert more_s(features, Work.BRANCH_STEP, window_and_roots) == 0.25 + 0.5, "the first step after a wait"
+    for work in (Work.BRANCH_STEP, Work.FINISH_STEP):
+        assert more_s(features, work, is_start=True) == more_s(mirror("draft"), work, is_start=True) == 0.5
+        assert more_s(features, work) == more_s(mirror("draft"), work) == 0
     other = tree(TREES[5], 2)
     assert more_s(other, Work.VERIFY) == 0
-    assert more_s(other, Work.ROLLOUT_STEP, starts_rollout=True) == 0
+    assert more_s(other, Work.ROLLOUT_STEP, is_start=True) == 0
 
 
 def test_what_was_not_measured_is_refused_and_named():

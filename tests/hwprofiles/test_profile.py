@@ -185,7 +185,7 @@ def test_some_parts_of_a_lane_are_scaled_and_no_others() -> None:
 
 
 OVERHEADS = {
-    "branch_step": Overhead(seconds=2e-3, relative_error=0.2),
+    "exit": Overhead(seconds=2e-3, relative_error=0.2),
     "features": Overhead(seconds=3e-3),
     "features:h": Overhead(seconds=4e-3, relative_error=0.1),
 }
@@ -201,9 +201,11 @@ def test_an_overhead_is_that_of_its_event_and_drafter_and_none_for_those_never_s
     assert [one.relative_error for one in scaled.overheads.values()] == [0.2, 0, 0.1]
 
 
-def test_an_event_that_older_profiles_have_is_passed_over() -> None:
-    written = LANE.model_dump() | {"overheads": {"pass_after_wait": {"seconds": 1e-3}, "features": {"seconds": 2e-3}}}
-    assert LaneProfile.model_validate(written).overheads == {"features": Overhead(seconds=2e-3)}
+def test_events_that_older_profiles_have_are_passed_over_or_renamed() -> None:
+    gone = {name: {"seconds": 1e-3} for name in ("pass_after_wait", "branch_step")}
+    kept = {"rollout_start": {"seconds": 2e-3}, "rollout_start:head": {"seconds": 3e-3}}
+    read = LaneProfile.model_validate(LANE.model_dump() | {"overheads": gone | kept}).overheads
+    assert read == {"first_step": Overhead(seconds=2e-3), "first_step:head": Overhead(seconds=3e-3)}
 
 
 def test_a_message_takes_the_latency_and_its_bytes() -> None:

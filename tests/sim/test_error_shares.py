@@ -104,18 +104,6 @@ def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_pr
     assert ratio_error(reads.errors, head.errors) == pytest.approx(hypot(reads.relative_error, head.relative_error))
 
 
-def test_branches_are_as_wrong_as_what_waits_for_them():
-    profile = wrong(
-        machine(lane("target"), lane("draft", draft_step=8)),
-        overheads={"branch_step": Overhead(seconds=0, relative_error=0.3)},
-    )
-    found = predict(mirror("draft"), profile, TEXTS)
-    waits = found.bottlenecks
-    assert waits.draft + waits.fallback > 0
-    assert found.relative_error == pytest.approx(0.3 * (waits.draft + waits.fallback) / found.decode_s)
-    assert predict(speculative(), profile, TEXTS).relative_error == 0
-
-
 def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need():
     hits = np.zeros((4, MAX_WINDOW), dtype=np.int32)
     guessing = record(replace(prompt("1010"), stream_hits=hits, feature_stream_hits=hits), num_streams=2)

@@ -78,8 +78,8 @@ def test_on_one_lane_both_models_share_its_dispatch():
     assert trace.decode_s == 17
 
 
-def test_the_first_step_of_a_rollout_takes_what_it_finds_cold():
-    draft = with_overheads(lane("draft"), {"rollout_start": 4.0, "rollout_start:head": 6.0})
+def test_first_steps_of_rollouts_and_branches_take_more():
+    draft = with_overheads(lane("draft"), {"first_step": 4.0, "first_step:head": 6.0})
     trace = play(speculative(), machine(lane("target"), draft), record(prompt("1011")))
     assert drafting(trace) == [
         ("rollout_step", 0, 5, 1),
@@ -90,7 +90,8 @@ def test_the_first_step_of_a_rollout_takes_what_it_finds_cold():
     missed = play(mirror("draft"), machine(lane("target"), draft), record(prompt("000")))
     steps = [(end - start, work) for work, start, end, _ in drafting(missed)]
     assert steps.count((5, "rollout_step")) == steps.count((1, "rollout_step")) == 3
-    assert {taken for taken, work in steps if work != "rollout_step"} == {1}
+    branches = [taken for taken, work in steps if work == "branch_step"]
+    assert branches[:6] == [1, 5, 1, 1, 5, 1], "the window's last token, the roots, and what follows them"
 
 
 TREE_TEXT = np.array([[2, 5, 9], [-1, -1, -1], [0, 1, -1], [3, -1, -1], [1, 2, -1], [0, -1, -1]], dtype=np.int32)

@@ -121,8 +121,12 @@ def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_the
     most = 1.0 if name == "spikes" else 0.98
     assert 0.8 <= fmean(ratios) <= most
     assert 0.8 <= fmean(lanes) <= most
-    # of the machine's speed at least: forty draws of one number say no more
-    assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8
+
+
+def test_about_nine_intervals_of_ten_hold_the_machines_speed_over_all_weathers():
+    """One weather has forty draws of one number, too few to tell 0.9 from 0.75."""
+    draws = [one for name in WEATHERS for one in outcomes(name)]
+    assert 0.8 <= fmean(abs(one.common) <= one.profile.relative_error for one in draws) <= 0.98
 
 
 def test_intervals_are_no_wider_than_that_over_all_weathers():
@@ -149,8 +153,8 @@ class Error:
 
 
 def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
-    """Of steps of branches, and of passes that reply states, on every lane that has some."""
-    laws = {name: Laws(speed=speed, branch_step_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
+    """Of first steps of branches, and of passes that reply states, on every lane that has some."""
+    laws = {name: Laws(speed=speed, first_step_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
     engine = FakeEngine(laws, weather=Weather(seed=seed, **changes))
     profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
     branches, passes = list[Error](), list[Error]()
@@ -162,9 +166,9 @@ def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
         passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
         slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
         if slowed:  # branches are next to a target
-            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("branch_step").seconds
-            true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S / law.speed
-            stated = hypot(lane.draft_step.relative_error, lane.overhead("branch_step").relative_error, max(slowed))
+            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("first_step").seconds
+            true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S
+            stated = hypot(lane.draft_step.relative_error, max(slowed))
             branches.append(Error(log(step_s / lane.anchor.seconds * one_s / true_s), stated))
     return branches, passes
 

@@ -9,11 +9,11 @@ import pytest
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
-    with_branch_steps,
     with_draft_rounds,
+    with_exits,
     with_features,
+    with_first_steps,
     with_pace_spread,
-    with_rollout_starts,
 )
 from calibrate.profiling.run_times import level, outside_s, round_paces
 from calibrate.profiling.samples import Run
@@ -42,13 +42,13 @@ def runs_of(*schedules, **laws):
 
 
 def starting(*schedules, head=None, **laws) -> Profile:
-    runs, profile = runs_of(*schedules, **({"rollout_start_s": MORE_S} | laws))
-    return with_rollout_starts(profile, runs, head)
+    runs, profile = runs_of(*schedules, **({"first_step_s": MORE_S} | laws))
+    return with_first_steps(profile, runs, head)
 
 
-def branching(*schedules, threads: int = 1, **laws) -> Profile:
+def exiting(*schedules, **laws) -> Profile:
     runs, profile = runs_of(*schedules, **laws)
-    return with_branch_steps(with_threads(profile, threads), runs)
+    return with_exits(profile, runs)
 
 
 def with_threads(profile: Profile, count: int) -> Profile:
@@ -68,9 +68,9 @@ def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list
 
 def test_the_order_in_which_overheads_are_fitted_does_not_matter():
     schedules = [SPECULATIVE, WITH_FEATURES, MIRROR, MIRROR_WITH_FEATURES] * 3
-    runs, profile = runs_of(*schedules, branch_step_s=1e-3, features_s=3e-3, rollout_start_s=MORE_S)
+    runs, profile = runs_of(*schedules, features_s=3e-3, first_step_s=MORE_S)
     first, *others = (fitted(profile, runs, order) for order in permutations(OVERHEAD_FITS))
-    assert {key for lane in first for key in lane} == {"branch_step", "features", "draft_round"}
+    assert {key for lane in first for key in lane} == {"features", "draft_round"}
     assert all(found == first for found in others)
 
 
@@ -82,14 +82,14 @@ def fitted(profile: Profile, runs: list[Run], order) -> list[dict[str, Overhead]
 
 def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features():
     profile = starting(*[SPECULATIVE, WITH_FEATURES] * 6)
-    assert profile.lane("cpu1").overhead("rollout_start").seconds == pytest.approx(MORE_S, rel=0.02)
-    shares = [lane.overhead("rollout_start").seconds / lane.draft_step.seconds[0][0] for lane in profile.lanes]
+    assert profile.lane("cpu1").overhead("first_step").seconds == pytest.approx(MORE_S, rel=0.02)
+    shares = [lane.overhead("first_step").seconds / lane.draft_step.seconds[0][0] for lane in profile.lanes]
     assert shares[0] == pytest.approx(shares[1]), "lanes of as many threads share it relative to their steps"
 
 
 @pytest.mark.parametrize(("schedule", "more_s"), [(PLAIN, MORE_S), (MIRROR, MORE_S), (SPECULATIVE, -5e-4)])
 def test_without_rollouts_of_several_steps_or_by_noise_there_is_none(schedule, more_s):
-    profile = starting(*[schedule] * 6, rollout_start_s=more_s)
+    profile = starting(*[schedule] * 6, first_step_s=more_s)
     assert [lane.overheads for lane in profile.lanes] == [{}, {}]
     assert [lane.draft_step.relative_error for lane in profile.lanes] == [0, 0]
 
@@ -102,46 +102,50 @@ def test_what_is_not_known_of_the_start_makes_steps_less_certain():
 
 
 def test_a_head_has_a_start_of_its_own_and_a_lane_without_it_none():
-    runs, profile = runs_of(*[SPECULATIVE] * 6, rollout_start_s=MORE_S)
+    runs, profile = runs_of(*[SPECULATIVE] * 6, first_step_s=MORE_S)
     of_head = {"method": "eagle2", "drafter": "mine", "tree_size": 4, "tree_top_k": 4}
     runs = [replace(run, schedule=run.schedule.model_copy(update=of_head)) for run in runs]
     lanes = tuple(
         lane.model_copy(update={"heads": dict.fromkeys(("mine", "other"), lane.draft_step)}) for lane in profile.lanes
     )
     profile = profile.model_copy(update={"lanes": lanes})
-    lane = with_rollout_starts(profile, runs[:1], "mine").lane("cpu1")
-    assert lane.overheads.keys() == {"rollout_start:mine"}
+    lane = with_first_steps(profile, runs[:1], "mine").lane("cpu1")
+    assert lane.overheads.keys() == {"first_step:mine"}
     assert lane.heads["mine"].relative_error > lane.heads["other"].relative_error == 0
     assert lane.draft_step.relative_error == 0
-    often = with_rollout_starts(profile, runs, "mine")
-    assert often.lane("cpu1").overhead("rollout_start", "mine").seconds == pytest.approx(MORE_S, rel=0.02)
-    assert with_rollout_starts(profile, runs, "nobody") == profile
+    often = with_first_steps(profile, runs, "mine")
+    assert often.lane("cpu1").overhead("first_step", "mine").seconds == pytest.approx(MORE_S, rel=0.02)
+    assert with_first_steps(profile, runs, "nobody") == profile
 
 
-def test_what_steps_of_branches_take_more_is_a_time_and_no_factor():
+def test_what_a_prefix_takes_more_is_a_time_and_no_factor():
     """The second lane has 0.8 of the speed of the first; in its tables nothing changes."""
-    profile = branching(*[MIRROR] * 6, branch_step_s=MORE_S)
-    lane = profile.lane("cpu1")
-    assert lane.overhead("branch_step").seconds == pytest.approx(MORE_S / 0.8, rel=0.02)
-    run, before = run_of(MIRROR, branch_step_s=MORE_S)
-    assert lane.draft_step == before.lane("cpu1").draft_step
-    assert value_of(level(run, "cpu1", (Work.BRANCH_STEP,), profile)) == pytest.approx(1)
-
-
-def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps():
     schedules = [MIRROR, MIRROR.model_copy(update=BACK)]
-    together = branching(*schedules * 6, branch_step_s=MORE_S)
-    shares = [lane.overhead("branch_step").seconds / lane.draft_step.at(8, 100) for lane in together.lanes]
-    assert shares[0] == pytest.approx(shares[1], rel=0.01)
-    apart = branching(*[MIRROR] * 6, *schedules[1:], branch_step_s=MORE_S, threads=2)
-    errors = [lane.overhead("branch_step").relative_error for lane in apart.lanes]
-    assert errors[0] > errors[1], "a single run of its own says less than six"
+    profile = exiting(*schedules * 6, prefix_more_s=MORE_S)
+    assert seconds_of(profile, "exit") == pytest.approx([MORE_S, MORE_S / 0.8], rel=0.02)
+    run, before = run_of(MIRROR, prefix_more_s=MORE_S)
+    assert profile.lane("cpu0").exit == before.lane("cpu0").exit
+    assert value_of(level(run, "cpu0", (Work.PREFIX,), profile)) == pytest.approx(1)
 
 
-def test_branches_that_never_ran_or_take_less_have_no_seconds():
-    for schedule in (PLAIN, SPECULATIVE):
-        assert [lane.overheads for lane in branching(schedule, rollout_start_s=MORE_S).lanes] == [{}, {}]
-    assert seconds_of(branching(*[MIRROR] * 6, branch_step_s=-5e-4), "branch_step") == [0, 0]
+def test_the_time_from_a_prefix_to_its_suffix_is_the_exits():
+    runs, profile = runs_of(*[MIRROR] * 6)
+    late = [replace(run, trace=with_late_suffixes(run.trace, 1e-3)) for run in runs]
+    assert seconds_of(with_exits(profile, late), "exit") == pytest.approx([1e-3, 0], rel=0.02)
+
+
+def with_late_suffixes(trace: Trace, more_s: float) -> Trace:
+    later = [
+        span._replace(start_s=span.start_s + more_s, end_s=span.end_s + more_s) if span.work is Work.SUFFIX else span
+        for span in trace.spans
+    ]
+    return replace(trace, spans=later)
+
+
+def test_exits_that_never_ran_or_take_less_have_no_seconds():
+    for schedule in (PLAIN, SPECULATIVE, MIRROR_WITH_FEATURES):
+        assert [lane.overheads for lane in exiting(schedule, prefix_more_s=MORE_S).lanes] == [{}, {}]
+    assert seconds_of(exiting(*[MIRROR] * 6, prefix_more_s=-5e-4), "exit") == [0, 0]
 
 
 @pytest.mark.parametrize("schedule", [WITH_FEATURES, MIRROR_WITH_FEATURES])
@@ -178,12 +182,10 @@ def test_lanes_share_it_relative_to_their_own_passes():
     assert first == second
 
 
-def test_what_is_not_known_of_branches_and_of_replying_is_an_error_of_their_own():
-    branches = [branching(*[MIRROR] * count, branch_step_s=MORE_S).lane("cpu1") for count in (1, 20)]
-    passes = [replying(*[WITH_FEATURES] * count, features_s=MORE_S).lane("cpu0") for count in (1, 20)]
-    for event, (once, often) in (("branch_step", branches), ("features", passes)):
-        assert once.overhead(event).relative_error > often.overhead(event).relative_error == pytest.approx(0)
-        assert once.draft_step.relative_error == once.layer.relative_error == 0
+def test_what_is_not_known_of_replying_is_an_error_of_its_own():
+    once, often = (replying(*[WITH_FEATURES] * count, features_s=MORE_S).lane("cpu0") for count in (1, 20))
+    assert once.overhead("features").relative_error > often.overhead("features").relative_error == pytest.approx(0)
+    assert once.layer.relative_error == 0
 
 
 def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns():

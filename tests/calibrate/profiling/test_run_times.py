@@ -35,7 +35,7 @@ from tests.calibrate.profiling.fake_machine.weather import Weather
 def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule, level_in_run, wake_s, slower):
     """Their rows differ from those of later steps, and so does the speed of the machine from that of the profile."""
     weather = Weather(slow=slower, fast_s=1e-9, slow_s=1e9)
-    run, profile = run_of(schedule, weather=weather, step_in_run=level_in_run, rollout_start_s=level_in_run * wake_s)
+    run, profile = run_of(schedule, weather=weather, step_in_run=level_in_run, first_step_s=level_in_run * wake_s)
     found = first_step(run, "cpu1", profile, 5e-3)
     assert found is not None
     assert found.value == pytest.approx(1 + wake_s / 5e-3)
@@ -43,7 +43,7 @@ def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule
 
 def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing():
     """Of tiny models next to other work: a level is a ratio, whose logarithm is taken."""
-    run, profile = run_of(SPECULATIVE, rollout_start_s=-20e-3)
+    run, profile = run_of(SPECULATIVE, first_step_s=-20e-3)
     found = first_step(run, "cpu1", profile, 5e-3)
     assert found is not None
     assert found.value == 0.1
@@ -53,13 +53,13 @@ def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing():
     "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
 )
 def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule):
-    run, profile = run_of(schedule, rollout_start_s=2e-3)
+    run, profile = run_of(schedule, first_step_s=2e-3)
     assert first_step(run, "cpu1", profile, 5e-3) is None
 
 
 def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout():
-    run, profile = run_of(SPECULATIVE, step_in_run=1.2, rollout_start_s=1.2 * 2e-3)
-    lanes = tuple(lane.with_overhead("rollout_start", Overhead(seconds=2e-3)) for lane in profile.lanes)
+    run, profile = run_of(SPECULATIVE, step_in_run=1.2, first_step_s=1.2 * 2e-3)
+    lanes = tuple(lane.with_overhead("first_step", Overhead(seconds=2e-3)) for lane in profile.lanes)
     known = profile.model_copy(update={"lanes": lanes})
     assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), known)) == pytest.approx(1.2)
     assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile)) > 1.21

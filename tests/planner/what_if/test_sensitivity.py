@@ -146,8 +146,8 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
 
 
 def test_overheads_belong_to_whoever_does_the_work(record):
-    seconds = {"rollout_start": 3e-3, "rollout_start:eagle-3": 2e-3, "branch_step": 1e-3}
-    seconds |= {"features": 4e-3}
+    seconds = {"first_step": 3e-3, "first_step:eagle-3": 2e-3}
+    seconds |= {"features": 4e-3, "exit": 6e-3}
     lanes = tuple(with_overheads(lane, seconds | {"draft_round": 5e-3}) for lane in machine().lanes)
     profile = machine().model_copy(update={"lanes": lanes})
     before = predict(SYNCHRONOUS, profile, record).bottlenecks._asdict()
@@ -156,8 +156,8 @@ def test_overheads_belong_to_whoever_does_the_work(record):
     assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
     halved = {
-        "draft": {"rollout_start", "rollout_start:eagle-3", "branch_step"},
-        "target": {"features"},
+        "draft": {"first_step", "first_step:eagle-3"},
+        "target": {"exit", "features"},
         "link": set(),
     }
     for part, keys in halved.items():

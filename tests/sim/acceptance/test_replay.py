@@ -126,7 +126,7 @@ def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(schedule, t
 def test_budgets_are_always_filled():
     shape = Replay(record(prompt("0"))).shape(mirror("exit"))
     rows = step_rows(mirror("exit", exit_top_k=1, num_tokens=3), shape.num_exit_roots)
-    assert rows == {"one_row": 1, "last_drafted": 1, "exit_roots": 3}
+    assert rows == {"one_row": 1, "last_drafted": 1, "exit_roots": 3, "exit_later": 3}
 
 
 def test_roots_that_both_sources_name_are_counted_once():

@@ -41,8 +41,8 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = Tr
         if knows_prefill:
             of_prompts = {"prefill": table(1.0), "draft_prefill": table(draft_share)}
             of_prompts["head_prefill"] = {name: table(draft_share) for name in ("head", "other")}
-        of_events = dict.fromkeys(("rollout_start", "rollout_start:head", "branch_step", "draft_round"), draft_share)
-        of_events |= dict.fromkeys(("features", "features:head", "features:other"), 0.5)
+        of_events = dict.fromkeys(("first_step", "first_step:head", "draft_round"), draft_share)
+        of_events |= dict.fromkeys(("exit", "features", "features:head", "features:other"), 0.5)
         return LaneProfile(
             **of_prompts,
             relative_error=random.uniform(0, 0.1),

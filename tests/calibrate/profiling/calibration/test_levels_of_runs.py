@@ -23,10 +23,10 @@ def test_tables_are_at_the_level_of_real_runs():
 
 
 def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
-    engine = machine(step_in_run=1.2, rollout_start_s=2e-3)
+    engine = machine(step_in_run=1.2, first_step_s=2e-3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
-        assert lane.overhead("rollout_start").seconds == pytest.approx(2e-3, rel=0.1)
+        assert lane.overhead("first_step").seconds == pytest.approx(2e-3, rel=0.1)
         in_run = 1.2 * engine.laws[lane.name].step_s(1, 100)
         assert lane.draft_step.at(1, 100) == pytest.approx(in_run, rel=0.02)
     assert profile.relative_error == pytest.approx(0, abs=5e-3)
@@ -54,7 +54,7 @@ def test_a_machine_that_keeps_its_laws_leaves_no_error():
         "step_in_run": 1.2,
         "target_contended": 1.1,
         "step_contended": 1.3,
-        "branch_step_s": 2e-3,
+        "prefix_more_s": 2e-3,
     }
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-3)
 

@@ -81,7 +81,7 @@ class TreeRun(FakeRun):
         for index in range(max_new_tokens):
             steps = (1, schedule.tree_top_k, schedule.tree_top_k) if schedule.tree_top_k else (1,)
             for level, rows in enumerate(steps if schedule.draft_lane else ()):
-                wake_s = 0.0 if level else self.draft.rollout_start_s
+                wake_s = 0.0 if level else self.draft.first_step_s
                 step_s = wake_s + (
                     self.engine.level_of.get(schedule.draft_lane, LEVEL)
                     * self.engine.head_s(schedule.drafter, rows)

@@ -26,8 +26,8 @@ class Laws:
 
     In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
     draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
-    while a target works: its cache is lost only once. In a run the first step of a rollout takes `rollout_start_s`
-    more, whatever its speed; every step of branches takes `branch_step_s` more, and a pass of the target whose states
+    while a target works: its cache is lost only once. In a run the first step of a rollout or of branches takes
+    `first_step_s` more, whatever its speed; a prefix takes `prefix_more_s` more, and a pass of the target whose states
     the drafter reads `features_s`.
     """
 
@@ -36,8 +36,8 @@ class Laws:
     step_in_run: float = 1.0
     target_contended: float = 1.0
     step_contended: float = 1.0
-    rollout_start_s: float = 0.0
-    branch_step_s: float = 0.0
+    first_step_s: float = 0.0
+    prefix_more_s: float = 0.0
     features_s: float = 0.0
 
     def layer_s(self, rows: int, context: int) -> float:
@@ -57,9 +57,8 @@ class Laws:
         return self.step_s(rows, context, with_features=True) + 2e-3 / self.speed
 
     def branch_s(self, rows: int, context: int) -> float:
-        """A step of branches next to a target, in a run."""
-        more_s = self.branch_step_s / self.speed / self.step_in_run
-        return self.step_contended * (self.step_s(rows, context) + more_s)
+        """A first step of branches next to a target, in a run."""
+        return self.step_contended * (self.step_s(rows, context) + self.first_step_s / self.step_in_run)
 
     def replying_s(self, schedule: Schedule) -> float:
         """What the first operation of a pass takes more in a run."""

@@ -56,11 +56,15 @@ class FakeRun:
                 step_rows = 3 if schedule.exit_features and step == 0 else 1
                 features = step_rows > 1
                 seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
-                seconds += self.draft.rollout_start_s if step == 0 else 0.0
+                seconds += self.draft.first_step_s if step == 0 else 0.0
                 self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
             self.span(schedule.target_lane, Work.VERIFY, self.first_s("verify", rows), index, rows)
             return
-        self.span(schedule.target_lane, Work.PREFIX, self.first_s("prefix", rows), index, rows)
+        if not schedule.exit_features:
+            last_s = self.draft.step_in_run * self.draft.step_s(1, self.context)
+            self.span(schedule.draft_lane, Work.BRANCH_STEP, last_s, index, 1)
+        prefix_s = self.first_s("prefix", rows) + self.target.prefix_more_s / self.target.speed
+        self.span(schedule.target_lane, Work.PREFIX, prefix_s, index, rows)
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
         step_s = self.factor(schedule.draft_lane) * self.draft.branch_s(8, self.context)
