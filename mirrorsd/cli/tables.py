@@ -210,7 +210,9 @@ def tornado_table(bars: Sequence[TornadoBar]) -> Table:
 
 
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
-    """Return the answer at every point; a mark where another way leads than at the point before."""
+    """Return the answer at every point; a mark where another way leads than at the point before; of two, a grid."""
+    if len(numbers) > 1:
+        return _sweep_grid(*numbers, cells)
     turned = {id(other) for _, other in turns(cells)}
     fields = [one.field for one in numbers]
     # a memory drafts nothing itself
@@ -229,6 +231,27 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
         own = "\u2013" if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
         told = (in_ms(found.times_s[leader]), factor(found.speedup), even, own)
         table.add_row(*values, mark, str(leader), *told[: len(right)])
+    return table
+
+
+def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCell]) -> Table:
+    """Return the speed-up at every point, by whatever uses the device of the first number if anything does."""
+    has_own = any(cell.there is not None for cell in cells)
+    whose = f" with {down.field.rpartition('.')[0]}" * has_own
+    values = [amount(across.field, value) for value in across.values]
+    table = plain_table(f"Times plain decoding{whose}; across: {across.field}", (down.field,), values)
+
+    def told(cell: SweepCell) -> str:
+        if (found := cell.standing) is None or (way := cell.there if has_own else found.leader) is None:
+            return "\u2013"
+        return factor(found.plain_s / found.times_s[way]) + "*" * (has_own and way == found.leader)
+
+    for value in down.values:
+        table.add_row(amount(down.field, value), *(told(cell) for cell in cells if cell.values[0] == value))
+    leaders = dict.fromkeys(str(cell.standing.leader) for cell in cells if cell.standing is not None)
+    refused = dict.fromkeys(str(cell.refused) for cell in cells if cell.standing is None)
+    table.caption = escape("; ".join(("* leads" * has_own, f"what leads: {', '.join(leaders)}", *refused)).lstrip("; "))
+    table.caption_justify = "left"
     return table
 
 

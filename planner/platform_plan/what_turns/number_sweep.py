@@ -36,7 +36,8 @@ class SweepCell:
         values: of the numbers.
         standing: None where nothing can be answered there, and `refused` says why.
         there: the fastest that drafts and uses the device whose number the first one is; None where nothing does.
-        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so.
+        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so, and
+            in a grid, where it would take most of the time.
     """
 
     values: tuple[float, ...]
@@ -106,7 +107,7 @@ def _cell(asked: MovedQuestion, fields: Sequence[str], point: tuple[float, ...])
             values=point,
             standing=standing,
             there=_there(asked, fields[0], standing),
-            break_even=_break_even(asked, changes),
+            break_even=_break_even(asked, changes) if len(fields) == 1 else None,
         )
     except MirrorsdError as error:
         return SweepCell(values=point, standing=None, refused=str(error))

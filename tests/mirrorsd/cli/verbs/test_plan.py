@@ -53,6 +53,16 @@ def test_the_json_holds_what_scripts_are_promised(planned):
     assert found["break_even"]["low"] <= found["break_even"]["acceptance"] <= found["break_even"]["high"]
 
 
+def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
+    told = run(
+        "--platform", "lunar-lake", "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms"
+    )
+    grid = told.stdout[told.stdout.index("Times plain decoding with npu; across: npu.dispatch_s") :].splitlines()
+    assert grid[1].split() == ["npu.memory_bytes_per_s", "1", "ms", "5", "ms"]
+    assert re.fullmatch(r"20 GB/s +0\.\d\d× +0\.\d\d×", grid[2])
+    assert grid[4].startswith("* leads; what leads: both on gpu")
+
+
 def fastest_s(*words):
     found = json.loads(run("--platform", "lunar-lake", *words, "--json").stdout)
     return found["ranking"][0]["tpot_s"], found
