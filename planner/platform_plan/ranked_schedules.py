@@ -267,5 +267,9 @@ def most_speedup(
         steps = {Part("draft_step_features") if schedule.exit_features else DRAFT_STEP: schedule.fewest_draft_steps}
         # a step that reads one token more may be measured to take less
         drafting_s = min(seconds(str(schedule.draft_lane), steps, read) for read in (1, 2))
-    round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
+    if not schedule.traits.overlaps:
+        return (window + 1) * plain_tpot_s / (verify_s + drafting_s)
+    # lanes that were timed together may have been measured to take less so
+    gains = (min(1.0, one) for one in profile.slowdown(schedule.target_lane, str(schedule.draft_lane)))
+    round_s = max(gain * time_s for gain, time_s in zip(gains, (verify_s, drafting_s), strict=True))
     return (window + 1) * plain_tpot_s / round_s

@@ -22,6 +22,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel
+from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.profile import Profile
 from sim.evaluator import Evaluator
 
@@ -153,6 +154,7 @@ def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[d
     pairs = profile.split_pairs() if "split" in space.placements else []
     if "pooled" in space.placements and not traits.overlaps:
         pairs += [(lane, lane) for lane in profile.whole_lanes()]
+    pairs = [pair for pair in pairs if not pair[0].endswith(SECOND_STREAM)]  # a target there is one on the first
     targets = list(dict.fromkeys(target for target, _ in pairs))
     if not traits.has_draft_lane:
         return [{"target_lane": lane} for lane in targets]

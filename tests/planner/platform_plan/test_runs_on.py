@@ -52,6 +52,7 @@ def test_mirror_runs_on_no_engine_but_this_projects_own():
     lanes = load_platform("cpu-2core").lanes
     target, draft = list(lanes)[:2]
     assert list(engines("cpu-2core", target, draft, **mirror)) == ["mirrorsd"]
+    assert next(iter(engines("cpu-2core", target, target))) == "mirrorsd", "whose lanes the predictions are of"
 
 
 def test_plain_decoding_takes_no_option_of_speculation():

@@ -11,6 +11,7 @@ from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafte
 from mirrorsd.simulation import predict, simulate
 from planner.platform_plan.measured_run import play
 from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
+from planner.search.space import SearchSpace, enumerate_schedules
 from sim.acceptance.assumed import Bernoulli, parse_acceptance
 
 NPU = {"npu.row_buckets": "[1, 4, 8, 16, 32, 64]"}
@@ -56,6 +57,15 @@ def test_lanes_and_drafter_of_the_files_are_those_that_run():
     assert profile.contention_of("openvino:CPU@0", "openvino:CPU@1") is not None
     assert profile.link("openvino:CPU@0", "openvino:CPU@1") is not None
     assert profile.drafter == schedule.drafter
+
+
+def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first():
+    plan = planned("lunar-lake", acceptance=Bernoulli(0.7))
+    space = SearchSpace(methods=("speculative", "mirror"), root_sources=("draft",), windows=(2,), uneven_roots=())
+    found = enumerate_schedules(space, written_profile(plan), plan.question.record)
+    lanes = {(one.target_lane, one.draft_lane) for one in found}
+    assert ("gpu", "cpu") in lanes
+    assert not [one for one in lanes if one[0] == "gpu#2"]
 
 
 def test_what_recommends_plain_decoding_drafts_nothing():
