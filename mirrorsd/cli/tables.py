@@ -212,7 +212,7 @@ def tornado_table(bars: Sequence[TornadoBar]) -> Table:
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
     """Return the answer at every point; a mark where another way leads than at the point before; of two, a grid."""
     if len(numbers) > 1:
-        return _sweep_grid(*numbers, cells)
+        return _sweep_grid(numbers[0], numbers[1], cells)
     turned = {id(other) for _, other in turns(cells)}
     fields = [one.field for one in numbers]
     # a memory drafts nothing itself
