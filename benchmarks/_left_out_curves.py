@@ -28,7 +28,7 @@ def left_out(curves: Sequence[PublicCurve], starts_s: Callable[[PublicCurve], fl
     for left in curves:
         if left.is_deep:
             continue
-        asked = _asked(left)
+        asked = asked_of(left)
         for step, others in _without(left, curves):
             found = row_prices(asked, others)
             if found is not None and found.step == step:
@@ -52,7 +52,8 @@ def left_out(curves: Sequence[PublicCurve], starts_s: Callable[[PublicCurve], fl
     }
 
 
-def _asked(curve: PublicCurve) -> Asked:
+def asked_of(curve: PublicCurve) -> Asked:
+    """Return the question that a curve answers."""
     names = (curve.device, curve.family, curve.engine, curve.backend, curve.weights)
     return Asked(*names, curve.billions, curve.is_mixture)
 

@@ -17,16 +17,18 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import log
 from pathlib import Path
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from _common import RESULTS, arguments, write_result
-from _left_out_curves import left_out
+from _left_out_curves import asked_of, left_out
 from _served_curves import lines_of, served_curves
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
-from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_START_S, STEPS
+from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_STARTS_S, STEPS, kernel_start_s, reading, started_by
 from sim.derived.device_speed import KERNELS_PER_LAYER
 
 OUT: Final = RESULTS / "row-curves.json"
@@ -39,13 +41,15 @@ _UNCLEAR: Final = re.compile(
 _UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|serial|second-hand|routing cliff")
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
+_TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
     "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
     "m2max": 400e9, "m5max": 614e9, "m1max": 400e9, "m1pro": 200e9, "rx7900xtx": 960e9,
     "rtxpro6000": 1792e9, "rtx5090": 1792e9, "h100": 3350e9, "rtx5080": 960e9, "a100": 2039e9, "rtx3060": 360e9,
     "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
-    "rx7900xt": 800e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
+    "rx7900xt": 800e9, "rtx3080": 760e9, "arcb580": 456e9,
+    "m3pro": 150e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
 }  # fmt: skip
 """Bandwidths by the makers' data sheets, of devices that an efficiency is told of."""
 
@@ -84,6 +88,7 @@ MODELS: Final = {
     "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28),
     "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
     "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
+    "Qwen3.5-9B": Read(7.94, 32), "TinyLlama 1.1B": Read(1.03, 22),
     "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
     "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "GLM 4.7 Flash (MoE)": Read(3.58, 47, 29.6, 64, 4),
     "Qwen3.6-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8), "Qwen3.5-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8),
@@ -110,8 +115,9 @@ def main() -> None:
     folder = parser.parse_args().folder
     told = [curve for file in (folder / "row_curves.csv", MORE) for curve in condensed(file)]
     write_table([*told, *(_curve(*one) for one in served_curves(folder))])
-    found = left_out(read_curves(), lambda curve: starts_s(MODELS[curve.model]))
+    found = left_out(read_curves(), starts_s)
     write_errors(found)
+    found |= {"starts_tried": starts_tried(read_curves())}
     write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
     for question, steps in found.items():
         print(question, *steps.items(), sep="\n  ")
@@ -129,22 +135,60 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
             yield _curve(told, few)
 
 
-def starts_s(read: Read) -> float:
+def starts_s(curve: PublicCurve) -> float:
     """Return what the starts of kernels take of a pass."""
-    return read.num_layers * KERNELS_PER_LAYER * KERNEL_START_S
+    return _kernels(curve) * start_of(curve)
+
+
+def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
+    """Return mean errors of passes over one row on devices left out, by what a kernel's start is taken to be, in us."""
+    told = [curve for curve in curves if curve.efficiency is not None]
+
+    def error(name: str, tried_s: float) -> float:
+        asked = [name == started_by(one.engine, one.backend) for one in told]
+        starts = [
+            _kernels(one) * (tried_s if is_asked else start_of(one)) for one, is_asked in zip(told, asked, strict=True)
+        ]
+        changed = [
+            one.model_copy(update={"efficiency": _efficiency(one, one.one_row_s - start)})
+            for one, start in zip(told, starts, strict=True)
+        ]
+        errors = []
+        for one, start, is_asked in zip(changed, starts, asked, strict=True):
+            if is_asked:
+                near = reading(asked_of(one), [other for other in changed if other.device != one.device])
+                if near is not None:
+                    errors.append(abs(log((start + _at_peak_s(one) / near.efficiency) / one.one_row_s)))
+        return round(fmean(errors), 3)
+
+    return {name: {f"{start:g}": error(name, start * 1e-6) for start in _TRIED_US} for name in KERNEL_STARTS_S}
+
+
+def start_of(curve: PublicCurve) -> float:
+    """Return what every kernel takes beside reading."""
+    return kernel_start_s(curve.engine, curve.backend)
+
+
+def _kernels(curve: PublicCurve) -> int:
+    return MODELS[curve.model].num_layers * KERNELS_PER_LAYER
+
+
+def _at_peak_s(curve: PublicCurve) -> float:
+    """Seconds of reading at the data sheet's bandwidth."""
+    return MODELS[curve.model].billions * 1e9 * BITS[curve.stored] / 8 / PEAK_BYTES_PER_S[curve.device]
+
+
+def _efficiency(curve: PublicCurve, reading_s: float) -> float:
+    return min(1.0, _at_peak_s(curve) / max(1e-9, reading_s))
 
 
 def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurve:
     key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
     read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
-    efficiency = None
-    if read and bits and peak and is_short:
-        reading_s = max(1e-9, times_ms[1] * 1e-3 - starts_s(read))
-        efficiency = min(1.0, read.billions * 1e9 * bits / 8 / reading_s / peak)
     weights = weights_class(told["weights"])
     assert weights is not None, f"nobody knows the weights {told['weights']}"
-    return PublicCurve(
+    curve = PublicCurve(
         device=key,
         family=(family_of(key) if "CPU" not in told["backend"] else "cpu") or "",
         engine=engine_of(told["engine"]) or told["engine"],
@@ -160,10 +204,13 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
         rows=tuple(times_ms),
         ratios=tuple(round(time / times_ms[1], 3) for time in times_ms.values()),
         one_row_s=round(times_ms[1] * 1e-3, 7),
-        efficiency=None if efficiency is None else round(efficiency, 3),
         source=told["source"].split(" (")[0],
         date=told["date"].strip("~"),
     )
+    if not (read and bits and peak and is_short):
+        return curve
+    efficiency = _efficiency(curve, curve.one_row_s - starts_s(curve))
+    return curve.model_copy(update={"efficiency": round(efficiency, 3)})
 
 
 def write_table(curves: Iterable[PublicCurve]) -> None:

@@ -42,9 +42,12 @@ _FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
-KERNEL_START_S: Final = 7e-6
-"""What every kernel takes beside reading where engines' curves are asked: of 0 to 30 us, 7 to 8 predict passes over one
-row best that are left out, small models above all (efficiencies of reading are net of it)."""
+KERNEL_STARTS_S: Final = {"vllm": 7e-6, "mlx": 10e-6, "cuda": 5e-6, "vulkan": 3e-6, "rocm": 12e-6, "metal": 18e-6}
+"""What every kernel takes beside reading where engines' curves are asked, by engine or back end: what predicts passes
+over one row best on devices that are left out (benchmarks/results/row-curves.json). Efficiencies are net of it: without
+it wide memories and small models seem to be read badly."""
+USUAL_KERNEL_START_S: Final = 7e-6
+"""Of all others: what is best where one number has to do for all."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -108,10 +111,11 @@ class RowPrices:
 
 
 class Reading(NamedTuple):
-    """The share of its bandwidth at which a device reads weights, and its half-width at 90 %, relative."""
+    """The share of its bandwidth at which a device reads, its half-width at 90 %, relative, and kernels' start."""
 
     efficiency: float
     error: float
+    kernel_start_s: float
     step: Step
     source: str
 
@@ -162,7 +166,17 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
     value = exp(sum(weight * log(curve.efficiency or 1.0) for curve, weight in near) / total)
     question = "reading_of_mixtures" if asked.is_mixture else "reading"
     error = float(getattr(source_errors()[step], question)) if curves is None else 0.0
-    return Reading(min(value, 1.0), error, step, _told(near))
+    return Reading(min(value, 1.0), error, kernel_start_s(asked.engine, asked.backend), step, _told(near))
+
+
+def kernel_start_s(engine: str, backend: str) -> float:
+    """Return what every kernel takes beside reading."""
+    return KERNEL_STARTS_S.get(started_by(engine, backend), USUAL_KERNEL_START_S)
+
+
+def started_by(engine: str, backend: str) -> str:
+    """Return what starts kernels: an engine of its own graphs, else the back end."""
+    return engine if engine in KERNEL_STARTS_S else backend
 
 
 def relative_log_error(found: float, predicted: float) -> float:

@@ -117,8 +117,8 @@ class PredictedCase:
         return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value * _GIB
 
     def plain_s(self, context: int) -> float:
-        """Return seconds of a token without speculation."""
-        return self._pass_s(1, context) + self._host.value
+        """Return seconds of a token without speculation; curves of whole passes have the host's part in them."""
+        return self._pass_s(1, context) + (self._host.value if self.cost.device.queues_kernels else 0.0)
 
     def plain(self, context: int) -> PredictedSpeed:
         """Return tokens per second without speculation."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.curves.row_prices import KERNEL_START_S, Reading, RowPrices
+from hwprofiles.curves.row_prices import Reading, RowPrices
 from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
@@ -84,12 +84,6 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
 _GROWING_ROWS: Final = 8
 _USUAL_ROWS: Final = 5
 """Of a verification: what curves say is told as the growth up to these."""
-KERNEL_START: Final = Quantity(
-    value=KERNEL_START_S,
-    span=(0.5e-6, 12e-6),
-    status="derived",
-    source="what predicts one-row speeds that are left out best, of small and large models (benchmarks/row_curves.py)",
-)
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
@@ -306,7 +300,7 @@ class _Numbers:
     def _of_curves(self, field: str, found: Reading | None) -> float:
         assert found is not None, "asked for what is known"
         if field == "dispatch_s":
-            return self.known(field, KERNEL_START)
+            return self.known(field, _start_of(found))
         status: Status = "measured" if found.step == "device" else "derived"
         value, error = found.efficiency, found.error
         span = (value / (1 + error), min(1.0, value * (1 + error)))
@@ -318,6 +312,16 @@ class _Numbers:
     def known(self, field: str, quantity: Quantity) -> float:
         self.assumptions.append(Assumption.of_quantity(f"{self._name}.{field}", quantity))
         return quantity.value
+
+
+def _start_of(found: Reading) -> Quantity:
+    start_s = found.kernel_start_s
+    return Quantity(
+        value=start_s,
+        span=(start_s / 2, 2 * start_s),
+        status="derived",
+        source="what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)",
+    )
 
 
 def _assumed_rows(name: str, prices: RowPrices) -> Assumption:

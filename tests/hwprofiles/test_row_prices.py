@@ -1,5 +1,6 @@
 """Prices of rows by public curves: the nearest says most, and nothing is certain."""
 
+import json
 from math import exp, log
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor, read_curves
-from hwprofiles.curves.row_prices import Asked, reading, row_prices, source_errors
+from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, reading, row_prices, source_errors
 from hwprofiles.engines import default_engine, engine_on, has_law, platform_run_by, priced, run_by
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet
+from tests.benchmarks.scripts import RESULTS
 
 MADE = {
     "device": "rtx3090",
@@ -194,3 +196,23 @@ def test_only_gpus_of_a_platform_change():
 def test_other_names_are_refused_with_what_there_is():
     with pytest.raises(ConfigError, match="no engine is called 'torch'.*llama.cpp"):
         run_by(device_sheet("rtx4090"), "torch")
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "start_us"),
+    [
+        ("Apple M2 Ultra", "llama.cpp", 18),
+        ("Apple M2 Ultra", "mlx", 10),
+        ("MI300X", "llama.cpp", 12),
+        ("MI300X", "vllm", 7),
+    ],
+)
+def test_kernels_start_as_their_engine_or_back_end_starts_them(device, engine, start_us):
+    found = reading(Asked.of(device, engine, "q4_0", 7.0, is_mixture=False))
+    assert found.kernel_start_s == pytest.approx(start_us * 1e-6)
+
+
+def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
+    tried = json.loads((RESULTS / "row-curves.json").read_text())["starts_tried"]
+    for name, errors in tried.items():
+        assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02

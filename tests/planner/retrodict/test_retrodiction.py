@@ -21,6 +21,7 @@ from planner.retrodict.drafters import (
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import retrodict
 from planner.retrodict.worth import WORTH
+from planner.row_curve import pass_s
 from tests.benchmarks.scripts import RESULTS, load_script
 
 CASES = load_script("retrodictions").CASES
@@ -112,6 +113,16 @@ def test_mixtures_of_experts_have_no_kernel_law(device, model, weights, tokens_p
     assert found.cost.device.unhidden_share is None
     plain = found.plain(512)
     assert plain.low < tokens_per_s < plain.high
+
+
+def test_the_host_is_counted_once():
+    """Curves of whole passes have it in them, a kernel law as the engine's step."""
+    by_curves, by_law = (
+        PredictedCase.of(case(device=name, engine=engine, target={"shape": "qwen3-8b", "weights": "bf16"}))
+        for name, engine in (("RTX 3090", "llama.cpp"), ("H100", "vLLM"))
+    )
+    for found in (by_curves, by_law):
+        assert found.plain_s(512) == pass_s(found.cost, 1, 512)
 
 
 def test_settings_are_drafted_tokens_or_contexts():
