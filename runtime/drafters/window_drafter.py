@@ -33,6 +33,11 @@ class WindowDrafter(ABC):
     timed_parts: tuple[Part, ...] = ("head_step",)
     """Parts that `timed_step` knows."""
 
+    @property
+    def num_streams(self) -> int:
+        """Streams of its own that a schedule may ask for on its lane."""
+        return 0
+
     def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:  # noqa: ARG002
         """Compute the layers on the back end made of their decoder, and return whether that works: not for heads."""
         return False

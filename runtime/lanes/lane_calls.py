@@ -237,6 +237,11 @@ def require_fitting(schedule: Schedule, traits: ops.DrafterTraits) -> None:
             f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
             f"{' or '.join(traits.methods)}"
         )
+    if schedule.draft_streams > traits.num_streams:
+        raise ConfigError(
+            f"draft_streams is {schedule.draft_streams}: {traits.folder.name} has {traits.num_streams or 'none'} on "
+            f"{schedule.draft_lane}; streams of a draft run on lanes of torch alone, such as cpu0"
+        )
     layers = traits.feature_layers
     if schedule.exit_features and not layers:
         raise ConfigError("exit_features is true, but this draft reads no features of its target")

@@ -102,6 +102,7 @@ class DrafterTraits:
     feature_layers: tuple[int, ...]
     raw_features: bool
     methods: tuple[Method, ...]
+    num_streams: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

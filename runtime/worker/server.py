@@ -197,4 +197,5 @@ class LaneServer:
             feature_layers=drafter.feature_layers,
             raw_features=drafter.raw_features,
             methods=drafter.methods,
+            num_streams=drafter.num_streams,
         )

@@ -130,13 +130,16 @@ class DraftPasses(ABC):
         hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
         return best_places(self.output.logits(hidden_BRJD))
 
+    @property
+    def num_streams(self) -> int:
+        """How many streams the draft has on its back end: none on one that does not show its KV cache."""
+        is_open = self.backend is None or self.backend.has_open_keys
+        return self.config.streams.num_streams if self.config.streams and is_open else 0
+
     def require_streams(self, count: int) -> None:
-        """Raise a `LaneError` if a schedule asks for more streams than the draft has on its back end."""
-        sizes = self.config.streams
-        if count and self.backend is not None and not self.backend.has_open_keys:
-            raise LaneError("draft_streams needs a draft on a lane of torch: compiled lanes do not show their KV cache")
-        if count > (sizes.num_streams if sizes else 0):
-            raise LaneError(f"draft_streams is {count}: this draft has {sizes.num_streams if sizes else 'none'}")
+        """Raise a `LaneError` if a schedule asks for more streams than there are."""
+        if count > self.num_streams:
+            raise LaneError(f"draft_streams is {count}: this draft has {self.num_streams or 'none'}")
 
     @property
     def half_layer(self) -> int:

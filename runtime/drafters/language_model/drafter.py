@@ -107,6 +107,11 @@ class Drafter(WindowDrafter):
         )
         return True
 
+    @property
+    def num_streams(self) -> int:
+        """See `WindowDrafter`."""
+        return self.model.num_streams
+
     @inference
     def prefill(
         self,

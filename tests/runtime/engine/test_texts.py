@@ -101,6 +101,12 @@ def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_
         engine.generate(shallow, PROMPT, max_new_tokens=4)
 
 
+def test_streams_that_the_draft_lacks_are_refused_before_the_target_goes_on_alone(engine, tiny_folders):
+    schedule = speculative(draft_streams=1, drafter=str(tiny_folders.drafter))
+    with pytest.raises(ConfigError, match="draft_streams is 1: drafter has none on small"):
+        engine.generate(schedule, PROMPT, max_new_tokens=4)
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [

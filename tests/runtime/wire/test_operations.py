@@ -131,7 +131,9 @@ def test_operations_arrive_as_they_were_sent(operation):
         ),
         (
             ops.LoadDraft(target=Path("a"), drafter=Path("b"), dtype="bfloat16"),
-            ops.DrafterTraits(folder=Path("b"), feature_layers=(4,), raw_features=False, methods=("medusa",)),
+            ops.DrafterTraits(
+                folder=Path("b"), feature_layers=(4,), raw_features=False, methods=("medusa",), num_streams=0
+            ),
         ),
     ],
 )
