@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from decoding.errors import RecordError
+from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
@@ -46,8 +46,8 @@ def calibrate(
     Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (usual) device.
 
     Raises:
-        ConfigError: the contexts are no range, the file cannot be written, or the device is not there or does not
-            compute with these weights.
+        ConfigError: the contexts are no range or too long for the target, the file cannot be written, or the device is
+            not there or does not compute with these weights.
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
@@ -65,7 +65,10 @@ def calibrate(
 def calibration_task(
     engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
-    """What `calibrate` measures with an engine at hand, without what the lanes cannot run; arguments as there."""
+    """What `calibrate` measures with an engine at hand, without what the lanes cannot run; arguments as there.
+
+    Raises `ConfigError` where the contexts are no range, or beyond the target's positions.
+    """
     from calibrate.profiling.model_sizes import ModelSizes
     from calibrate.profiling.task import CalibrationTask
     from mirrorsd.lane_choice import fitted_to
@@ -74,7 +77,7 @@ def calibration_task(
     pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     sizes = sizes.without_draft_streams() if left_out else sizes
-    return CalibrationTask(
+    task = CalibrationTask(
         target=pair.target,
         drafter=name_of(pair.drafter),
         sizes=sizes,
@@ -85,6 +88,13 @@ def calibration_task(
         left_out=left_out,
         **settings,
     )
+    needed, most = task.contexts[1] + task.effort.target_rows[-1], engine.config.max_position
+    if needed > most:
+        raise ConfigError(
+            f"the longest prompt, its new tokens and the widest window need {needed} positions; {pair.target} has "
+            f"{most}"
+        )
+    return task
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:

@@ -94,6 +94,15 @@ def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_
     assert "is not a draft model" in result.stderr
 
 
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(mirrorsd, words, prompt_file, tmp_path):
+    long = ("--prompts", prompt_file("w1", " ".join(["w3"] * 480)), "--out", tmp_path / "profile.yaml")
+    result = mirrorsd(*words, *long)
+    assert result.exit_code == 2
+    assert "positions; " in result.stderr.replace("\n", " ")
+    assert "has 512" in result.stderr.replace("\n", " ")
+    assert "timing" not in result.stderr
+
+
 def test_a_shape_is_calibrated_by_its_name_and_its_acceptance_is_assumed_next(
     mirrorsd, prompt_file, tmp_path, monkeypatch, asked
 ):
