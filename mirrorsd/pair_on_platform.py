@@ -28,6 +28,8 @@ from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
+_PUBLISHED_IN: Final = {"gpt-oss": "mxfp4"}
+"""Models that their makers publish in few bits alone."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 if TYPE_CHECKING:
@@ -90,8 +92,8 @@ def plan_pair(
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or the nearest that were calibrated; a
             record has its own.
-        weights: of the target, else those of a calibration, `int4` where devices share one memory and `bf16` where they
-            do not; and of the draft, else those of the target; `Storage` says how caches are
+        weights: of the target, else those of a calibration, `mxfp4` of gpt-oss, `int4` where devices share one memory
+            and `bf16` where they do not; and of the draft, else those of the target; `Storage` says how caches are
             stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
@@ -125,8 +127,9 @@ def question_of(
     else:
         machine = base if isinstance(base, Platform) else of_this_make(load_platform(base))
     of_target, of_draft, cache_bits = Storage(*weights)
-    stored = weights_named(of_target or _usual_weights(machine, profile))
-    larger = StoredModel(shape=_shape(target), weights=stored, cache_bits=cache_bits)
+    shape = _shape(target)
+    stored = weights_named(of_target or _usual_weights(shape, machine, profile))
+    larger = StoredModel(shape=shape, weights=stored, cache_bits=cache_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     smaller = StoredModel(shape=small, weights=weights_named(of_draft or stored), cache_bits=cache_bits, head=head)
@@ -245,8 +248,12 @@ def _plain_name(name: str | Path) -> str:
     return _VARIANT.sub("", Path(name).name.lower())
 
 
-def _usual_weights(platform: Platform, profile: Profile | None) -> str:
+def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | None) -> str:
     if profile is not None:
         return "bf16" if profile.dtype == "float32" else profile.dtype
+    if (
+        published := next((one for name, one in _PUBLISHED_IN.items() if target.name.startswith(name)), None)
+    ) is not None:
+        return published
     shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
     return "int4" if shared else "bf16"

@@ -35,6 +35,8 @@ _LINE: Final = 16
 _BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 320, 560
 _MOST_DEVICES: Final = 6
 _LETTER: Final = 8
+_COPIES_NOTHING: Final = 1e15
+"""Bytes per second from which on a link only tells that memory is shared."""
 
 
 def machine_picture(
@@ -66,7 +68,7 @@ def machine_picture(
                 "speed": ", ".join(
                     si(number.value, unit)
                     for number, unit in ((link.bytes_per_s, "B/s"), (link.latency_s, "s"))
-                    if number is not None
+                    if number is not None and number.value < _COPIES_NOTHING
                 ),
                 "bytes": f"{si(crossing, 'B')} a round" if crossing else "",
             }

@@ -32,6 +32,12 @@ def with_a_card():
     return planned(("rtx4090",))
 
 
+def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
+    plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
+    assert plan.question.target.weights == "mxfp4"
+    assert plan.plain.pair.target == "gpu"
+
+
 def test_what_was_measured_costs_what_its_profile_predicts(alone, with_a_card):
     found = {}
     for plan in (alone, with_a_card):

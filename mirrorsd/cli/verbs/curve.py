@@ -36,9 +36,10 @@ def curve(
     json: JsonOption = None,
 ) -> None:
     """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
+    from decoding.errors import ConfigError
     from decoding.yaml_file import write_atomically
     from hwprofiles.engines import run_by
-    from hwprofiles.machines.device_names import device_named
+    from hwprofiles.machines.device_names import device_named, find_device
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import device_sheet
     from hwprofiles.weights.formats import weights_named
@@ -47,6 +48,8 @@ def curve(
 
     counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
     model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
+    if all(map(find_device, options.names(device))) and len(options.names(device)) > 1:
+        raise ConfigError(f"--device {device}: one device at a time")
     device = device_named(device).sheet
     sheet = device_sheet(device)
     sheet = sheet if engine is None else run_by(sheet, engine)

@@ -81,7 +81,7 @@ def plan(
         str | None,
         options.optional(
             "Weights of the target: bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m. "
-            "Default: int4 where devices share one memory, else bf16.",
+            "Default: int4 where devices share one memory, else bf16; gpt-oss as published.",
             autocompletion=options.weight_names,
         ),
     ] = None,

@@ -19,6 +19,8 @@ from planner.pictures.plan_pictures import (
 from planner.pictures.xy_plot import Series, round_ticks, xy_plot
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each
+from planner.platform_plan.written_plan import written_profile
+from sim.derived.calibrated_lanes import calibrated_platform
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -98,6 +100,11 @@ def test_names_of_links_never_lie_on_each_other():
     heights = sorted(map(float, names))
     assert len(heights) > 2
     assert min(after - before for before, after in pairwise(heights)) >= 32
+
+
+def test_a_link_that_copies_nothing_has_no_bandwidth(plan):
+    shared = calibrated_platform(written_profile(plan))
+    assert "TB/s" not in machine_picture(shared, {"gpu": ["a"]}, {})
 
 
 def test_trade_offs_leave_out_what_is_far_slower_than_plain_decoding(plan):

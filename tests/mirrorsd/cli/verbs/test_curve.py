@@ -49,6 +49,7 @@ def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp
         (("--rows", "0"), "--rows '0': write sizes of 1..1024, such as 1,2,4,8"),
         (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
         (("--device", "rtx9090"), "no device is called 'rtx9090'; did you mean rtx5090 or rtx4090"),
+        (("--device", "m4-max,rtx4090"), "--device m4-max,rtx4090: one device at a time"),
         (("--target", "llama-9"), "no model shape is called 'llama-9'; did you mean llama-"),
     ],
 )
