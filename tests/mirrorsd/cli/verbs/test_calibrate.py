@@ -95,7 +95,7 @@ def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(mirrorsd, words, prompt_file, tmp_path):
-    long = ("--prompts", prompt_file("w1", " ".join(["w3"] * 480)), "--out", tmp_path / "profile.yaml")
+    long = ("--prompts", prompt_file("w1", " ".join(["w3"] * 500)), "--out", tmp_path / "profile.yaml")
     result = mirrorsd(*words, *long)
     assert result.exit_code == 2
     assert "positions; " in result.stderr.replace("\n", " ")
