@@ -40,12 +40,13 @@ _STEP: Final = Prior(spread=0.15)
 _STALLS: Final = 0.25
 """Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
 PACE_ERROR: Final = 0.105
-"""What a shared machine's pace changes by between its calibration and runs (half-width, 90 %): by that of the sixty
-schedules in the five demos of benchmarks/results/demos. Where calibration itself saw more, that counts."""
+"""What a shared machine's pace changes by between its calibration and runs (half-width, 90 %): by that of sixty
+schedules in five demos of 24 November 2026; it holds all 58 of those in benchmarks/results/demos, which came later.
+Where calibration itself saw more, that counts."""
 SCHEDULE_ERROR: Final = 0.071
 """What a schedule's times are off by beyond what tables and lanes explain, the luck of few runs included. It holds 90 %
 of the 72 ratios on the same lanes in the first three series of benchmarks/results/held-out.json (64, if each series is
-judged by the other two), and 94 of 99 in the five demos."""
+judged by the other two)."""
 
 Levels = Mapping[str, Level]
 """What work takes in runs over what it takes in a loop, by lane."""
