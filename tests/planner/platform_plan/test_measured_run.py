@@ -60,8 +60,9 @@ def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_t
 
 
 def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(plan):
-    (*_,) = found = beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)
-    assert {one.run.schedule.method for one in found} == {"autoregressive", "mirror"}
+    schedules = [one.run.schedule for one in beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)]
+    assert {schedule.method for schedule in schedules} == {"autoregressive", "speculative", "mirror"}
+    assert not any(schedule.exit_features for schedule in schedules)
 
 
 @pytest.mark.parametrize(
