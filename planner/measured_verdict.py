@@ -77,6 +77,13 @@ class Runs:
         recorded = recorded or known_pairs(one.recorded, other.recorded)
         return ratio_by_rounds(recorded, self._costs.difference(one.name, other.name))
 
+    def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
+        """Return the other's predicted time over one's, on the prompts that `ratio` is about."""
+        if self._costs is None:
+            return other.predicted_s / one.predicted_s
+        ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
+        return sum(theirs) / sum(ours)
+
     @cached_property
     def _costs(self) -> CommonFit | None:
         """What rounds cost beyond their simulation; None where a schedule's rounds are not known."""
@@ -231,7 +238,7 @@ def _why(
     runs: Runs, as_run: Pays, corrected: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule
 ) -> Iterator[str]:
     """Set the prediction beside the measured ratio, and name what keeps that ratio from being the answer."""
-    ratio, predicted = runs.ratio(drafting, plain), plain.predicted_s / drafting.predicted_s
+    ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
     if ratio.machine_error:

@@ -258,9 +258,12 @@ def test_known_rounds_are_those_of_prompts_that_both_have_recorded():
             ("tree", 1.1, 1.0, 3.0, {"a": 1.0, "b": 3.0}),
         )
     )
-    found = Runs.of([plain, tree]).ratio(tree, plain)
+    runs = Runs.of([plain, tree])
+    found = runs.ratio(tree, plain)
     assert (found.value, found.num_pairs) == (pytest.approx(6 / 4 / 1.1), 2)
+    assert runs.predicted(tree, plain) == pytest.approx(6 / 4), "on the prompts that the answer is about"
     unknown = ran("synchronous", 0.5)
     named = {"a": unknown.prompts["prompt 0"], "b": unknown.prompts["prompt 1"]}
     mixed = Runs.of([plain, tree, replace(unknown, prompts=named)])
     assert mixed.ratio(tree, plain) == mixed.as_run(tree, plain), "rounds of one are not known"
+    assert mixed.predicted(tree, plain) == 1.0, "by the times per token predicted"
