@@ -75,7 +75,9 @@ def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | 
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
         found.sort(key=lambda one: not (engine_on(targets[0]) or "").startswith(one.engine))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
-        found.insert(0, RunsOn("mirrorsd", "mirrorsd run --schedule best.yaml"))  # lanes cost what it takes there
+        found.insert(
+            0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"')
+        )  # lanes cost what it takes there
     return tuple(found)
 
 

@@ -49,6 +49,7 @@ class TreeDrafter:
 
     feature_layers = (2, 4)
     methods = ("medusa", "eagle2")
+    num_streams = 0
 
     def __init__(self, target, *, raw_features=False):
         self.target, self.raw_features = target, raw_features
