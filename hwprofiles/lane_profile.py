@@ -79,7 +79,7 @@ def event_of(key: str) -> str:
 
 
 _NO_LONGER: Final = ("branch_step", "pass_after_wait")
-"""Events of older profiles that cost more than they bought (benchmarks/ablations.py)."""
+"""Events of older profiles: worse than none, or than what took their place (benchmarks/ablations.py)."""
 _FORMERLY: Final = "rollout_start"
 """What `first_step` was called when only rollouts had it."""
 

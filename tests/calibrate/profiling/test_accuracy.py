@@ -124,9 +124,10 @@ def test_about_nine_intervals_of_ten_hold_lanes_beside_each_other_and_all_of_the
 
 
 def test_about_nine_intervals_of_ten_hold_the_machines_speed_over_all_weathers():
-    """One weather has forty draws of one number, too few to tell 0.9 from 0.75."""
-    draws = [one for name in WEATHERS for one in outcomes(name)]
-    assert 0.8 <= fmean(abs(one.common) <= one.profile.relative_error for one in draws) <= 0.98
+    """One weather has forty draws of one number, too few to tell 0.9 from 0.75; with spikes 0.77 of 120 are held."""
+    shares = [fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) for name in WEATHERS]
+    assert min(shares) >= 0.7
+    assert 0.8 <= fmean(shares) <= 0.98
 
 
 def test_intervals_are_no_wider_than_that_over_all_weathers():
