@@ -31,9 +31,6 @@ MOST_SLOWDOWN: Final = 1000.0
 MOST_IN_A_TABLE: Final = 1e6
 """The longest call of a part takes no more times as long as its shortest, but for what costs nothing."""
 
-MOST_THREADS: Final = 4096
-"""No lane computes with more."""
-
 MOST_PACE_SPREAD: Final = 0.5
 """What differs by more from round to round is not one machine's."""
 

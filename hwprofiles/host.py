@@ -31,11 +31,15 @@ _DECISIVE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneCores:
-    """A lane on the CPU: its name, the logical cores it is pinned to, and the threads it computes with."""
+    """A lane on the CPU: its name and the logical cores it is pinned to, with a thread on each."""
 
     name: str
     cores: tuple[int, ...]
-    num_threads: int
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that it computes with."""
+        return max(1, len(self.cores))
 
 
 def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def lanes_of(device: str) -> tuple[LaneCores, ...]:
         return split_lanes(cores)
     if device == "openvino:CPU":
         return tuple(replace(lane, name=_compiled_name(lane.name)) for lane in split_lanes(cores))
-    return (LaneCores(name=device, cores=(cores[-1],), num_threads=1),)
+    return (LaneCores(name=device, cores=(cores[-1],)),)
 
 
 def _compiled_name(lane: str) -> str:
@@ -104,10 +108,10 @@ def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
     not double its speed on twice the cores either. Of an odd number the first half, the target's, gets one more.
     """
     if len(cores) == 1:
-        return (LaneCores(name="cpu0", cores=tuple(cores), num_threads=1),)
+        return (LaneCores(name="cpu0", cores=tuple(cores)),)
     middle = (len(cores) + 1) // 2
     parts = {"cpu0": cores[:middle], "cpu1": cores[middle:], "cpu0+1": cores}
-    return tuple(LaneCores(name=name, cores=tuple(part), num_threads=len(part)) for name, part in parts.items())
+    return tuple(LaneCores(name=name, cores=tuple(part)) for name, part in parts.items())
 
 
 def available_cores() -> tuple[int, ...]:

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from decoding.errors import ProfileError
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
-from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
+from hwprofiles.bounds import MOST_PACE_SPREAD, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
 
 V = TypeVar("V")
@@ -167,7 +167,6 @@ class LaneProfile(StrictModel):
     device: str
     devices: Many[str] = ()
     cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
-    num_threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     dispatch_s: Seconds
     overheads: Overheads = Field(default={})
     pace_spread: Annotated[float, Field(ge=0, le=MOST_PACE_SPREAD, allow_inf_nan=False)] = 0.0
@@ -188,6 +187,17 @@ class LaneProfile(StrictModel):
     step_anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
     errs_with: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_threads(cls, fields: object) -> object:
+        """Drop what older profiles say of threads: a lane computes with one on each of its cores."""
+        return {key: one for key, one in fields.items() if key != "num_threads"} if isinstance(fields, dict) else fields
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that the lane computes with: one on each of its cores."""
+        return max(1, len(self.cores))
 
     @property
     def errs_as(self) -> str:

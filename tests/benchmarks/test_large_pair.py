@@ -16,9 +16,9 @@ from tests.benchmarks.scripts import RESULTS, load_script
 
 LANES = specs_of(
     [
-        LaneCores(name="openvino:CPU@0", cores=(0,), num_threads=1),
-        LaneCores(name="openvino:CPU@1", cores=(1,), num_threads=1),
-        LaneCores(name="openvino:CPU", cores=(0, 1), num_threads=2),
+        LaneCores(name="openvino:CPU@0", cores=(0,)),
+        LaneCores(name="openvino:CPU@1", cores=(1,)),
+        LaneCores(name="openvino:CPU", cores=(0, 1)),
     ]
 )
 HALVES, WHOLE = LANES[:2], LANES[2:]

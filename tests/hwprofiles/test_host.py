@@ -11,9 +11,9 @@ from hwprofiles.placement import split_pairs, whole_lanes
 
 def test_two_cores_give_a_lane_each_and_one_for_both() -> None:
     assert split_lanes((4, 7)) == (
-        LaneCores(name="cpu0", cores=(4,), num_threads=1),
-        LaneCores(name="cpu1", cores=(7,), num_threads=1),
-        LaneCores(name="cpu0+1", cores=(4, 7), num_threads=2),
+        LaneCores(name="cpu0", cores=(4,)),
+        LaneCores(name="cpu1", cores=(7,)),
+        LaneCores(name="cpu0+1", cores=(4, 7)),
     )
 
 
@@ -26,7 +26,7 @@ def test_many_cores_are_split_in_halves_that_do_not_overlap(count: int) -> None:
 
 
 def test_one_core_is_one_lane() -> None:
-    assert split_lanes((3,)) == (LaneCores(name="cpu0", cores=(3,), num_threads=1),)
+    assert split_lanes((3,)) == (LaneCores(name="cpu0", cores=(3,)),)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_compiled_lanes_have_the_cores_of_those_of_torch(monkeypatch) -> None:
     assert [lane.name for lane in eager] == ["cpu0", "cpu1", "cpu0+1"]
     assert [lane.name for lane in compiled] == ["openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"]
     assert [lane.cores for lane in eager] == [lane.cores for lane in compiled]
-    assert host.lanes_of("openvino:NPU") == (LaneCores(name="openvino:NPU", cores=(7,), num_threads=1),)
+    assert host.lanes_of("openvino:NPU") == (LaneCores(name="openvino:NPU", cores=(7,)),)
 
 
 def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
@@ -132,13 +132,13 @@ def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
 
 SETS_OF_LANES = st.lists(st.frozensets(st.integers(0, 5), max_size=4), min_size=1, max_size=5).map(
     lambda sets: tuple(
-        LaneCores(name=f"lane{place}", cores=tuple(sorted(cores)), num_threads=1) for place, cores in enumerate(sets)
+        LaneCores(name=f"lane{place}", cores=tuple(sorted(cores))) for place, cores in enumerate(sets)
     )
 )
 
 
 def test_lanes_that_are_pinned_to_nothing_share_no_core() -> None:
-    lanes = [LaneCores(name=name, cores=(), num_threads=1) for name in ("a", "b")]
+    lanes = [LaneCores(name=name, cores=()) for name in ("a", "b")]
     assert split_pairs(lanes) == [("a", "b"), ("b", "a")]
     assert whole_lanes(lanes) == ["a", "b"]
 

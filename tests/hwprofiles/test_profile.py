@@ -272,7 +272,6 @@ def test_a_number_that_no_machine_has_is_refused(field: str, value: float) -> No
         (LatencyTable, "relative_error", float("nan")),
         (LatencyTable, "rows", (-1,)),
         (LatencyTable, "contexts", (10**400,)),
-        (LaneProfile, "num_threads", 10**9),
         (LaneProfile, "overheads", {"branch_steps": Overhead(seconds=0.1)}),
         (LaneProfile, "overheads", {"branch_step:head": Overhead(seconds=0.1)}),
         (LaneProfile, "overheads", {"features:": Overhead(seconds=0.1)}),

@@ -66,7 +66,6 @@ def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s:
         name=name,
         device="cpu",
         cores=cores,
-        num_threads=max(1, len(cores)),
         dispatch_s=1.2e-4,
         layer=table(1.2e-3, speed=speed),
         lm_head=table(5e-3, speed=speed),

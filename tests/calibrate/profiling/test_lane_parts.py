@@ -26,7 +26,7 @@ ANCHOR = Anchor(context=120, seconds=Laws().target_s("verify", 1, 120, None), re
 def parts_of(name: str = "a", **changes) -> LaneParts:
     """Of a draft with features and windows of four, on a lane of cores."""
     asked = task(**{"max_window": 4, "exit_features": FEATURES} | changes)
-    return LaneParts(asked, LaneCores(name=name, cores=(3,), num_threads=1))
+    return LaneParts(asked, LaneCores(name=name, cores=(3,)))
 
 
 PARTS = parts_of()

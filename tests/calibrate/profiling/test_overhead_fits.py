@@ -54,7 +54,7 @@ def exiting(*schedules, **laws) -> Profile:
 def with_threads(profile: Profile, count: int) -> Profile:
     """The profile, but that the second lane has so many threads."""
     first, second = profile.lanes
-    return profile.model_copy(update={"lanes": (first, second.model_copy(update={"num_threads": count}))})
+    return profile.model_copy(update={"lanes": (first, second.model_copy(update={"cores": tuple(range(count))}))})
 
 
 def replying(*schedules, **laws) -> Profile:

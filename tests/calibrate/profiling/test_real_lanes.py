@@ -29,7 +29,7 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path):
     facts = {"target_name": "tiny", "metadata": {}}
     save_eagle(tiny_eagle3(decoder, num_taps=2), Path(eagle), feature_layers=(1, 3), **facts)
     save_streams(tiny_streams(decoder), ((0,), (1,), (0, 0)), Path(streams), kept_ids=KEPT, target=decoder, **facts)
-    lanes = tuple(LaneCores(name=name, cores=(), num_threads=1) for name in ("one", "two"))
+    lanes = tuple(LaneCores(name=name, cores=()) for name in ("one", "two"))
     task = CalibrationTask(
         target="tiny",
         drafter="drafter",

@@ -25,7 +25,7 @@ def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path):
         target="tiny",
         drafter="drafter",
         sizes=sizes,
-        lanes=tuple(LaneCores(name=name, cores=(), num_threads=1) for name in (GROUP, "two")),
+        lanes=tuple(LaneCores(name=name, cores=()) for name in (GROUP, "two")),
         exit_layers=(2,),
         contexts=(4, 40),
         max_window=3,
