@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from math import expm1, hypot
 from typing import Final
 
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
-from calibrate.fitting.levels import Level, Prior, grouped_levels, not_understood, shared_levels
+from calibrate.fitting.levels import Level, not_understood
 from calibrate.fitting.ratios import Ratio, among, anchor_errors, estimate, mean_pace, trimmed_mean
 from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
@@ -18,25 +18,21 @@ from calibrate.profiling.overhead_fits import (
     with_first_steps,
     with_pace_spread,
 )
-from calibrate.profiling.run_times import compare_runs, gaps_s, levels_by_lane
-from calibrate.profiling.samples import Run, Samples
+from calibrate.profiling.run_levels import PASS, STEP, Levels, at_level, at_levels, draft_levels, run_levels
+from calibrate.profiling.run_times import compare_runs, gaps_s
+from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
-from decoding.trace import Work
 from hwprofiles.host import describe_host
-from hwprofiles.lane_profile import DECODING_PARTS, Event, LanePart, LaneProfile
+from hwprofiles.lane_profile import DECODING_PARTS, Event, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Contention, Profile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 
-_TARGET: Final = Prior(spread=0.01)
-"""An anchor is a pass of the target: in ten demos passes of whole runs took 0.97 to 1.015 of their anchors."""
-_STEP: Final = Prior(spread=0.15)
-"""A draft's steps are short: what the target left of the caches tells."""
 _STALLS: Final = 0.25
 """Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
 PACE_ERROR: Final = 0.105
@@ -47,9 +43,6 @@ SCHEDULE_ERROR: Final = 0.071
 """What a schedule's times are off by beyond what tables and lanes explain, the luck of few runs included. It holds 90 %
 of the 72 ratios on the same lanes in the first three series of benchmarks/results/held-out.json (64, if each series is
 judged by the other two)."""
-
-Levels = Mapping[str, Level]
-"""What work takes in runs over what it takes in a loop, by lane."""
 
 
 def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Event] = ()) -> Profile:
@@ -85,8 +78,11 @@ class _Fit:
 
     def profile(self) -> Profile:
         profile = self._with_first_steps(self._in_a_loop(), None)
-        target, step, features_step = self._levels(profile)
-        profile = self._with_heads_at_level(self._at_level(profile, target, step, features_step))
+        levels = run_levels([run for run in self._fits if run.schedule.drafter is None], profile, self._contention)
+        lanes = tuple(at_levels(lane, levels) for lane in profile.lanes)
+        profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(levels.steps)})
+        profile = profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})
+        profile = self._with_heads_at_level(profile)
         if "exit" not in self._without:
             profile = with_exits(profile, self._samples.runs)
         for event, fit in OVERHEAD_FITS.items():
@@ -94,7 +90,7 @@ class _Fit:
                 profile = fit(profile, self._samples.runs)
         profile = with_pace_spread(profile, self._samples.runs)
         _require_times(profile)
-        return self._with_errors(profile, target, step)
+        return self._with_errors(profile, levels.passes, levels.steps)
 
     def _in_a_loop(self) -> Profile:
         """Everything as timed alone, with slowdowns that know nothing of runs."""
@@ -148,41 +144,11 @@ class _Fit:
             return profile
         return with_first_steps(profile, [run for run in self._fits if run.schedule.drafter == head], head)
 
-    def _levels(self, profile: Profile) -> tuple[Levels, Levels, Levels]:
-        """Return levels of the target, of steps of the draft model, and of its steps with features."""
-        runs = [run for run in self._fits if run.schedule.drafter is None]
-        step = self._draft_levels([run for run in runs if not run.schedule.exit_features], profile)
-        # slowdowns are relative to what steps take in runs: known once these are
-        profile = profile.model_copy(update={"contention": self._contention(step)})
-        alone = [run for run in self._fits if not run.schedule.reads_features]
-        target = shared_levels(levels_by_lane(alone, (Work.VERIFY, Work.SUFFIX), profile), _TARGET)
-        featured = [run for run in runs if run.schedule.exit_features]
-        return target, step, self._draft_levels(featured, profile, around=step)
-
-    def _draft_levels(self, runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:
-        """Return levels of steps of rollouts, taken to be `around` others before any run."""
-        priors = {name: _STEP._replace(around=around[name]) if around else _STEP for name in self._threads}
-        return grouped_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), self._threads, priors)
-
-    def _at_level(self, profile: Profile, target: Levels, step: Levels, features_step: Levels) -> Profile:
-        """Every part at its level in runs, and of steps as uncertain as that is."""
-
-        def levelled(lane: LaneProfile) -> LaneProfile:
-            of_target, of_step = target[lane.name].factor, step[lane.name]
-            parts: tuple[LanePart, ...] = ("draft_step", "draft_start", "draft_streams")
-            steps = {**dict.fromkeys(parts, of_step), "draft_step_features": features_step[lane.name]}
-            lane = lane.scaled(dict.fromkeys(("layer", "lm_head", "exit", "streams"), of_target))
-            return lane.changed(steps, _at).with_overheads_scaled({"first_step": of_step.factor})
-
-        lanes = tuple(map(levelled, profile.lanes))
-        profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(step)})
-        return profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})
-
     def _with_heads_at_level(self, profile: Profile) -> Profile:
         """Steps of every head, and the first ones of its rollouts, at their level in runs."""
         for drafter in (name for name, method in self._task.heads.items() if not METHODS[method].drafts_itself):
             profile = self._with_first_steps(profile, drafter)
-            found = self._draft_levels([run for run in self._fits if run.schedule.drafter == drafter], profile)
+            found = draft_levels([run for run in self._fits if run.schedule.drafter == drafter], profile)
             lanes = tuple(_with_head_at(lane, drafter, found[lane.name]) for lane in profile.lanes)
             profile = profile.model_copy(update={"lanes": lanes})
         return profile
@@ -234,8 +200,8 @@ class _Fit:
             f"{name} on {lane.name}" for lane in profile.lanes for name in streams if name not in lane.streams
         ]:
             yield f"What streams add was less than the noise, so they are left out: {', '.join(left_out)}."
-        yield from not_understood(target, _TARGET, "Passes in runs", is_kept=True)
-        yield from not_understood(step, _STEP, "Steps in runs", is_kept=True)
+        yield from not_understood(target, PASS, "Passes in runs", is_kept=True)
+        yield from not_understood(step, STEP, "Steps in runs", is_kept=True)
         yield from note_on(checks)
 
 
@@ -243,12 +209,8 @@ def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
     return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
-def _at(table: LatencyTable, level: Level) -> LatencyTable:
-    return table.scaled(level.factor).less_certain(level.half_width)
-
-
 def _with_head_at(lane: LaneProfile, drafter: str, level: Level) -> LaneProfile:
-    lane = lane.model_copy(update={"heads": {**lane.heads, drafter: _at(lane.heads[drafter], level)}})
+    lane = lane.model_copy(update={"heads": {**lane.heads, drafter: at_level(lane.heads[drafter], level)}})
     start = lane.overhead("first_step", drafter)
     if not start.seconds:
         return lane

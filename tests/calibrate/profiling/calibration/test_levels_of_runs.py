@@ -22,6 +22,15 @@ def test_tables_are_at_the_level_of_real_runs():
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
+def test_work_of_several_rows_has_a_level_of_its_own():
+    engine = machine(target_in_run=1.02, several_in_run=1.08)
+    for lane in calibrate(engine, task()).lanes:
+        laws = engine.laws[lane.name]
+        for rows, factor in ((1, 1.02), (3, 1.02 * 1.08)):
+            assert lane.layer.at(rows, 100) == pytest.approx(factor * laws.layer_s(rows, 100), **TOLERANCE)
+            assert lane.lm_head.at(rows, 100) == pytest.approx(factor * laws.head_s(rows), **TOLERANCE)
+
+
 def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
     engine = machine(step_in_run=1.2, first_step_s=2e-3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
@@ -42,7 +51,7 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
 
 def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch):
     levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
-    monkeypatch.setattr("calibrate.profiling.fitted_profile.shared_levels", lambda _by_lane, _prior: levels)
+    monkeypatch.setattr("calibrate.profiling.run_levels.shared_levels", lambda _by_lane, _prior: levels)
     profile = calibrate(machine(), task())
     assert profile.relative_error == pytest.approx(0.1)
     assert [lane.relative_error for lane in profile.lanes] == pytest.approx([0.0, 0.2, 0.0])

@@ -24,15 +24,16 @@ GAP_S = 2e-3
 class Laws:
     """Seconds on one lane; `speed` divides all of them.
 
-    In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
-    draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
-    while a target works: its cache is lost only once. In a run the first step of a rollout or of branches takes
-    `first_step_s` more, whatever its speed; a prefix takes `prefix_more_s` more, and a pass of the target whose states
-    the drafter reads `features_s`.
+    In a run the target takes `target_in_run` times as long as in a loop, with several rows `several_in_run` times
+    that, and `target_contended` times that while a draft works. The draft takes `step_in_run` times a loop's time in a
+    run, and `step_contended` times the loop's while a target works: its cache is lost only once. In a run the first
+    step of a rollout or of branches takes `first_step_s` more, whatever its speed; a prefix takes `prefix_more_s` more,
+    and a pass of the target whose states the drafter reads `features_s`.
     """
 
     speed: float = 1.0
     target_in_run: float = 1.0
+    several_in_run: float = 1.0
     step_in_run: float = 1.0
     target_contended: float = 1.0
     step_contended: float = 1.0

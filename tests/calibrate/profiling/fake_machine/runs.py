@@ -79,7 +79,8 @@ class FakeRun:
         return self.alone_s(part, rows) + self.target.replying_s(self.schedule)
 
     def alone_s(self, part: str, rows: int) -> float:
-        return self.target.target_in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)
+        in_run = self.target.target_in_run * (self.target.several_in_run if rows > 1 else 1.0)
+        return in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)
 
     def factor(self, lane: str) -> float:
         return self.engine.factor(lane, self.start_s + self.now_s)

@@ -1,0 +1,117 @@
+"""What passes and steps take in runs over what they take in a timing loop, and tables at these levels.
+
+Work of one row and work of several have levels of their own: other kernels compute it, and what a loop that repeats it
+finds in the caches differs for each from what a run finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import log
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from calibrate.fitting.levels import Level, Prior, grouped_levels, settled, shared_levels
+from calibrate.profiling.run_times import levels_by_lane
+from calibrate.profiling.samples import Run
+from decoding.trace import Work
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention, Profile
+
+Levels = Mapping[str, Level]
+"""By lane."""
+
+PASS: Final = Prior(spread=0.01)
+"""An anchor is a pass of the target: in ten demos passes of whole runs took 0.97 to 1.015 of their anchors."""
+STEP: Final = Prior(spread=0.15)
+"""A draft's steps are short: what the target left of the caches tells."""
+_SEVERAL_ROWS: Final = 0.1
+"""How much the level of several rows differs from that of one (standard deviation, relative). In five demos of
+25 November 2026 calibrations' runs showed up to 10 %, and predictions of the demos' texts were off by as much."""
+_MOST_APART: Final = 0.25
+"""Runs that say more (logarithm) do other work than loops; then the loops count."""
+_PASSES: Final = (Work.VERIFY, Work.SUFFIX)
+"""Prefixes have an overhead of their own."""
+
+
+class RunLevels(NamedTuple):
+    """Levels of passes of the target and of steps of the draft model: of one row, of several, and with features."""
+
+    passes: Levels
+    wide_passes: Levels
+    steps: Levels
+    wide_steps: Levels
+    features_steps: Levels
+
+
+def run_levels(runs: Sequence[Run], profile: Profile, slowed: Callable[[Levels], tuple[Contention, ...]]) -> RunLevels:
+    """Return the levels that runs without draft heads show.
+
+    Args:
+        runs: those to fit; their passes reply hidden states where they have features.
+        profile: everything as timed alone.
+        slowed: how much lanes slow each other, by the levels of the draft model's steps.
+    """
+    silent = [run for run in runs if not run.schedule.exit_features]
+    featured = [run for run in runs if run.schedule.exit_features]
+    plain = [run for run in silent if run.schedule.num_rows == 1]
+    drafting = [run for run in silent if run.schedule.num_rows > 1]
+    branching = [run for run in silent if run.schedule.traits.overlaps]
+    steps = draft_levels(silent, profile)
+    profile = profile.model_copy(update={"contention": slowed(steps)})
+    passes = shared_levels(levels_by_lane(plain, _PASSES, profile), PASS)
+    return RunLevels(
+        passes=passes,
+        wide_passes=_wide_levels(drafting, _PASSES, profile, passes),
+        steps=steps,
+        wide_steps=_wide_levels(branching, (Work.BRANCH_STEP,), profile, steps),
+        features_steps=draft_levels(featured, profile, around=steps),
+    )
+
+
+def draft_levels(runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:
+    """Return levels of steps of rollouts, taken to be `around` others before any run."""
+    threads = {lane.name: lane.num_threads for lane in profile.lanes}
+    priors = {name: STEP._replace(around=around[name]) if around else STEP for name in threads}
+    return grouped_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), threads, priors)
+
+
+def _wide_levels(runs: Sequence[Run], works: Collection[Work], profile: Profile, of_one: Levels) -> Levels:
+    """Return levels of work of several rows, each around that `of_one` row, which lanes without such runs have."""
+    levels = dict(of_one)
+    for name, ratios in levels_by_lane(runs, works, profile).items():
+        found = settled(ratios, Prior(_SEVERAL_ROWS, around=of_one[name]))
+        if ratios and abs(log(found.factor / of_one[name].factor)) < _MOST_APART:
+            levels[name] = found
+    return levels
+
+
+def at_levels(lane: LaneProfile, levels: RunLevels) -> LaneProfile:
+    """Return a lane with its passes, exits and steps at their levels, and as uncertain as these are."""
+    name = lane.name
+    step = levels.steps[name]
+    lane = lane.changed(
+        dict.fromkeys(("layer", "lm_head", "exit", "streams"), (levels.passes[name], levels.wide_passes[name])),
+        _at_rows,
+    )
+    lane = lane.changed(dict.fromkeys(("draft_step", "draft_start"), (step, levels.wide_steps[name])), _at_rows)
+    lane = lane.changed({"draft_streams": step, "draft_step_features": levels.features_steps[name]}, at_level)
+    return lane.with_overheads_scaled({"first_step": step.factor})
+
+
+def at_level(table: LatencyTable, level: Level) -> LatencyTable:
+    """Return a table at a level, and as uncertain as that is."""
+    return table.scaled(level.factor).less_certain(level.half_width)
+
+
+def _at_rows(table: LatencyTable, levels: tuple[Level, Level]) -> LatencyTable:
+    """Return a table at the level of one row and at that of several, which take no less time than one row."""
+    one, several = levels
+    if table.rows[0] > 1:
+        return at_level(table, several)
+    first, *others = (np.array(line) for line in table.seconds)
+    lines = [one.factor * first, *(np.maximum(one.factor * first, several.factor * line) for line in others)]
+    seconds = tuple(tuple(line.tolist()) for line in lines)
+    return table.model_copy(update={"seconds": seconds}).less_certain(one.half_width)
