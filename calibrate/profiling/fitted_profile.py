@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from math import expm1, hypot
-from typing import Final
+from typing import Final, Literal
 
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, not_understood
@@ -45,8 +45,12 @@ of the 72 ratios on the same lanes in the first three series of benchmarks/resul
 judged by the other two)."""
 
 
-def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Event] = ()) -> Profile:
-    """Return the profile that the samples amount to; `without` are overheads to be left out, to see what they buy.
+Correction = Event | Literal["level_by_rows"]
+"""What a fit can do without: an overhead, or levels of their own for several rows."""
+
+
+def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Correction] = ()) -> Profile:
+    """Return the profile that the samples amount to; `without` are corrections to be left out, to see what they buy.
 
     Raises:
         ProfileError: a part that every schedule needs came out as costing nothing.
@@ -55,7 +59,7 @@ def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collecti
 
 
 class _Fit:
-    def __init__(self, task: CalibrationTask, samples: Samples, without: Collection[Event]) -> None:
+    def __init__(self, task: CalibrationTask, samples: Samples, without: Collection[Correction]) -> None:
         self._task, self._samples, self._without = task, samples, without
         self._threads = {lane.name: lane.num_threads for lane in task.lanes}
         self._fits = [run for run in samples.runs if not run.is_check]
@@ -78,7 +82,12 @@ class _Fit:
 
     def profile(self) -> Profile:
         profile = self._with_first_steps(self._in_a_loop(), None)
-        levels = run_levels([run for run in self._fits if run.schedule.drafter is None], profile, self._contention)
+        levels = run_levels(
+            [run for run in self._fits if run.schedule.drafter is None],
+            profile,
+            self._contention,
+            apart_by_rows="level_by_rows" not in self._without,
+        )
         lanes = tuple(at_levels(lane, levels) for lane in profile.lanes)
         profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(levels.steps)})
         profile = profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})

@@ -46,29 +46,35 @@ class RunLevels(NamedTuple):
     features_steps: Levels
 
 
-def run_levels(runs: Sequence[Run], profile: Profile, slowed: Callable[[Levels], tuple[Contention, ...]]) -> RunLevels:
+def run_levels(
+    runs: Sequence[Run],
+    profile: Profile,
+    slowed: Callable[[Levels], tuple[Contention, ...]],
+    *,
+    apart_by_rows: bool = True,
+) -> RunLevels:
     """Return the levels that runs without draft heads show.
 
     Args:
         runs: those to fit; their passes reply hidden states where they have features.
         profile: everything as timed alone.
         slowed: how much lanes slow each other, by the levels of the draft model's steps.
+        apart_by_rows: whether several rows have levels of their own (False in ablations).
     """
     silent = [run for run in runs if not run.schedule.exit_features]
     featured = [run for run in runs if run.schedule.exit_features]
-    plain = [run for run in silent if run.schedule.num_rows == 1]
+    plain = [run for run in silent if run.schedule.num_rows == 1] if apart_by_rows else silent
     drafting = [run for run in silent if run.schedule.num_rows > 1]
     branching = [run for run in silent if run.schedule.traits.overlaps]
     steps = draft_levels(silent, profile)
     profile = profile.model_copy(update={"contention": slowed(steps)})
     passes = shared_levels(levels_by_lane(plain, _PASSES, profile), PASS)
-    return RunLevels(
-        passes=passes,
-        wide_passes=_wide_levels(drafting, _PASSES, profile, passes),
-        steps=steps,
-        wide_steps=_wide_levels(branching, (Work.BRANCH_STEP,), profile, steps),
-        features_steps=draft_levels(featured, profile, around=steps),
-    )
+    features_steps = draft_levels(featured, profile, around=steps)
+    if not apart_by_rows:
+        return RunLevels(passes, passes, steps, steps, features_steps)
+    wide_passes = _wide_levels(drafting, _PASSES, profile, passes)
+    wide_steps = _wide_levels(branching, (Work.BRANCH_STEP,), profile, steps)
+    return RunLevels(passes, wide_passes, steps, wide_steps, features_steps)
 
 
 def draft_levels(runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:

@@ -131,9 +131,7 @@ def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
 
 
 SETS_OF_LANES = st.lists(st.frozensets(st.integers(0, 5), max_size=4), min_size=1, max_size=5).map(
-    lambda sets: tuple(
-        LaneCores(name=f"lane{place}", cores=tuple(sorted(cores))) for place, cores in enumerate(sets)
-    )
+    lambda sets: tuple(LaneCores(name=f"lane{place}", cores=tuple(sorted(cores))) for place, cores in enumerate(sets))
 )
 
 
