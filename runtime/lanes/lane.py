@@ -1,4 +1,4 @@
-"""The parent's handle on a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
+"""The parent's side of a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
@@ -70,8 +70,9 @@ class LaneSpec:
             raise ConfigError(f"lane {self.name!r} has no ranks; it needs at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
-            msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
+            )
 
 
 class Lane:
@@ -87,12 +88,12 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be talked to, as far as is known."""
+        """Whether the lane can be talked to, as far as is known."""
         return self._channel is not None
 
     @property
     def process_id(self) -> int | None:
-        """Id of the running process."""
+        """Id of the running process; None without one."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
@@ -115,7 +116,7 @@ class Lane:
         """Ask for an operation; return its reply, whose `result` waits for the answer."""
         self._next_id += 1
         self._send(operation.message(self._next_id))
-        return Reply(lane=self, id=self._next_id, operation=type(operation))
+        return Reply(self, self._next_id, type(operation), time.perf_counter())
 
     def post(self, operation: Operation[Any]) -> None:
         """Ask for an operation without waiting for an answer; if it fails, the next answer is its error."""
@@ -151,7 +152,7 @@ class Lane:
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
-        """Return the seconds of every run, taken in the lane; raise `LaneError` if it lacks what is to be timed."""
+        """Return the seconds of each run, timed in the lane; raise `LaneError` if it lacks what is to be timed."""
         return self.request(Measure(measurement=measurement)).result().value
 
     @contextmanager
@@ -176,7 +177,7 @@ class Lane:
         self._lose(reason)
 
     def close(self) -> None:
-        """Let the process end by itself, and see to it that it does."""
+        """End the process: it ends by itself within 5 s, or is killed."""
         self._lose("it was closed")
 
     def _lose(self, reason: str) -> None:
@@ -205,27 +206,17 @@ class Lane:
             self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply(Generic[R]):
-    """An answer under way."""
+class Reply(NamedTuple, Generic[R]):
+    """An answer under way; `sent_s` is when the request had been handed to the socket."""
 
     lane: Lane
     id: int
     operation: type[Operation[R]]
-    sent_s: float = field(default_factory=time.perf_counter)
-    """When the request had been handed to the socket."""
+    sent_s: float
 
     def result(self, timeout_s: float | None = None) -> Answer[R]:
-        """Wait for it; raises what `Lane.receive` raises."""
+        """Wait for the answer and return it; raises what `Lane.receive` raises."""
         return self.operation.answer(self.lane.receive(self.id, timeout_s))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pending:
-    """Work under way in a lane, which lane calls return to a method (`decoding.lanes.Handle`)."""
-
-    result: Callable[[], Any]
-    """Waits for the reply and returns it."""
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

@@ -18,7 +18,10 @@ R = TypeVar("R")
 
 
 class LaneSet:
-    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed."""
+    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed.
+
+    A `drafter` is a name or folder; None is the one given at the start.
+    """
 
     def __init__(
         self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype
@@ -30,38 +33,45 @@ class LaneSet:
         self._loaded: dict[str, dict[type, tuple[Operation[Any], Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:
-        """A lane, running or not."""
+        """Return a lane, running or not; raise `ConfigError` if there is none of this name."""
         if name not in self._lanes:
             raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
 
+    @property
+    def running(self) -> list[str]:
+        """Names of the lanes that run, as far as is known."""
+        return [name for name, lane in self._lanes.items() if lane.is_alive]
+
     def load_target(self, name: str) -> Lane:
-        """The lane with the target and its exits loaded."""
+        """Return a lane with the target and its exits loaded."""
         dtype, device = self._form(name)
         return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=dtype, device=device))[0]
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
-        """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
+        """Return a lane with a drafter loaded, and the drafter's traits."""
         folder = self.drafter_folder(drafter)
         dtype, device = self._form(name)
         operation = LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device)
         return self._load(name, operation, DRAFT_LOAD_DEADLINE_S)
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """The lane with the target loaded, and streams of it."""
+        """Return a lane with the target loaded, and streams of it."""
         folder = self.drafter_folder(drafter)
         self.load_target(name)
         return self._load(name, LoadStreams(drafter=folder))[0]
+
+    def drafter_folder(self, drafter: str | None) -> Path:
+        """Return the folder of a drafter; raise `ConfigError` if none was given, `ModelError` if there is none."""
+        folder = self._drafter if drafter is None else find_drafter(drafter)
+        if folder is None:
+            raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
+        return folder
 
     def close(self) -> None:
         """End all processes."""
         for lane in self._lanes.values():
             lane.close()
-
-    @property
-    def running(self) -> list[str]:
-        """Names of the lanes that run, as far as is known."""
-        return [name for name, lane in self._lanes.items() if lane.is_alive]
 
     def _form(self, name: str) -> tuple[Dtype, str]:
         spec = self[name].spec
@@ -69,15 +79,11 @@ class LaneSet:
         require_form(name, spec.device.name, dtype)
         return dtype, spec.device.name
 
-    def drafter_folder(self, drafter: str | None) -> Path:
-        """Where a drafter is (by name or folder; None for the one given at the start)."""
-        folder = self._drafter if drafter is None else find_drafter(drafter)
-        if folder is None:
-            raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
-        return folder
-
     def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
-        """The lane, and its reply to the operation, asked unless it was the last of its kind; too late, it is lost."""
+        """Return the lane and its reply to the operation, which is asked for unless it was the last of its kind.
+
+        A lane that has not loaded in time is killed.
+        """
         lane, kind = self[name], type(operation)
         if not lane.is_alive:
             self._loaded[name] = {}
