@@ -42,7 +42,7 @@ def main() -> None:
     try:
         for lane in lanes.values():
             lane.start()
-            load = LoadTarget(target=pair.target_folder, exits=None, dtype="bfloat16", device=DEVICE.name)
+            load = LoadTarget(target=pair.target_folder, exits=None, dtype="bfloat16")
             lane.request(load).result()
         for index, counts in _common.rounds_of(options.rounds, warm_up=1):
             for context in _common.in_turn(CONTEXTS, index):

@@ -91,14 +91,13 @@ def running(lane: Lane) -> Iterator[None]:
 
 def load(lane: Lane, kind: Kind, pair: ModelPair) -> None:
     """Have the lane load its model."""
-    device = lane.spec.device.name
     if kind.drafts:
         assert pair.drafter is not None
-        draft = LoadDraft(target=pair.target_folder, drafter=pair.drafter.folder, dtype=kind.dtype, device=device)
+        draft = LoadDraft(target=pair.target_folder, drafter=pair.drafter.folder, dtype=kind.dtype)
         lane.request(draft).result()
         return
     exits = None if pair.exits is None else pair.exits.folder
-    lane.request(LoadTarget(target=pair.target_folder, exits=exits, dtype=kind.dtype, device=device)).result()
+    lane.request(LoadTarget(target=pair.target_folder, exits=exits, dtype=kind.dtype)).result()
 
 
 def prepare(lane: Lane, kind: Kind) -> None:

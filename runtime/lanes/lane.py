@@ -68,6 +68,8 @@ class LaneSpec:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be 1 to {_MOST_THREADS}")
         if self.num_ranks < 1:
             raise ConfigError(f"lane {self.name!r} has no ranks; it needs at least 1")
+        if self.num_ranks > 1 and self.device.is_compiled:
+            raise ConfigError(f"lane {self.name!r}: several ranks compute by torch on cores or GPUs, not by OpenVINO")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
             raise ConfigError(

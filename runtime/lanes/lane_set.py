@@ -45,14 +45,13 @@ class LaneSet:
 
     def load_target(self, name: str) -> Lane:
         """Return a lane with the target and its exits loaded."""
-        dtype, device = self._form(name)
-        return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=dtype, device=device))[0]
+        operation = LoadTarget(target=self._target, exits=self._exits, dtype=self._form(name))
+        return self._load(name, operation)[0]
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
         """Return a lane with a drafter loaded, and the drafter's traits."""
         folder = self.drafter_folder(drafter)
-        dtype, device = self._form(name)
-        operation = LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device)
+        operation = LoadDraft(target=self._target, drafter=folder, dtype=self._form(name))
         return self._load(name, operation, DRAFT_LOAD_DEADLINE_S)
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
@@ -73,11 +72,11 @@ class LaneSet:
         for lane in self._lanes.values():
             lane.close()
 
-    def _form(self, name: str) -> tuple[Dtype, str]:
+    def _form(self, name: str) -> Dtype:
         spec = self[name].spec
-        dtype = spec.dtype or self._dtype
-        require_form(name, spec.device.name, dtype)
-        return dtype, spec.device.name
+        form = spec.dtype or self._dtype
+        require_form(name, spec.device.name, form)
+        return form
 
     def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
         """Return the lane and its reply to the operation, which is asked for unless it was the last of its kind.

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
-from runtime.backends.lane_device import EAGER, Dtype
+from runtime.backends.lane_device import Dtype
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
 from runtime.wire.channel import Block, Message
@@ -84,7 +84,6 @@ class LoadTarget(Operation[None]):
     target: Path
     exits: Path | None
     dtype: Dtype
-    device: str = EAGER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +111,6 @@ class LoadDraft(Operation[DrafterTraits]):
     target: Path
     drafter: Path
     dtype: Dtype
-    device: str = EAGER
 
 
 class RowInvariance(NamedTuple):

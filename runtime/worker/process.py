@@ -83,9 +83,10 @@ def serve(end: socket.socket, options: argparse.Namespace) -> None:
 
         lead(Channel(end), options.ranks, device=options.device, cores=options.cores, num_threads=options.threads)
         return
+    from runtime.backends.lane_device import Device
     from runtime.worker.server import LaneServer
 
-    LaneServer(Channel(end), num_threads=options.threads).serve_on(options.device)
+    LaneServer(Channel(end), Device.of_lane(options.device), num_threads=options.threads).serve_process()
 
 
 if __name__ == "__main__":

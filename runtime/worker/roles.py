@@ -1,4 +1,4 @@
-"""What a lane does with its models: one method for every operation, of the target and of the draft.
+"""What a lane does with its models: a handler for each operation of the target and of the draft.
 
 Times are read here, in the lane; draft steps are spans of [work, start, end, rows] in the reply that ends them.
 """
@@ -26,6 +26,16 @@ F = TypeVar("F", ExitSignal, Verdict)
 def target_handlers(model: TargetModel) -> tuple[ops.Handler, ...]:
     """Return what handles each operation of the target."""
 
+    def prepare(operation: ops.PrepareTarget) -> None:
+        start, schedule = operation.start, operation.start.schedule
+        model.prepare(
+            num_prompt=len(start.prompt),
+            num_slots=_capacity(start),
+            rows=(schedule.num_rows,),
+            feature_layers=operation.feature_layers,
+            exit_layer=schedule.exit_layer,
+        )
+
     def prefill(operation: ops.PrefillTarget) -> Block | None:
         start, schedule = operation.start, operation.start.schedule
         model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
@@ -37,16 +47,6 @@ def target_handlers(model: TargetModel) -> tuple[ops.Handler, ...]:
             raw_features=operation.raw_features,
         )
         return None if features_TE is None else to_block(features_TE)
-
-    def prepare(operation: ops.PrepareTarget) -> None:
-        start, schedule = operation.start, operation.start.schedule
-        model.prepare(
-            num_prompt=len(start.prompt),
-            num_slots=_capacity(start),
-            rows=(schedule.num_rows,),
-            feature_layers=operation.feature_layers,
-            exit_layer=schedule.exit_layer,
-        )
 
     def prefix(operation: ops.Prefix) -> ExitSignal:
         return _for_the_wire(model.prefix(operation.window, operation.exit_layer, operation.num_candidates))
@@ -65,22 +65,17 @@ class DraftRole:
     """Operations of the draft, and the steps it does between messages."""
 
     def __init__(self, drafter: WindowDrafter) -> None:
-        self.drafter = drafter
+        self._drafter = drafter
         self._branches: BranchSet | None = None
         self._spans: list[tuple[str, float, float, int]] = []
-        self._schedule: Schedule | None = None
-
-    @property
-    def handlers(self) -> tuple[ops.Handler, ...]:
-        """Handlers of all operations."""
-        return (
-            ops.PrepareDraft.handled_by(self.prepare),
-            ops.PrefillDraft.handled_by(self.prefill),
-            ops.Rollout.handled_by(self.rollout),
-            ops.Branch.handled_by(self.branch),
-            ops.Join.handled_by(self.join),
-            ops.Take.handled_by(self.take),
-            ops.Drop.handled_by(self.drop),
+        self.handlers = (
+            ops.PrepareDraft.handled_by(self._prepare),
+            ops.PrefillDraft.handled_by(self._prefill),
+            ops.Rollout.handled_by(self._rollout),
+            ops.Branch.handled_by(self._branch),
+            ops.Join.handled_by(self._join),
+            ops.Take.handled_by(self._take),
+            ops.Drop.handled_by(self._drop),
         )
 
     @property
@@ -95,17 +90,19 @@ class DraftRole:
         num_rows = self._branches.step()
         self._spans.append((Work.BRANCH_STEP, start_s, time.perf_counter(), num_rows))
 
-    def prepare(self, operation: ops.PrepareDraft) -> None:
-        """Be ready for a sequence."""
-        start, num_prompt = operation.start, len(operation.start.prompt)
-        self.drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
+    def forget(self) -> None:
+        """Stop preparing branches."""
+        self._branches = None
 
-    def prefill(self, operation: ops.PrefillDraft) -> None:
-        """Start a sequence, with the target's features of the prompt if the schedule has any."""
+    def _prepare(self, operation: ops.PrepareDraft) -> None:
+        start, num_prompt = operation.start, len(operation.start.prompt)
+        self._drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
+
+    def _prefill(self, operation: ops.PrefillDraft) -> None:
         start = operation.start
-        self._schedule = start.schedule
+        self._schedule: Schedule = start.schedule
         self._branches, self._spans = None, []
-        self.drafter.prefill(
+        self._drafter.prefill(
             start.prompt,
             schedule=start.schedule,
             capacity=len(start.prompt) + start.max_new_tokens,
@@ -113,53 +110,44 @@ class DraftRole:
             features_TE=self._array(operation.features),
         )
 
-    def rollout(self, operation: ops.Rollout) -> ops.Drafted:
-        """Draft from the committed text; replies the window."""
-        steps = self.drafter.rollout(operation.committed, self._array(operation.features))
-        return ops.Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
+    def _rollout(self, operation: ops.Rollout) -> ops.Drafted:
+        steps = self._drafter.rollout(operation.committed, self._array(operation.features))
+        return self._drafted(Work.ROLLOUT_STEP, steps)
 
-    def branch(self, operation: ops.Branch) -> None:  # noqa: ARG002
+    def _branch(self, operation: ops.Branch) -> None:  # noqa: ARG002
         """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
-        assert self._schedule is not None, "branches without a sequence"
-        assert isinstance(self.drafter, Drafter), "branches of a draft that is no language model"
-        self._branches = BranchSet(self.drafter, self._schedule)
+        assert isinstance(self._drafter, Drafter), "branches of a draft that is no language model"
+        self._branches = BranchSet(self._drafter, self._schedule)
         if self.has_work:
             self.step()
 
-    def join(self, operation: ops.Join) -> None:
-        """Add the exit's roots."""
+    def _join(self, operation: ops.Join) -> None:
         assert self._branches is not None, "an exit message without branches"
         signal = operation.signal
         self._branches.join(signal._replace(features=self._array(signal.features)))
 
-    def take(self, operation: ops.Take) -> ops.Drafted:
-        """Keep one branch or none, and finish the next window; replies it, and whether it was a hit."""
+    def _take(self, operation: ops.Take) -> ops.Drafted:
         assert self._branches is not None, "nothing to take"
         hit, steps = self._branches.take((operation.num_accepted, operation.next_token))
         self._branches = None
-        window = self._run(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps)
-        return ops.Drafted(window=window, spans=self._take_spans(), hit=hit)
+        return self._drafted(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps, hit=hit)
 
-    def drop(self, operation: ops.Drop) -> ops.Spans:  # noqa: ARG002
-        """Forget the branches: the sequence has ended."""
+    def _drop(self, operation: ops.Drop) -> ops.Spans:  # noqa: ARG002
         self.forget()
         return self._take_spans()
 
-    def forget(self) -> None:
-        """Stop preparing."""
-        self._branches = None
-
     def _array(self, features: Block | None) -> Array | None:
-        return None if features is None else self.drafter.array(features)
+        return None if features is None else self._drafter.array(features)
 
-    def _run(self, work: Work, steps: Steps) -> Window:
+    def _drafted(self, work: Work, steps: Steps, *, hit: bool | None = None) -> ops.Drafted:
+        """Run the steps to their window, timing each."""
         while True:
             start_s = time.perf_counter()
             try:
                 num_rows = next(steps)
             except StopIteration as end:
                 window: Window = end.value
-                return window
+                return ops.Drafted(window=window, spans=self._take_spans(), hit=hit)
             self._spans.append((work, start_s, time.perf_counter(), num_rows))
 
     def _take_spans(self) -> ops.Spans:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from decoding.errors import LaneError
-from runtime.backends.lane_device import EAGER, Device
+from runtime.backends.lane_device import CORES, Device
 from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
@@ -48,7 +48,7 @@ def leave_imports_alone() -> None:
 
 
 KEPT_BYTES: Final = 300_000_000
-"""Of the files of all that stay; a larger drafter is held only as long as it is the last one asked for."""
+"""Bytes of the files of all drafters that stay; a larger one is held only while it is the last one asked for."""
 
 
 class KeptDrafters:
@@ -56,32 +56,36 @@ class KeptDrafters:
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._drafters: OrderedDict[LoadDraft, tuple[WindowDrafter, int]] = OrderedDict()
+        self._drafters: dict[LoadDraft, tuple[WindowDrafter, int]] = {}
 
     def get(self, operation: LoadDraft) -> WindowDrafter | None:
-        """The drafter, if it has stayed."""
+        """Return a drafter, if it has stayed."""
         if operation not in self._drafters:
             return None
-        self._drafters.move_to_end(operation)
+        self._drafters[operation] = self._drafters.pop(operation)  # now the one asked for last
         return self._drafters[operation][0]
 
     def add(self, operation: LoadDraft, drafter: WindowDrafter) -> None:
-        """Keep one, if it is small."""
+        """Keep a drafter, if it is small."""
         num_bytes = sum(path.stat().st_size for path in operation.drafter.glob("*.safetensors"))
         self._drafters[operation] = drafter, num_bytes
-        while self._drafters and sum(size for _, size in self._drafters.values()) > self._most_bytes:
-            self._drafters.popitem(last=False)
+        while sum(size for _, size in self._drafters.values()) > self._most_bytes:
+            del self._drafters[next(iter(self._drafters))]
 
 
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
-    def __init__(self, channel: Channel | GroupChannel, group: Group | None = None, *, num_threads: int = 1) -> None:
-        """Args: whom it answers; the ranks that share its target, all of which run the same operations; its threads."""
-        self._channel, self._num_threads = channel, num_threads
-        self._group = group if group is not None and group.world_size > 1 else None
-        self._models: dict[bool, TorchModels | CompiledModels] = {}
-        self._target_device = EAGER
+    def __init__(
+        self,
+        channel: Channel | GroupChannel,
+        device: Device = CORES,
+        *,
+        num_threads: int = 1,
+        group: Group | None = None,
+    ) -> None:
+        """Take whom it answers, where it computes with how many threads, and the ranks that share its target."""
+        self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
         self._measure = MeasureRole(channel)
@@ -95,9 +99,9 @@ class LaneServer:
             *self._measure.handlers,
         )
 
-    def serve_on(self, device: str) -> None:
-        """Import what computes on a device, before anybody waits for it, and answer until the other end is gone."""
-        self._models_on(device)
+    def serve_process(self) -> None:
+        """Import what computes on the device, before anybody waits for it, and serve."""
+        _ = self._models
         leave_imports_alone()
         self.serve()
 
@@ -149,14 +153,13 @@ class LaneServer:
 
     def _load_target(self, operation: LoadTarget) -> None:
         self._kept = KeptDrafters()  # they share the embedding of the target before
-        self._target_device = operation.device
-        self._run_target(self._models_on(operation.device).load_target(operation))
+        self._run_target(self._models.load_target(operation))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         if self._group is not None:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
         require_streams(operation.drafter)
-        self._run_target(self._models_on(self._target_device).load_streams(operation))
+        self._run_target(self._models.load_streams(operation))
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
@@ -167,25 +170,21 @@ class LaneServer:
 
         self._handle(*target_handlers(model), CheckRows.handled_by(check))
 
-    def _models_on(self, device: str) -> TorchModels | CompiledModels:
-        """Return what loads models for a device; ranks load theirs by torch, which refuses other devices."""
-        by_graphs = Device.of_lane(device).is_compiled and self._group is None
-        if by_graphs not in self._models:
-            if by_graphs:
-                from runtime.worker.compiled_models import CompiledModels
+    @cached_property
+    def _models(self) -> TorchModels | CompiledModels:
+        """What loads the lane's models; only the library that computes is imported."""
+        if self._device.is_compiled:
+            from runtime.worker.compiled_models import CompiledModels
 
-                self._models[by_graphs] = CompiledModels(self._num_threads)
-            else:
-                from runtime.parallel.group import Group
-                from runtime.worker.torch_models import TorchModels
+            return CompiledModels(self._device, self._num_threads)
+        from runtime.worker.torch_models import TorchModels
 
-                self._models[by_graphs] = TorchModels(self._group or Group.alone(), self._num_threads)
-        return self._models[by_graphs]
+        return TorchModels(self._device, self._num_threads, self._group)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         drafter = self._kept.get(operation)
         if drafter is None:
-            drafter = self._models_on(operation.device).load_drafter(operation)
+            drafter = self._models.load_drafter(operation)
             if self._group is None:
                 self._kept.add(operation, drafter)
             gc.collect()  # a draft before it goes now, and not in the middle of a text

@@ -71,14 +71,15 @@ COMPILER = {"torch._dynamo", "sympy"}
 _LOAD = """
 import sys
 from pathlib import Path
+from runtime.backends.lane_device import Device
 from runtime.wire.operations import LoadDraft, LoadTarget
 from runtime.worker.server import LaneServer
 
 target, exits, drafter = map(Path, sys.argv[2:])
-server = LaneServer(None)
+server = LaneServer(None, Device.of_lane(sys.argv[1]))
 for load in (
-    LoadTarget(target=target, exits=exits, dtype="float32", device=sys.argv[1]),
-    LoadDraft(target=target, drafter=drafter, dtype="float32", device=sys.argv[1]),
+    LoadTarget(target=target, exits=exits, dtype="float32"),
+    LoadDraft(target=target, drafter=drafter, dtype="float32"),
 ):
     server._handlers[type(load).__name__].run(load.message(None))
 """
