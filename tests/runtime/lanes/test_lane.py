@@ -81,17 +81,6 @@ def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monke
     lane.kill("the test is over")
 
 
-def test_thread_counts_are_set_before_torch_is_there():
-    code = (
-        "import os, sys; from runtime.worker.process import pin; pin([], 3); "
-        "print(os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules)"
-    )
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["3", "False"]
-
-
 def test_the_parent_of_lanes_needs_no_torch():
     code = "import sys, runtime.engine; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
