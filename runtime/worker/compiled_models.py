@@ -13,7 +13,7 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import DrafterContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
-from runtime.target.early_exits import exit_of, load_stored_exits
+from runtime.target.early_exits import EarlyExit, load_stored_exits
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 from runtime.worker.server import leave_imports_alone
@@ -35,7 +35,7 @@ class CompiledModels:
         self._target = stored = load_stored_decoder(operation.target, dtype)
         backend = self._open(stored, operation.dtype)
         exits = load_stored_exits(operation.exits, stored, dtype) if operation.exits else None
-        return TargetModel(backend, exit_of(stored.lm_head.weight, exits, backend))
+        return TargetModel(backend, EarlyExit(stored.lm_head.weight, exits, backend))
 
     def load_streams(self, operation: LoadStreams) -> TargetModel:
         """Raise `LaneError`: streams look at keys."""
