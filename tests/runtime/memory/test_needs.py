@@ -12,7 +12,7 @@ from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
-from runtime.backends.openvino.packing import LayersTaken, packed
+from runtime.backends.openvino.packing import PackedLayers, packed
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.engine import Engine
@@ -107,7 +107,7 @@ def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypat
     joined = sum(layer.qkv.weight.nbytes for layer in decoder.layers)
     stored = stored_form(decoder)
     head = packed(as_array(decoder.lm_head.weight), "int8", BFLOAT16).num_bytes
-    layers = LayersTaken(stored, form, BFLOAT16)
+    layers = PackedLayers(stored, form, BFLOAT16)
     graphs = head + sum(layers[index].num_bytes for index in range(config.num_layers))
     vectors = sum(array.nbytes for layer in stored.layers for array in layer.values()) + decoder.final_norm.nbytes
     tables = {id(one): one.weight.nbytes for one in (stored.embedding, stored.lm_head)}
@@ -128,7 +128,7 @@ def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrice
     vectors = sum(one.nbytes for one in arrays.values() if one.ndim == 1)
     stored = stored_decoder(config, arrays, max_position=config.max_position)
     head = packed(stored.lm_head.weight, "int8", BFLOAT16).num_bytes
-    layers = LayersTaken(stored, form, BFLOAT16)
+    layers = PackedLayers(stored, form, BFLOAT16)
     graphs = sum(layers[index].num_bytes for index in range(config.num_layers))
     rotations = sum(table.nbytes for table in stored.rotary)
     assert weight_bytes(config, form) == graphs + head + vectors + rotations

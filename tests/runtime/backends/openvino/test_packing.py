@@ -5,7 +5,7 @@ import pytest
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.openvino.kept_files import compiled_folder
-from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized, quantized_int4
+from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized
 
 FORMS = ["int8", "int4"]
 
@@ -57,7 +57,7 @@ def test_what_is_not_rounded_stays_where_it_is():
 def test_many_rows_are_rounded_as_few_are(form, monkeypatch):
     monkeypatch.setattr("runtime.backends.openvino.packing._AT_ONCE", 300)
     weight = matrix(rows=7)
-    steps, scales = (quantized_int4 if form == "int4" else quantized)(weight)
+    steps, scales = quantized(weight, form)
     found = packed(weight, form, BFLOAT16)
     assert np.array_equal(found.values, packed_int4(steps) if form == "int4" else steps.reshape(-1))
     assert np.array_equal(found.scales.reshape(-1), scales.reshape(-1))
