@@ -54,7 +54,7 @@ def row_bucket(num_rows: int) -> int:
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows of a text: a last one that fills half of a graph or a small one, else full."""
+    """Yield start and stop of calls over rows: full ones, and a last one that fills half of a graph or a small graph."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start
