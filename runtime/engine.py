@@ -21,7 +21,8 @@ from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.verification.rules import require_temperature
-from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, SequenceStart
+from runtime.wire.operations import DrafterTraits, RowInvariance, SequenceStart
+from runtime.worker.roles import TargetRole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +107,7 @@ class Engine:
         Where it has, every method but trees writes the text of plain decoding. Loads the target if need be, and takes
         about as long as 20 tokens.
         """
-        return self.load_target(lane).request(CheckRows()).result().value
+        return self.load_target(lane).request(TargetRole.check_rows).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
         """Start a lane and load a draft into it."""

@@ -8,11 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
@@ -20,8 +20,10 @@ from runtime.backends.devices import require_device
 from runtime.backends.lane_device import Device, Dtype
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.wire.operations import Answer, answer_to, call
 from runtime.worker.process import thread_environment
+from runtime.worker.server import LaneServer
+from runtime.worker.timing import MeasureRole
 
 _MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
@@ -30,6 +32,7 @@ _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -114,15 +117,15 @@ class Lane:
             )
         self._channel = Channel(ours)
 
-    def request(self, operation: Operation[R]) -> Reply[R]:
-        """Ask for an operation; return its reply, whose `result` waits for the answer."""
+    def request(self, method: Callable[Concatenate[Any, P], R], *args: P.args, **options: P.kwargs) -> Reply[R]:
+        """Ask for an operation, by the method of its role; return its reply, whose `result` waits for the answer."""
         self._next_id += 1
-        self._send(operation.message(self._next_id))
-        return Reply(self, self._next_id, type(operation), time.perf_counter())
+        self._send(call(self._next_id, method, *args, **options))
+        return Reply(self, self._next_id, method, time.perf_counter())
 
-    def post(self, operation: Operation[Any]) -> None:
+    def post(self, method: Callable[Concatenate[Any, P], Any], *args: P.args, **options: P.kwargs) -> None:
         """Ask for an operation without waiting for an answer; if it fails, the next answer is its error."""
-        self._send(operation.message(None))
+        self._send(call(None, method, *args, **options))
 
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
         """Wait for the answer to a request and return it; answers that come before it are kept.
@@ -155,17 +158,17 @@ class Lane:
 
     def measure(self, measurement: Measurement) -> list[float]:
         """Return the seconds of each run, timed in the lane; raise `LaneError` if it lacks what is to be timed."""
-        return self.request(Measure(measurement=measurement)).result().value
+        return self.request(MeasureRole.measure, measurement).result().value
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
         """Keep the lane at one part while another is measured; the yielded list gets the seconds of every run."""
-        reply = self.request(KeepBusy(measurement=measurement))
+        reply = self.request(MeasureRole.keep_busy, measurement)
         seconds: list[float] = []
         try:
             yield seconds
         finally:
-            self.post(Stop())
+            self.post(LaneServer.ping)
             seconds += reply.result().value
 
     def forget_answers(self) -> None:
@@ -213,12 +216,12 @@ class Reply(NamedTuple, Generic[R]):
 
     lane: Lane
     id: int
-    operation: type[Operation[R]]
+    method: Callable[..., R]
     sent_s: float
 
     def result(self, timeout_s: float | None = None) -> Answer[R]:
         """Wait for the answer and return it; raises what `Lane.receive` raises."""
-        return self.operation.answer(self.lane.receive(self.id, timeout_s))
+        return answer_to(self.method, self.lane.receive(self.id, timeout_s))
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

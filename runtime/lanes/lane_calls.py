@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
-import runtime.wire.operations as ops
 from decoding.errors import ConfigError, LaneError, LaneTimeoutError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
 from runtime.wire.channel import Block
+from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart
+from runtime.worker.roles import DraftRole, TargetRole
 
 if TYPE_CHECKING:
     from runtime.lanes.sequence_lanes import TraceWriter
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 DRAFT_LOAD_DEADLINE_S: Final = 600.0
@@ -46,7 +48,7 @@ class Deadline:
         """Return the seconds for an operation over so many rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
-    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> ops.Answer[R]:
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
         """Return the lane's answer; raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure."""
         try:
             answer = reply.result(self.of(num_rows))
@@ -63,38 +65,32 @@ class TargetCalls:
     def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
 
-    def prepare(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> None:
+    def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
         """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
         if self._lane.spec.device.prepares:
             layers = () if reader is None else reader.feature_layers
-            self._lane.request(ops.PrepareTarget(start=start, feature_layers=layers)).result()
+            self._lane.request(TargetRole.prepare, start, layers).result()
 
-    def prefill(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> Reply[Block | None]:
+    def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
         """Start a sequence; replies the features of the prompt that `reader` asks for."""
-        operation = ops.PrefillTarget(
-            start=start,
-            feature_layers=() if reader is None else reader.feature_layers,
-            raw_features=reader is not None and reader.raw_features,
-        )
-        return self._lane.request(operation)
+        layers = () if reader is None else reader.feature_layers
+        return self._lane.request(TargetRole.prefill, start, layers, reader is not None and reader.raw_features)
 
-    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> ops.Answer[Block | None]:
+    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
         """Wait for the target to read a prompt of so many tokens."""
         return self._deadline.wait(self._lane, reply, num_tokens)
 
     def verify(self, window: Window) -> Callable[[], Verdict]:
         """Run all layers over the window; replies `Verdict`."""
-        return self._verdict(Work.VERIFY, self._send(ops.Verify(window=_without_alternatives(window)), window))
+        return self._verdict(Work.VERIFY, self._begin(window, TargetRole.verify))
 
     def stream(self, window: Window) -> Callable[[], Verdict]:
         """Verify by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
-        return self._verdict(Work.STREAM, self._send(ops.Stream(window=_without_alternatives(window)), window))
+        return self._verdict(Work.STREAM, self._begin(window, TargetRole.stream))
 
     def prefix(self, window: Window, exit_layer: int) -> Callable[[], ExitSignal]:
         """Run layers 1 to `exit_layer` and the exit head; replies `ExitSignal`."""
-        count = self._schedule.num_exit_candidates
-        operation = ops.Prefix(window=_without_alternatives(window), exit_layer=exit_layer, num_candidates=count)
-        reply = self._send(operation, window)
+        reply = self._begin(window, TargetRole.prefix, exit_layer, self._schedule.num_exit_candidates)
 
         def wait() -> ExitSignal:
             answer = self._answer(Work.PREFIX, reply)
@@ -105,26 +101,28 @@ class TargetCalls:
 
     def suffix(self) -> Callable[[], Verdict]:
         """Run the remaining layers of the rows last given to `prefix`; replies `Verdict`."""
-        return self._verdict(Work.SUFFIX, self._lane.request(ops.Suffix()))
+        return self._verdict(Work.SUFFIX, self._lane.request(TargetRole.suffix))
 
-    def _send(self, operation: ops.Operation[R], window: Window) -> Reply[R]:
+    def _begin(
+        self,
+        window: Window,
+        method: Callable[Concatenate[TargetRole, Window, P], R],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Reply[R]:
+        """Begin a round: ask for an operation on its window, without the alternatives that only the draft uses."""
         self._num_rows = len(window.tokens) + 1
-        reply = self._lane.request(operation)
+        reply = self._lane.request(method, window._replace(alternatives=()), *args, **options)
         self._writer.begin_round(reply.sent_s)
         return reply
 
     def _verdict(self, work: Work, reply: Reply[Verdict]) -> Callable[[], Verdict]:
         return lambda: self._answer(work, reply).value
 
-    def _answer(self, work: Work, reply: Reply[R]) -> ops.Answer[R]:
+    def _answer(self, work: Work, reply: Reply[R]) -> Answer[R]:
         answer = self._deadline.wait(self._lane, reply, self._num_rows)
         self._writer.span(self._lane.name, work, answer.start_s, answer.end_s, self._num_rows)
         return answer
-
-
-def _without_alternatives(window: Window) -> Window:
-    """Leave out the alternatives, which only the draft uses."""
-    return window._replace(alternatives=())
 
 
 class DraftCalls:
@@ -140,20 +138,20 @@ class DraftCalls:
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
 
-    def prepare(self, start: ops.SequenceStart) -> None:
+    def prepare(self, start: SequenceStart) -> None:
         """Compile what the sequence needs, where the device compiles: that takes as long as loading."""
         if self._is_lost or not self._lane.spec.device.prepares:
             return
         try:
-            self._lane.request(ops.PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
+            self._lane.request(DraftRole.prepare, start).result(DRAFT_LOAD_DEADLINE_S)
         except LaneError as error:
             if self._schedule.is_pooled:
                 raise
             self.lose(error)
 
-    def prefill(self, start: ops.SequenceStart, features: Block | None) -> Reply[None]:
+    def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
-        return self._lane.request(ops.PrefillDraft(start=start, features=features))
+        return self._lane.request(DraftRole.prefill, start, features)
 
     def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
         """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
@@ -162,40 +160,39 @@ class DraftCalls:
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
         """Draft a window serially from the committed tokens; replies `Window`."""
         features = None if verdict is None else verdict.features
-        return self._window(self._lane.request(ops.Rollout(committed=tuple(self.committed), features=features)))
+        return self._window(self._lane.request(DraftRole.rollout, tuple(self.committed), features))
 
     def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""
         if window.tokens:
-            self._lane.post(ops.Branch())
+            self._lane.post(DraftRole.branch)
         return self
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots to the branches under way."""
         if self._is_lost:
             return
-        self._lane.post(ops.Join(signal=signal))
+        self._lane.post(DraftRole.join, signal)
         link, rows = f"{self._schedule.target_lane}->{self._lane.name}", len(signal.candidates)
         self._writer.span(link, Work.TRANSFER, self._writer.exit_sent_s, time.perf_counter(), rows)
 
     def take(self, verdict: Verdict) -> Callable[[], Window]:
         """Draft the window after a verdict, from a branch or afresh; replies `Window`."""
-        operation = ops.Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token)
-        return self._window(self._lane.request(operation))
+        return self._window(self._lane.request(DraftRole.take, verdict.num_accepted, verdict.next_token))
 
     def drop(self) -> None:
         """Stop preparing: the sequence has ended. A lane that is lost by now takes nothing with it: no error."""
         if self._is_lost:
             return
         try:
-            spans = self._answer(self._lane.request(ops.Drop()))
+            spans = self._answer(self._lane.request(DraftRole.drop))
         except LaneError as error:
             self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
             return
         if spans is not None:
             self._writer.steps(self._lane.name, spans)
 
-    def _window(self, reply: Reply[ops.Drafted]) -> Callable[[], Window]:
+    def _window(self, reply: Reply[Drafted]) -> Callable[[], Window]:
         def wait() -> Window:
             drafted = self._answer(reply)
             if drafted is None:
@@ -226,7 +223,7 @@ class DraftCalls:
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
 
 
-def require_fitting(schedule: Schedule, traits: ops.DrafterTraits) -> None:
+def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
     """Raise `ConfigError` where a schedule asks a drafter for what it cannot do."""
     name, layers = traits.folder.name, traits.feature_layers
     if schedule.method not in traits.methods:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from decoding.errors import ConfigError, LaneTimeoutError
 from runtime.backends.devices import require_form
@@ -12,8 +12,10 @@ from runtime.backends.lane_device import Dtype
 from runtime.drafters.registry import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import DRAFT_LOAD_DEADLINE_S
-from runtime.wire.operations import DrafterTraits, LoadDraft, LoadStreams, LoadTarget, Operation
+from runtime.wire.operations import DrafterTraits
+from runtime.worker.server import LaneServer
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -30,7 +32,7 @@ class LaneSet:
         if len(self._lanes) < len(specs):
             raise ConfigError(f"two lanes share a name: {', '.join(spec.name for spec in specs)}")
         self._target, self._drafter, self._exits, self._dtype = target, drafter, exits, dtype
-        self._loaded: dict[str, dict[type, tuple[Operation[Any], Any]]] = {}
+        self._loaded: dict[str, dict[str, tuple[Any, Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:
         """Return a lane, running or not; raise `ConfigError` if there is none of this name."""
@@ -45,20 +47,18 @@ class LaneSet:
 
     def load_target(self, name: str) -> Lane:
         """Return a lane with the target and its exits loaded."""
-        operation = LoadTarget(target=self._target, exits=self._exits, dtype=self._form(name))
-        return self._load(name, operation)[0]
+        return self._load(name, None, LaneServer.load_target, self._target, self._exits, self._form(name))[0]
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
         """Return a lane with a drafter loaded, and the drafter's traits."""
-        folder = self.drafter_folder(drafter)
-        operation = LoadDraft(target=self._target, drafter=folder, dtype=self._form(name))
-        return self._load(name, operation, DRAFT_LOAD_DEADLINE_S)
+        folder, form = self.drafter_folder(drafter), self._form(name)
+        return self._load(name, DRAFT_LOAD_DEADLINE_S, LaneServer.load_draft, self._target, folder, form)
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
         """Return a lane with the target loaded, and streams of it."""
         folder = self.drafter_folder(drafter)
         self.load_target(name)
-        return self._load(name, LoadStreams(drafter=folder))[0]
+        return self._load(name, None, LaneServer.load_streams, folder)[0]
 
     def drafter_folder(self, drafter: str | None) -> Path:
         """Return the folder of a drafter; raise `ConfigError` if none was given, `ModelError` if there is none."""
@@ -78,20 +78,27 @@ class LaneSet:
         require_form(name, spec.device.name, form)
         return form
 
-    def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
+    def _load(
+        self,
+        name: str,
+        deadline_s: float | None,
+        method: Callable[Concatenate[LaneServer, P], R],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> tuple[Lane, R]:
         """Return the lane and its reply to the operation, which is asked for unless it was the last of its kind.
 
         A lane that has not loaded in time is killed.
         """
-        lane, kind = self[name], type(operation)
+        lane, kind = self[name], method.__name__
         if not lane.is_alive:
             self._loaded[name] = {}
             lane.start()
         lane.forget_answers()
         loaded = self._loaded[name]
-        if kind not in loaded or loaded[kind][0] != operation:
+        if kind not in loaded or loaded[kind][0] != args:
             try:
-                loaded[kind] = operation, lane.request(operation).result(deadline_s).value
+                loaded[kind] = args, lane.request(method, *args, **options).result(deadline_s).value
             except LaneTimeoutError:
                 lane.kill("it did not load in time")
                 raise

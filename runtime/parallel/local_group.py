@@ -25,7 +25,7 @@ from runtime.parallel.group import HOST, Group, open_store
 from runtime.wire.channel import Block, Channel, Message, from_bytes, to_bytes
 from runtime.worker.server import LaneServer
 
-_TIMED: Final = ("Measure", "KeepBusy")
+_TIMED: Final = ("MeasureRole.measure", "MeasureRole.keep_busy")
 """Operations whose reply is seconds, which differ from rank to rank; the lane's are their mean."""
 _SPANS: Final = "spans"
 """The field of a draft's replies that holds times of its steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.errors import LaneError
@@ -15,7 +16,6 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
 from runtime.target.early_exits import EarlyExit, load_stored_exits
 from runtime.target.target_model import TargetModel
-from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 from runtime.worker.server import leave_imports_alone
 
 if TYPE_CHECKING:
@@ -29,34 +29,34 @@ class CompiledModels:
         self._device, self._num_threads = device, num_threads
         self._target: StoredDecoder | None = None
 
-    def load_target(self, operation: LoadTarget) -> TargetModel:
+    def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
         """Load the target of a folder, with its exits if there are any."""
-        dtype = arithmetic(operation.dtype)
-        self._target = stored = load_stored_decoder(operation.target, dtype)
-        backend = self._open(stored, operation.dtype)
-        exits = load_stored_exits(operation.exits, stored, dtype) if operation.exits else None
-        return TargetModel(backend, EarlyExit(stored.lm_head.weight, exits, backend))
+        dtype = arithmetic(form)
+        self._target = stored = load_stored_decoder(target, dtype)
+        backend = self._open(stored, form)
+        heads = load_stored_exits(exits, stored, dtype) if exits else None
+        return TargetModel(backend, EarlyExit(stored.lm_head.weight, heads, backend))
 
-    def load_streams(self, operation: LoadStreams) -> TargetModel:
+    def load_streams(self, folder: Path) -> TargetModel:
         """Raise `LaneError`: streams look at keys."""
         raise LaneError(
-            f"{operation.drafter}: streams of a target need a lane of torch: they look at its keys, which are not there"
+            f"{folder}: streams of a target need a lane of torch: they look at its keys, which are not there"
         )
 
-    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
+    def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder: a draft model by graphs, heads by torch, what has no weights as it is."""
-        kind, dtype = known_kind(operation.drafter), arithmetic(operation.dtype)
+        kind, dtype = known_kind(folder), arithmetic(form)
         if kind.load_alone is not None:
-            return kind.load_alone(operation.drafter)
+            return kind.load_alone(folder)
         if kind.load_stored is None:
-            return self._torch_models.load_drafter(operation)
+            return self._torch_models.load_drafter(target, folder, form)
         context = DrafterContext(
-            target_folder=operation.target,
+            target_folder=target,
             dtype=dtype,
-            load_target=lambda: self._target or load_stored_decoder(operation.target, dtype, with_layers=False),
+            load_target=lambda: self._target or load_stored_decoder(target, dtype, with_layers=False),
         )
-        draft = kind.load_stored(operation.drafter, context)
-        draft.run_on(self._open(draft.decoder, operation.dtype))
+        draft = kind.load_stored(folder, context)
+        draft.run_on(self._open(draft.decoder, form))
         return Drafter(draft)
 
     @cached_property

@@ -22,7 +22,7 @@ from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
 from runtime.wire.channel import Channel, to_block
 from runtime.wire.measurement import Measurement, Part
-from runtime.wire.operations import KeepBusy, Measure, Stop
+from runtime.wire.operations import operation
 
 if TYPE_CHECKING:
     from runtime.parallel.local_group import GroupChannel
@@ -46,20 +46,17 @@ class MeasureRole:
         self.drafter: WindowDrafter | None = None
         self._aside: dict[Part, tuple[TargetModel | WindowDrafter, Measurement, Prepared]] = {}
         self._timed_before = WeakKeyDictionary[TargetModel | WindowDrafter, set[Measurement]]()
-        self.handlers = (
-            Measure.handled_by(self.measure),
-            KeepBusy.handled_by(self.keep_busy),
-            Stop.handled_by(lambda _: None),
-        )
 
-    def measure(self, operation: Measure) -> list[float]:
+    @operation
+    def measure(self, measurement: Measurement) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
-        seconds = self._seconds(operation.measurement)
-        return [next(seconds) for _ in range(operation.measurement.repeats)]
+        seconds = self._seconds(measurement)
+        return [next(seconds) for _ in range(measurement.repeats)]
 
-    def keep_busy(self, operation: KeepBusy) -> list[float]:
+    @operation
+    def keep_busy(self, measurement: Measurement) -> list[float]:
         """Time a part once, and again and again until another message comes; replies the seconds of each."""
-        seconds = self._seconds(operation.measurement)
+        seconds = self._seconds(measurement)
         found = [next(seconds)]
         while not self._channel.has_message():
             found.append(next(seconds))
@@ -219,11 +216,11 @@ class TargetParts:
             path.insert(0, first + node)
             node = parents[node]
 
-        def operation() -> None:
+        def run() -> None:
             codec.write(verify(window))
             model.cache.gather(path, first)
 
-        return self._operation(operation)
+        return self._operation(run)
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
@@ -241,5 +238,5 @@ class TargetParts:
 
         return Prepared(lambda: codec.write(tail(waiting[0])), before)
 
-    def _operation(self, operation: Callable[[], object]) -> Prepared:
-        return Prepared(operation, lambda: self._model.cache.set_length(self._measurement.context))
+    def _operation(self, run: Callable[[], object]) -> Prepared:
+        return Prepared(run, lambda: self._model.cache.set_length(self._measurement.context))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -17,7 +18,6 @@ from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
 from runtime.target.target_model import TargetModel
-from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 
 
 class TorchModels:
@@ -29,43 +29,40 @@ class TorchModels:
         self._decoder: Decoder | None = None
         self._heads: ExitHeads | None = None
 
-    def load_target(self, operation: LoadTarget) -> TargetModel:
+    def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
         """Load the target of a folder, with its exits."""
-        dtype = arithmetic(operation.dtype)
+        dtype = arithmetic(form)
         if self._group.world_size > 1:
-            return self._group.all_do(lambda: self._load_share(operation, dtype))
-        new_backend = self._opener(operation.dtype)
-        self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+            return self._group.all_do(lambda: self._load_share(target, exits, dtype))
+        new_backend = self._opener(form)
+        self._decoder = decoder = load_decoder(target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
-        self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
+        self._heads = load_exits(exits, decoder, dtype=dtype) if exits else None
         return TargetModel.of(decoder, self._heads, backend=backend)
 
-    def _load_share(self, operation: LoadTarget, dtype: torch.dtype) -> TargetModel:
+    def _load_share(self, target: Path, exits: Path | None, dtype: torch.dtype) -> TargetModel:
         """Load this rank's share of a target, whose exits are whole on every rank."""
-        decoder = load_sharded_decoder(operation.target, self._group, dtype=dtype)
-        exits = load_exits(operation.exits, decoder.shape, dtype=dtype) if operation.exits else None
-        return TargetModel.of(decoder, exits)
+        decoder = load_sharded_decoder(target, self._group, dtype=dtype)
+        return TargetModel.of(decoder, load_exits(exits, decoder.shape, dtype=dtype) if exits else None)
 
-    def load_streams(self, operation: LoadStreams) -> TargetModel:
+    def load_streams(self, folder: Path) -> TargetModel:
         """Load streams for the target loaded last, and return it as one that can draft for itself."""
         assert self._decoder is not None, "streams without their target"
-        return StreamingTarget(self._decoder, load_streams(operation.drafter, self._decoder), self._heads)
+        return StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads)
 
-    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
+    def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder."""
-        dtype = arithmetic(operation.dtype)
+        dtype = arithmetic(form)
 
         def load_target() -> Decoder:
             # a lane of its own needs no more of the target than what a drafter shares with it
             if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
                 return self._decoder
-            return load_decoder(operation.target, dtype=dtype, with_layers=False)
+            return load_decoder(target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(
-            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
-        )
-        drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
-        drafter.run_on(self._opener(operation.dtype))
+        context = DrafterContext(target_folder=target, dtype=dtype, load_target=load_target, group=self._group)
+        drafter = self._group.all_do(lambda: load_drafter(folder, context))
+        drafter.run_on(self._opener(form))
         return drafter
 
     def _opener(self, form: Dtype) -> Callable[[Decoder], Backend]:

@@ -11,7 +11,7 @@ from runtime.engine import Engine
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import PrepareDraft
+from runtime.worker.roles import DraftRole
 from tests.runtime.engine.schedules import AUTOREGRESSIVE, CHAINS, PROMPT, SCHEDULES, for_folders, on_lanes
 from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
@@ -142,10 +142,10 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     schedule = chain("speculative", folders)
     lane, ask = engine.load_draft(DRAFT, schedule.drafter), Lane.request
 
-    def request(self, operation):
-        if isinstance(operation, PrepareDraft):
+    def request(self, method, *args):
+        if method is DraftRole.prepare:
             lane.kill("the test ends it")
-        return ask(self, operation)
+        return ask(self, method, *args)
 
     monkeypatch.setattr(Lane, "request", request)
     found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())

@@ -54,7 +54,7 @@ def row_bucket(num_rows: int) -> int:
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows: full ones, and a last one that fills half of a graph or a small graph."""
+    """Yield start and stop of calls over rows: full ones, then one that fills half of a graph or a small graph."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start

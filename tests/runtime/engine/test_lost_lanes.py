@@ -13,7 +13,8 @@ from runtime.lanes import lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
-from runtime.wire.operations import Answer, LoadDraft
+from runtime.wire.operations import Answer
+from runtime.worker.server import LaneServer
 from tests.runtime import plain
 from tests.runtime.engine.schedules import (
     AUTOREGRESSIVE,
@@ -24,7 +25,7 @@ from tests.runtime.engine.schedules import (
     new_engine,
     speculative,
 )
-from tests.runtime.unknown_operation import Dance
+from tests.runtime.unknown import Unknown
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
 
     def fail():
         failed.append(engine.lane("small").process_id)
-        engine.lane("small").post(Dance())
+        engine.lane("small").post(Unknown.dance)
 
     listener = Listener(on_tokens=Countdown(rounds_before, fail))
     found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=listener)
@@ -89,7 +90,7 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
     assert set(drafted[rounds_before + 1 :]) == {0}
     (event,) = found.trace.events
     assert event.lane == "small"
-    assert "this lane has no operation 'Dance'" in event.text
+    assert "this lane has no operation 'Unknown.dance'" in event.text
     assert event.text.endswith("; the target goes on alone")
     assert not engine.lane("small").is_alive
     again = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=()).trace
@@ -137,9 +138,9 @@ class InterruptedLoads:
     def __enter__(self):
         request = Lane.request
 
-        def and_act(lane, operation):
-            reply = request(lane, operation)
-            if isinstance(operation, LoadDraft):
+        def and_act(lane, method, *args):
+            reply = request(lane, method, *args)
+            if method is LaneServer.load_draft:
                 self.process_ids.append(lane.process_id)
                 self.act(lane.process_id)
             return reply
@@ -243,9 +244,9 @@ def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committ
 
     def fail(tokens):
         said.extend(tokens)
-        engine.lane("big").post(Dance())
+        engine.lane("big").post(Unknown.dance)
 
-    with pytest.raises(LaneError, match="no operation 'Dance'") as caught:
+    with pytest.raises(LaneError, match="no operation 'Unknown.dance'") as caught:
         run(POOLED, listener=Listener(on_tokens=fail))
     assert caught.value.tokens == tuple(said)
 

@@ -17,7 +17,7 @@ from runtime.lanes.sequence_lanes import Listener
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
 from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, mirror, speculative
-from tests.runtime.unknown_operation import Dance
+from tests.runtime.unknown import Unknown
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 
@@ -126,8 +126,8 @@ def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_pat
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"config\.json"):
         engine.load_draft("small", str(tmp_path))
-    with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'Dance'"):
-        engine.lane("small").request(Dance()).result()
+    with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'Unknown.dance'"):
+        engine.lane("small").request(Unknown.dance).result()
 
 
 def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders):

@@ -13,9 +13,9 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Ping
+from runtime.worker.server import LaneServer
 from runtime.worker.timing import TargetParts
-from tests.runtime.unknown_operation import Dance
+from tests.runtime.unknown import Unknown
 from tests.tiny_models import tiny_target
 
 ROOT = Path(__file__).parents[3]
@@ -88,21 +88,21 @@ def test_the_parent_of_lanes_needs_no_torch():
 
 
 def test_answers_come_in_any_order_they_are_waited_for(sleeper):
-    first, second = sleeper.request(Ping()), sleeper.request(Ping())
+    first, second = sleeper.request(LaneServer.ping), sleeper.request(LaneServer.ping)
     later = second.result()
     assert first.result().end_s <= later.start_s
 
 
 def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper):
-    sleeper.post(Dance())
-    with pytest.raises(LaneError, match="no operation 'Dance'"):
-        sleeper.request(Ping()).result()
-    assert sleeper.request(Ping()).result()
+    sleeper.post(Unknown.dance)
+    with pytest.raises(LaneError, match="no operation 'Unknown.dance'"):
+        sleeper.request(LaneServer.ping).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_waiting_has_an_end(sleeper):
     os.kill(sleeper.process_id, signal.SIGSTOP)
-    reply = sleeper.request(Ping())
+    reply = sleeper.request(LaneServer.ping)
     with pytest.raises(LaneTimeoutError, match=r"'sleeper' has not answered for 0\.05 s"):
         reply.result(timeout_s=0.05)
     os.kill(sleeper.process_id, signal.SIGCONT)
@@ -110,28 +110,28 @@ def test_waiting_has_an_end(sleeper):
 
 
 def test_a_killed_lane_says_so_to_whoever_waits(sleeper):
-    reply = sleeper.request(Ping())
+    reply = sleeper.request(LaneServer.ping)
     reply.result()
     os.kill(sleeper.process_id, signal.SIGKILL)
     with pytest.raises(LaneDiedError, match=r"its process ended \(exit code -9\)"):
-        sleeper.request(Ping()).result()
+        sleeper.request(LaneServer.ping).result()
     assert not sleeper.is_alive
-    sleeper.post(Ping())  # into the void
+    sleeper.post(LaneServer.ping)  # into the void
     sleeper.start()
-    assert sleeper.request(Ping()).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper):
-    sleeper.request(Ping()).result()
+    sleeper.request(LaneServer.ping).result()
     os.kill(sleeper.process_id, signal.SIGINT)
-    assert sleeper.request(Ping()).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_a_lane_ends_with_its_parent():
     code = (
-        "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.wire.operations import Ping; "
+        "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.worker.server import LaneServer; "
         "lane = Lane(LaneSpec(name='orphan')); lane.start(); "
-        "lane.request(Ping()).result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
+        "lane.request(LaneServer.ping).result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
     )
     # the lane inherits the pipe of this output, which ends only when the lane has ended too
     command = [sys.executable, "-c", code]

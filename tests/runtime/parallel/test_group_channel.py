@@ -76,7 +76,7 @@ def test_only_rank_0_answers(parent, ranks):
 
 
 def test_seconds_are_the_mean_of_the_ranks(parent, ranks):
-    ask(parent, "Measure")
+    ask(parent, "MeasureRole.measure")
     ranks[0].receive()
     ranks[0].send({"id": 1, "reply": [1.0]})
     assert parent[0].receive().fields["reply"] == [2.0]

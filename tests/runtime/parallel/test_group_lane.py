@@ -141,6 +141,8 @@ def test_a_lanes_name_says_its_ranks():
     assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
     with pytest.raises(ConfigError, match="has no ranks"):
         LaneSpec(name="cpu0-0ranks")
+    with pytest.raises(ConfigError, match="several ranks compute by torch on cores or GPUs, not by OpenVINO"):
+        LaneSpec(name="openvino:CPU-2ranks")
 
 
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import FileStore
 
-from decoding.errors import LaneError, ModelError
+from decoding.errors import ModelError
 from decoding.schedule import Schedule
 from runtime.drafters.parallel_track import load_parallel_track
 from runtime.engine import Engine
@@ -19,8 +19,6 @@ from runtime.models.config import ModelConfig
 from runtime.parallel import local_group
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import Share, load_sharded_decoder, run_of
-from runtime.wire.operations import LoadTarget
-from runtime.worker.torch_models import TorchModels
 from tests.runtime.drafters.parallel_track.test_tracks import save
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config, tiny_target
@@ -75,13 +73,6 @@ def test_a_share_is_loaded_where_its_rank_computes(tmp_path):
     decoder = load_sharded_decoder(folder, group, dtype=torch.float32)
     assert {weight.device.type for weight in decoder.parameters()} == {"meta"}
     assert {table.device.type for table in decoder.rotary.buffers()} == {"meta"}
-
-
-@pytest.mark.parametrize(("own", "asked"), [("cpu", "cuda:0"), ("cuda:1", "cpu"), ("cpu", "openvino:CPU")])
-def test_ranks_are_not_asked_to_compute_on_what_is_not_theirs(own, asked, tmp_path):
-    models = TorchModels(SimpleNamespace(rank=1, world_size=2, device=own), 1)
-    with pytest.raises(LaneError, match=f"computed by torch on their {own[:3]}.*, not by {asked}"):
-        models.load_target(LoadTarget(target=tmp_path, exits=None, dtype="float32", device=asked))
 
 
 def shares(config, world_size):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Measure
 from runtime.worker.timing import MeasureRole
 
 STEP = Measurement(part="head_step", rows=4, context=20, repeats=2, warm_up=0)
@@ -33,7 +32,7 @@ def role():
 def runs(role, measurement):
     """How often something was done for being timed once more."""
     before = len(role.drafter.steps)
-    assert len(role.measure(Measure(measurement=measurement))) == measurement.repeats
+    assert len(role.measure(measurement)) == measurement.repeats
     return len(role.drafter.steps) - before
 
 
