@@ -1,4 +1,4 @@
-"""Which devices there are, what each computes with, and why one is missing."""
+"""The devices of this machine: what each computes with, and why one is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeviceStatus:
 
 
 def status_of(name: str) -> DeviceStatus:
-    """Return what there is of a device; nothing is imported that others need."""
+    """Return the status of a device; libraries of other devices are not imported."""
     device = Device.of_lane(name)
     compiled = _openvino_devices() if device.is_compiled else ()
     found = _cuda_devices() if device.library == "cuda" else (_eager(), *compiled)
@@ -35,7 +35,7 @@ def status_of(name: str) -> DeviceStatus:
 
 
 def require_device(name: str) -> Device:
-    """Return a device; raise `ConfigError`, which names those that are there, if it is missing."""
+    """Return a device; if it is missing raise `ConfigError`, which names those that are there."""
     if (why := status_of(name).missing) is not None:
         there = ", ".join(one.name for one in devices() if one.missing is None)
         raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
@@ -89,7 +89,7 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
 
 
 def _npu(name: str, description: str, more: tuple[str, ...] = ()) -> DeviceStatus:
-    """An NPU computes in float16, with whatever weights."""
+    """Return an NPU, which computes in float16 with weights of any form."""
     rows = ", ".join(map(str, NPU_ROWS))
     return DeviceStatus(
         name=name,
@@ -129,7 +129,7 @@ def _cuda_devices() -> tuple[DeviceStatus, ...]:
 
 
 def _cuda_device(index: int) -> DeviceStatus:
-    """A GPU with its memory; one that gives a process nothing, being busy for others alone or broken, is missing."""
+    """Return a GPU with its memory; one that cannot be used, being busy or broken, is missing."""
     import torch
 
     name = f"cuda:{index}"
@@ -165,4 +165,4 @@ _DRIVERS: Final = {
     "GPU": ("/dev/dri", "renderD*", "render node", "intel-opencl-icd"),
     "NPU": ("/dev/accel", "accel*", "device", "linux-npu-driver"),
 }
-"""Where Linux has a device of a kind, by which files, what they are, and the package of its driver."""
+"""Folder and names of the files that Linux has for a kind of device, what they are, and its driver's package."""
