@@ -19,16 +19,14 @@ from tests.runtime.unknown import Unknown
 from tests.tiny_models import tiny_target
 
 ROOT = Path(__file__).parents[3]
-
-
-def new_lanes(folders):
-    specs = [LaneSpec(name="big", cores=(min(os.sched_getaffinity(0)),)), LaneSpec(name="small", num_threads=2)]
-    return LaneSet(specs, target=folders.target, drafter=folders.feature_drafter, exits=folders.exits, dtype="float32")
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
 
 
 @pytest.fixture(scope="module")
 def lanes(tiny_folders):
-    lanes = new_lanes(tiny_folders)
+    specs = [LaneSpec(name="big", cores=(min(os.sched_getaffinity(0)),)), LaneSpec(name="small", num_threads=2)]
+    folders = {"target": tiny_folders.target, "drafter": tiny_folders.feature_drafter, "exits": tiny_folders.exits}
+    lanes = LaneSet(specs, dtype="float32", **folders)
     lanes.load_target("big")
     lanes.load_draft("small")
     yield lanes
@@ -48,18 +46,18 @@ def environment_of(lane):
     path, content = Path(f"/proc/{lane.process_id}/environ"), b""
     while not content:  # a process that has just been started has none for a moment
         content = path.read_bytes()
-    return dict(entry.split(b"=", 1) for entry in content.split(b"\0") if b"=" in entry)
+    return dict(entry.split("=", 1) for entry in content.decode().split("\0") if "=" in entry)
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@ON_LINUX
 def test_a_lane_is_pinned_and_told_its_threads(lanes):
     assert os.sched_getaffinity(lanes["big"].process_id) == {min(os.sched_getaffinity(0))}
     assert os.sched_getaffinity(lanes["small"].process_id) == os.sched_getaffinity(0)
-    assert environment_of(lanes["big"])[b"OMP_NUM_THREADS"] == b"1"
-    assert environment_of(lanes["small"])[b"MKL_NUM_THREADS"] == b"2"
+    assert environment_of(lanes["big"])["OMP_NUM_THREADS"] == "1"
+    assert environment_of(lanes["small"])["MKL_NUM_THREADS"] == "2"
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@ON_LINUX
 @pytest.mark.parametrize(
     ("num_threads", "given", "expected"),
     [
@@ -70,14 +68,15 @@ def test_a_lane_is_pinned_and_told_its_threads(lanes):
     ],
 )
 def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monkeypatch, num_threads, given, expected):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     lane = Lane(LaneSpec(name="waiting", num_threads=num_threads))
     lane.start()
-    found = {name.decode(): value.decode() for name, value in environment_of(lane).items()}
-    assert {name: found[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in found} == expected
+    found = environment_of(lane)
+    assert {name: found[name] for name in names if name in found} == expected
     lane.kill("the test is over")
 
 
@@ -110,8 +109,7 @@ def test_waiting_has_an_end(sleeper):
 
 
 def test_a_killed_lane_says_so_to_whoever_waits(sleeper):
-    reply = sleeper.request(LaneServer.ping)
-    reply.result()
+    sleeper.request(LaneServer.ping).result()
     os.kill(sleeper.process_id, signal.SIGKILL)
     with pytest.raises(LaneDiedError, match=r"its process ended \(exit code -9\)"):
         sleeper.request(LaneServer.ping).result()
@@ -162,9 +160,17 @@ def test_lanes_have_names_of_their_own(tiny_folders):
 # Measuring
 
 
-@pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit"])
-def test_every_part_of_the_target_can_be_timed(lanes, part):
-    seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
+@pytest.mark.parametrize(
+    ("lane", "options"),
+    [
+        *(("big", {"part": part, "rows": 3, "exit_layer": 2}) for part in ("verify", "verify_tree", "lm_head", "exit")),
+        ("small", {"part": "draft_step", "rows": 6, "num_alternatives": 4}),
+        ("small", {"part": "draft_step", "rows": 7, "num_proposals": 4, "with_features": True}),
+        ("small", {"part": "head_step", "rows": 5}),
+    ],
+)
+def test_every_part_can_be_timed(lanes, lane, options):
+    seconds = lanes[lane].measure(Measurement(**options, context=20, repeats=4))
     assert len(seconds) == 4
     assert all(0 < each < 10 for each in seconds)
 
@@ -172,11 +178,10 @@ def test_every_part_of_the_target_can_be_timed(lanes, part):
 @pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
 def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth):
     model, moved = TargetModel.of(tiny_target()), []
-    measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
-    before, run = TargetParts(model, measurement).prepare()[::-1]
-    before()
+    prepared = TargetParts(model, Measurement(part="verify_tree", rows=tree_size + 1, context=20)).prepare()
+    prepared.before()
     model.cache.gather = lambda slots, destination: moved.append((slots, destination))
-    run()
+    prepared.run()
     slots, destination = moved[-1]
     assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
@@ -194,19 +199,6 @@ def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, laye
         prepared.run()
         assert passed == [layers or 4]
         assert model.cache.cursor >= 20 or part == "exit"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rows": 1},
-        {"rows": 6, "num_alternatives": 4},
-        {"rows": 7, "num_proposals": 4, "with_features": True},
-        {"part": "head_step", "rows": 5},
-    ],
-)
-def test_steps_of_the_draft_can_be_timed(lanes, options):
-    assert len(lanes["small"].measure(Measurement(**{"part": "draft_step"} | options, context=15, repeats=3))) == 3
 
 
 def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes):
