@@ -50,12 +50,6 @@ def engine(tiny_folders):
         yield engine
 
 
-@pytest.fixture(scope="module")
-def coarse_engine(tiny_folders):
-    with new_engine(tiny_folders, dtype="bfloat16") as engine:
-        yield engine
-
-
 def schedules_for(folders):
     return [(name, for_folders(on_lanes(schedule, BIG), folders)) for name, schedule in SCHEDULES.items()]
 
@@ -90,11 +84,12 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders):
             assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == text, name
 
 
-def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders):
-    for prompt in PROMPTS[:2]:
-        expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
-        for name, schedule in schedules_for(tiny_folders):
-            assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
+def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(tiny_folders):
+    with new_engine(tiny_folders, dtype="bfloat16") as engine:
+        for prompt in PROMPTS[:2]:
+            expected = engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
+            for name, schedule in schedules_for(tiny_folders):
+                assert engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
 
 
 def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders):
