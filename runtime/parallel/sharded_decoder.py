@@ -63,8 +63,8 @@ class Share(NamedTuple):
 
     def of_config(self, config: ModelConfig) -> ModelConfig:
         """Return the sizes of the rank's layers and caches."""
-        sizes = {"num_heads": len(self.heads), "num_kv_heads": len(self.kv_heads)}
-        return replace(config, **sizes, intermediate_size=len(self.hidden))
+        heads, kv_heads, hidden = map(len, self)
+        return replace(config, num_heads=heads, num_kv_heads=kv_heads, intermediate_size=hidden)
 
     def part(self, name: str, whole: NDArray[Any], config: ModelConfig) -> NDArray[Any]:
         """Return what the rank holds of a parameter: some rows or columns of a layer's matrices, all of others."""

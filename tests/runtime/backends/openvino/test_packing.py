@@ -85,16 +85,6 @@ def test_another_matrix_or_form_has_another_file():
     assert len(list(compiled_folder().iterdir())) == 4
 
 
-def test_a_file_that_was_damaged_in_place_is_made_again():
-    """As a power cut leaves it: of the right length, and the rest zeros."""
-    expected = whole(packed(matrix(), "int8", BFLOAT16)).copy()
-    (path,) = compiled_folder().iterdir()
-    written = path.read_bytes()
-    path.write_bytes(written[: len(written) // 2] + bytes(len(written) - len(written) // 2))
-    assert np.array_equal(whole(packed(matrix(), "int8", BFLOAT16)), expected)
-    assert path.read_bytes() == written
-
-
 def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path):
     compiled_folder().parent.mkdir()
     compiled_folder().write_text("in the way")
