@@ -77,13 +77,13 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
     core = ov.Core()
     found = []
     for kind, what in _KINDS.items():
+        own = [name for name in core.available_devices if name.split(".")[0] == kind]
         if kind == "NPU" and npu_is_on_cpu():
             why = f"the NPU's path on the CPU ({NPU_ON_CPU}): it shows what is written, not how fast"
             found.append(_npu("openvino:NPU", why, ("float32",)))
-            continue
-        own = [name for name in core.available_devices if name.split(".")[0] == kind]
-        found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
-        if not own:
+        elif own:
+            found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
+        else:
             found.append(_missing(f"openvino:{kind}", what, _why_missing(kind)))
     return tuple(found)
 
@@ -116,16 +116,15 @@ def _openvino_device(own_name: str, description: str) -> DeviceStatus:
 def _cuda_devices() -> tuple[DeviceStatus, ...]:
     # torch takes seconds to import, and without a driver the answer is known
     if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
-        return (_missing("cuda:0", "an NVIDIA GPU", "no NVIDIA driver (libcuda) was found"),)
-    import torch
+        why = "no NVIDIA driver (libcuda) was found"
+    else:
+        import torch
 
-    if torch.version.cuda is None:
-        why = f"there is a driver, but torch {torch.__version__} is built without CUDA"
-        return (_missing("cuda:0", "an NVIDIA GPU", why),)
-    count = torch.cuda.device_count()
-    if not count:
-        return (_missing("cuda:0", "an NVIDIA GPU", "there is a driver, and torch finds no GPU with it"),)
-    return tuple(_cuda_device(index) for index in range(count))
+        if torch.version.cuda is not None and (count := torch.cuda.device_count()):
+            return tuple(_cuda_device(index) for index in range(count))
+        without = f"torch {torch.__version__} is built without CUDA"
+        why = f"there is a driver, but {without if torch.version.cuda is None else 'torch finds no GPU with it'}"
+    return (_missing("cuda:0", "an NVIDIA GPU", why),)
 
 
 def _cuda_device(index: int) -> DeviceStatus:
