@@ -11,6 +11,7 @@ from torch.distributed import FileStore
 
 from decoding.errors import ModelError
 from decoding.schedule import Schedule
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.parallel_track import load_parallel_track
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -73,6 +74,17 @@ def test_a_share_is_loaded_where_its_rank_computes(tmp_path):
     decoder = load_sharded_decoder(folder, group, dtype=torch.float32)
     assert {weight.device.type for weight in decoder.parameters()} == {"meta"}
     assert {table.device.type for table in decoder.rotary.buffers()} == {"meta"}
+
+
+def test_a_gpu_that_computes_eagerly_is_waited_for_where_its_work_is_timed(monkeypatch):
+    waited, backend = [], EagerBackend(tiny_target())
+    stream = SimpleNamespace(synchronize=lambda: waited.append(backend.device))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    backend.wait()
+    assert waited == []
+    backend.device = torch.device("cuda:1")
+    backend.wait()
+    assert waited == [backend.device]
 
 
 def shares(config, world_size):
