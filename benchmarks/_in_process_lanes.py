@@ -16,9 +16,7 @@ from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes import lane_set
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.channel import Block, Message
-from runtime.wire.operations import DrafterTraits
 from runtime.worker.server import LaneServer
 
 _MOST_STEPS = 2
@@ -59,13 +57,10 @@ class _ServerEnd:
 
 
 class _Engine(Engine):
-    """An engine that does not look for memory and for files before every text: that takes a fifth of its time."""
+    """An engine that does not look for memory before every text, which takes long."""
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
         pass
-
-    def _label(self, traits: DrafterTraits | None, replay: ReplayedText | None) -> str:  # noqa: ARG002
-        return ""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from mirrorsd.model_pair import find_pair
 from runtime.backends.lane_device import Device
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import LoadTarget, Measure
+from runtime.worker.server import LaneServer
 
 SPECS: Final = (
     LaneSpec(name="openvino:CPU@0", cores=(0,), num_threads=1),
@@ -42,13 +42,12 @@ def main() -> None:
     try:
         for lane in lanes.values():
             lane.start()
-            load = LoadTarget(target=pair.target_folder, exits=None, dtype="bfloat16", device=DEVICE.name)
-            lane.request(load).result()
+            lane.request(LaneServer.load_target, pair.target_folder, None, "bfloat16").result()
         for index, counts in _common.rounds_of(options.rounds, warm_up=1):
             for context in _common.in_turn(CONTEXTS, index):
                 work = Measurement(part="verify", rows=1, context=context, repeats=REPEATS, warm_up=1)
                 for name in _common.in_turn(lanes, index):
-                    seconds = median(lanes[name].request(Measure(measurement=work)).result().value)
+                    seconds = median(lanes[name].measure(work))
                     if counts:
                         taken[name, context].append(1e3 * seconds)
     finally:

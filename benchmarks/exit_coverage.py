@@ -28,7 +28,7 @@ from mirrorsd.prompt_tokens import encode
 from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.weight_folder import load_folder
-from runtime.target.early_exits import ExitFolderConfig, ExitHeads, exit_of, load_exits
+from runtime.target.early_exits import EarlyExit, ExitFolderConfig, ExitHeads, load_exits
 
 PAGE_TOP_K = "4"
 TOP_K = (1, 2, 4, 8, 16)
@@ -84,7 +84,7 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
     untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):
-        early_exit = exit_of(target.lm_head.weight.detach(), heads, EagerBackend(target))
+        early_exit = EarlyExit(target.lm_head.weight.detach(), heads, EagerBackend(target))
         early_exit.add_prompt_tokens(prompt.ids)
         for layer in layers:
             after_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]

@@ -20,8 +20,11 @@ import _common
 
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import ModelPair, find_pair
+from runtime.backends.lane_device import Dtype
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.wire.operations import Dtype, LoadDraft, LoadTarget, Ping, PrepareDraft, PrepareTarget, SequenceStart
+from runtime.wire.operations import SequenceStart
+from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.server import LaneServer
 
 PROMPT, NEW_TOKENS = 100, 64
 MB: Final = 1e6
@@ -64,7 +67,7 @@ def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
     lane = Lane(LaneSpec(name=kind.device, cores=(0,), num_threads=1))
     begin = time.perf_counter()
     with running(lane):
-        lane.request(Ping()).result()
+        lane.request(LaneServer.ping).result()
         answers_s = time.perf_counter() - begin
         load(lane, kind, pair)
         loaded_s = time.perf_counter() - begin
@@ -91,14 +94,12 @@ def running(lane: Lane) -> Iterator[None]:
 
 def load(lane: Lane, kind: Kind, pair: ModelPair) -> None:
     """Have the lane load its model."""
-    device = lane.spec.device.name
     if kind.drafts:
         assert pair.drafter is not None
-        draft = LoadDraft(target=pair.target_folder, drafter=pair.drafter.folder, dtype=kind.dtype, device=device)
-        lane.request(draft).result()
+        lane.request(LaneServer.load_draft, pair.target_folder, pair.drafter.folder, kind.dtype).result()
         return
     exits = None if pair.exits is None else pair.exits.folder
-    lane.request(LoadTarget(target=pair.target_folder, exits=exits, dtype=kind.dtype, device=device)).result()
+    lane.request(LaneServer.load_target, pair.target_folder, exits, kind.dtype).result()
 
 
 def prepare(lane: Lane, kind: Kind) -> None:
@@ -110,9 +111,9 @@ def prepare(lane: Lane, kind: Kind) -> None:
         prompt=tuple(range(PROMPT)), schedule=schedule, max_new_tokens=NEW_TOKENS, temperature=0.0, seed=0
     )
     if kind.drafts:
-        lane.request(PrepareDraft(start=sequence)).result()
+        lane.request(DraftRole.prepare, sequence).result()
     else:
-        lane.request(PrepareTarget(start=sequence, feature_layers=())).result()
+        lane.request(TargetRole.prepare, sequence, ()).result()
 
 
 def cpu_s(process: int | None) -> float:

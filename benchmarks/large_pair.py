@@ -47,7 +47,7 @@ from planner.platform_plan.default_acceptance import ALTERNATIVES, COVERAGE, def
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 from runtime.models.config import ModelConfig
-from runtime.wire.operations import Measure
+from runtime.worker.timing import MeasureRole
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 
@@ -136,7 +136,7 @@ def prepare(session: Session, engine: ReplayingEngine) -> None:
         engine.load_draft(lane)
         timed = task.lane_parts.on(lane).measurements()
         for one in sorted(timed, key=lambda one: (not one.part.startswith("draft"), one.part != "exit")):
-            engine.lane(lane).request(Measure(measurement=replace(one, repeats=1, warm_up=0))).result()
+            engine.lane(lane).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(ready, [lane.name for lane in session.chosen.lanes]))

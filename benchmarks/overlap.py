@@ -41,7 +41,7 @@ from planner.search.space import SearchSpace
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Measure
+from runtime.worker.timing import MeasureRole
 
 RESULT = RESULTS / "overlap.json"
 METHODS: Final = ("speculative", "mirror")
@@ -88,15 +88,15 @@ def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, s
     return medians | {"turns": turns, "overlap_efficiency": quartiles(each)}
 
 
-def _filling(lane: Lane, measurement: Measurement, seconds: float) -> Measure:
+def _filling(lane: Lane, measurement: Measurement, seconds: float) -> Measurement:
     """A measurement repeated so often that it takes `seconds`."""
     once_s = median(lane.measure(Measurement(part=measurement.part, rows=measurement.rows, context=128, repeats=20)))
-    return Measure(measurement=replace(measurement, repeats=max(1, round(seconds / once_s))))
+    return replace(measurement, repeats=max(1, round(seconds / once_s)))
 
 
-def _wall_s(works: Sequence[tuple[Lane, Measure]]) -> float:
+def _wall_s(works: Sequence[tuple[Lane, Measurement]]) -> float:
     start_s = time.perf_counter()
-    for reply in [lane.request(operation) for lane, operation in works]:
+    for reply in [lane.request(MeasureRole.measure, measurement) for lane, measurement in works]:
         reply.result()
     return time.perf_counter() - start_s
 

@@ -4,13 +4,13 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
 
     the caller's process    engine.py                    starts lanes, loads models, runs the method
                             lanes/sequence_lanes.py      drives it: waits for every handle that it yields, writes spans
-                            lanes/lane_calls.py          turns the call into an operation, and its answer back
+                            lanes/lane_calls.py          asks the lane for the operation, and waits for its answer
                             lanes/lane.py                sends it, and starts, loses and ends the process
-    on the way              wire/operations.py, codec.py what crosses: fields and replies by their types
+    on the way              wire/operations.py, codec.py what crosses: arguments and replies by their type hints
                             wire/channel.py              how: JSON and arrays over a socket
     the lane's process      worker/process.py, server.py pinned to its cores; answers first in, first out
                             worker/*_models.py           loads models: for torch, or compiled without it
-                            worker/roles.py              the operation's handler, for the target or the draft
+                            worker/roles.py              the operation itself: a method, of the target or the draft
                             target/target_model.py       embeds the rows, keeps keys, picks the accepted
                             backends/                    what computes: torch layer by layer, or compiled models
                             models/decoder.py, masks.py  the layers of torch

@@ -1,8 +1,8 @@
 """Arrays of either library: numpy's in compiled lanes, torch's in all others.
 
-Importing torch takes longer than all else that a compiled lane does before it is ready. So what decodes is written for
-both libraries, in what indexing, `reshape` and `tolist` say of either, and in the functions below. Hidden states of
-compiled lanes are float32 in numpy, whatever their graphs compute in.
+Importing torch takes longer than everything else that a compiled lane does before it is ready. So what decodes is
+written for both libraries, by indexing, `reshape` and `tolist`, which both have, and by the functions below. Hidden
+states of compiled lanes are float32 in numpy, whatever their graphs compute in.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     import torch
 
 Array: TypeAlias = Any
-"""A tensor or a numpy array: which of them is known where a lane's models are loaded."""
+"""A tensor or a numpy array. A lane has one kind of them; which one is known where its models are loaded."""
 
 BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 FLOAT32: Final = np.dtype(np.float32)
 _FLOATS: Final = {np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
 
 _ALIGNMENT: Final = 64
-"""Bytes: torch's products with a bfloat16 matrix that starts elsewhere took a fifth longer on a CPU with AVX-512."""
+"""Bytes that matrices start at a multiple of: others made torch's products in bfloat16 a fifth slower (AVX-512)."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def inference(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function leave no trace for gradients, where torch is there to leave any."""
+    """Run a function without recording gradients, if torch has been imported."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -49,17 +49,17 @@ def inference(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_tensor(array: Array) -> bool:
-    """Whether it is torch's."""
+    """Return whether an array is a tensor of torch."""
     return not isinstance(array, np.ndarray)
 
 
 def is_on_host(array: Array) -> bool:
-    """Whether the host reads it where it is."""
+    """Return whether an array is in memory of the host."""
     return not is_tensor(array) or bool(array.is_cpu)
 
 
 def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """Arrays one after the other along an axis."""
+    """Return arrays one after the other along an axis."""
     if is_tensor(arrays[0]):
         import torch
 
@@ -68,7 +68,7 @@ def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
 
 
 def stacked(arrays: Sequence[Array], axis: int) -> Array:
-    """Arrays next to each other along a new axis."""
+    """Return arrays next to each other along a new axis."""
     if is_tensor(arrays[0]):
         import torch
 
@@ -77,7 +77,7 @@ def stacked(arrays: Sequence[Array], axis: int) -> Array:
 
 
 def zeros(like: Array, *shape: int) -> Array:
-    """Zeros of the type and device of another array."""
+    """Return zeros of the type and device of another array."""
     return like.new_zeros(shape) if is_tensor(like) else np.zeros(shape, like.dtype)
 
 
@@ -87,7 +87,7 @@ def wide(array: Array) -> Array:
 
 
 def unit_scale(x: Array, eps: float) -> Array:
-    """Every vector [..., D] divided by its root mean square."""
+    """Divide each vector [..., D] by its root mean square."""
     if is_tensor(x):
         from torch.nn import functional as F
 
@@ -96,13 +96,13 @@ def unit_scale(x: Array, eps: float) -> Array:
 
 
 def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32] | None, eps: float) -> NDArray[np.float32]:
-    """Root-mean-square norm over the last dimension, in float32; a row's bits do not depend on other rows."""
+    """Apply a root-mean-square norm over the last dimension, in float32; a row's bits do not depend on other rows."""
     unit = x * (1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)))
     return unit if weight is None else unit * weight  # type: ignore[no-any-return]
 
 
 def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
-    """Log-probabilities [R, K] of some ids of every row of logits in float32."""
+    """Return the log-probabilities [R, K] of some ids of each row of logits in float32."""
     if is_tensor(logits_RV):
         return logits_RV.gather(-1, ids_RK) - logits_RV.logsumexp(dim=-1, keepdim=True)
     most_R1 = logits_RV.max(axis=-1, keepdims=True)
@@ -111,7 +111,7 @@ def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor's own memory, or that of its copy on the host; numpy has bfloat16 from `ml_dtypes`."""
+    """Return a tensor's memory, or that of its copy on the host, as an array; numpy has bfloat16 from `ml_dtypes`."""
     import torch
 
     tensor = tensor.detach().cpu()
@@ -121,7 +121,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """An array's own memory as a tensor."""
+    """Return an array's memory as a tensor."""
     import torch
 
     if array.dtype == BFLOAT16:
@@ -130,13 +130,13 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
 
 
 def numpy_type(dtype: Any) -> np.dtype[Any]:
-    """The type of the same name in numpy, of one of either library."""
+    """Return numpy's type of the same name as a type of either library."""
     name = str(dtype).removeprefix("torch.")
     return BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
-    """Arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
+    """Return arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
 
     def is_slow(array: NDArray[Any]) -> bool:
         return array.ndim >= 2 and bool(array.ctypes.data % _ALIGNMENT or not array.flags.c_contiguous)
@@ -145,7 +145,7 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
 
 
 def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-    """A copy, in another type if one is given, that torch computes with at full speed."""
+    """Return a copy, in another type if one is given, that torch computes with at full speed."""
     copy = aligned_empty(array.shape, dtype or array.dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # who reads a file looks at the numbers that come out
         copy[...] = array
@@ -153,7 +153,7 @@ def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array to be filled, where torch computes with it at full speed."""
+    """Return an array to be filled, which torch computes with at full speed."""
     num_bytes = prod(shape) * dtype.itemsize
     memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT
@@ -161,5 +161,5 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def is_floating(array: NDArray[Any]) -> bool:
-    """Whether it holds floating-point numbers."""
+    """Return whether an array holds floating-point numbers."""
     return array.dtype in _FLOATS or array.dtype.kind == "f"

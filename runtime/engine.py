@@ -21,19 +21,20 @@ from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.verification.rules import require_temperature
-from runtime.wire.operations import CheckRows, DrafterTraits, RowInvariance, SequenceStart
+from runtime.wire.operations import DrafterTraits, RowInvariance, SequenceStart
+from runtime.worker.roles import TargetRole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made."""
+    """A decoded sequence: the new tokens, EOS included if it came, and the trace of how they were made."""
 
     tokens: tuple[int, ...]
     trace: Trace
 
     @property
     def label(self) -> str:
-        """Label of the trace."""
+        """What is not real about it, such as replayed acceptance; empty if nothing."""
         return self.trace.label
 
 
@@ -41,7 +42,8 @@ class Engine:
     """One target, and lanes that run it with its drafts; a context manager.
 
     Lane processes start when a schedule first needs them, again if they were lost, and stay until `close`; each loads a
-    model once. Methods that load raise `MirrorsdError` where the lane or a model is not to be had.
+    model once. Methods that load raise `MirrorsdError` where a lane or a model cannot be had. A drafter is a name or a
+    folder; None means the engine's own.
     """
 
     def __init__(
@@ -71,14 +73,14 @@ class Engine:
             ConfigError: two lanes share a name, or a deadline is not above 0.
             ModelError: the target's folder is not that of a supported model.
         """
+        if not target_deadline_s > 0:
+            raise ConfigError(f"target_deadline_s is {target_deadline_s}: it must be above 0")
         target = Path(target_folder)
         drafter, exits = (None if folder is None else Path(folder) for folder in (drafter_folder, exits_folder))
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._dtype, self._room = dtype, Room()
         self._draft_deadline_s, self._target_deadline_s = draft_deadline_s, target_deadline_s
-        if not target_deadline_s > 0:
-            raise ConfigError(f"target_deadline_s is {target_deadline_s}: it must be above 0")
 
     def __enter__(self) -> Self:
         return self
@@ -100,15 +102,15 @@ class Engine:
         return self._lanes.load_target(lane)
 
     def row_invariance(self, lane: str) -> RowInvariance:
-        """Test whether the target in a lane says the same of a row to the last bit, whatever rows are computed with it.
+        """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.
 
-        Where it does, every method but trees writes the text of plain decoding. The target is loaded if need be; a test
-        takes about as long as 20 tokens.
+        Where it has, every method but trees writes the text of plain decoding. Loads the target if need be, and takes
+        about as long as 20 tokens.
         """
-        return self.load_target(lane).request(CheckRows()).result().value
+        return self.load_target(lane).request(TargetRole.check_rows).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load a draft into it (by name or folder; None for the engine's own)."""
+        """Start a lane and load a draft into it."""
         return self._lanes.load_draft(lane, drafter)[0]
 
     def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
@@ -128,14 +130,8 @@ class Engine:
     ) -> Generation:
         """Decode one sequence by a schedule, loading first what that needs.
 
-        Args:
-            schedule: how.
-            prompt: token ids, at least one.
-            max_new_tokens: stop after exactly so many, unless an EOS token comes first.
-            temperature: 0 is greedy.
-            seed: of all draws at temperature > 0.
-            eos_token_ids: where to stop; None means the model's own.
-            listener: who is called meanwhile.
+        `prompt` has at least one token id; `max_new_tokens` new ones follow, unless one of `eos_token_ids` comes first
+        (None: the model's own). Temperature 0 is greedy; `seed` is that of all draws above 0.
 
         Raises:
             ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
@@ -150,10 +146,10 @@ class Engine:
     def replay(
         self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, listener: Listener = NOBODY
     ) -> Generation:
-        """Decode with all the work of `generate`, but with a known text and acceptance; the result is labelled.
+        """Decode with all the work of `generate`, but a known text and acceptance; the result is labelled.
 
-        The prompt has as many token ids as the text follows. Raises `ConfigError` if they do not fit, or no replay is
-        made for the schedule; and what `generate` raises.
+        Raises `ConfigError` if the prompt does not have the replay's length or the schedule cannot be replayed, and
+        what `generate` raises.
         """
         require_replayable(schedule, prompt, text, self.config.vocab_size)
         start = SequenceStart(
@@ -168,7 +164,13 @@ class Engine:
         self.check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         self._take_room(schedule, len(prompt) + max_new_tokens)
-        lanes, traits = self._lanes_of(schedule, sequence, listener)
+        target_lane = self.load_target(schedule.target_lane)
+        if schedule.traits.drafts_itself:
+            self.load_streams(schedule.target_lane, schedule.drafter)
+        writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)
+        draft, traits = self._draft_of(schedule, writer, deadline)
+        target = TargetCalls(target_lane, schedule, writer, deadline)
+        lanes = RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener)
         try:
             with no_collection():
                 lanes.prefill(start, traits)
@@ -177,7 +179,7 @@ class Engine:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:
             lanes.drop_draft()
-        trace = lanes.finish()
+        trace = writer.finish()
         folders = [self.target_folder, *([] if traits is None else [traits.folder])]
         labels = {
             "random weights": any(map(has_random_weights, folders)),
@@ -187,7 +189,7 @@ class Engine:
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
 
     def check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
-        """Refuse what `generate` would refuse before it loads anything; raises `ConfigError`."""
+        """Raise the `ConfigError` that `generate` would raise before it loads anything."""
         config = self.config
         for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
             self.lane(name)
@@ -224,17 +226,6 @@ class Engine:
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
         self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
-
-    def _lanes_of(
-        self, schedule: Schedule, sequence: DecodedSequence, listener: Listener
-    ) -> tuple[RuntimeLanes, DrafterTraits | None]:
-        target_lane = self.load_target(schedule.target_lane)
-        if schedule.traits.drafts_itself:
-            self.load_streams(schedule.target_lane, schedule.drafter)
-        writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)
-        draft, traits = self._draft_of(schedule, writer, deadline)
-        target = TargetCalls(target_lane, schedule, writer, deadline)
-        return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener), traits
 
     def _draft_of(
         self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline

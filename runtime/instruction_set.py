@@ -1,9 +1,9 @@
-"""The CPU's instructions that are used: those by which a row has the same bits in any company.
+"""Which of the CPU's instructions are used: those by which a row has the same bits in any call.
 
 Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4
 unfold their weights to bfloat16 for them. Without tiles rows are alike at multiples of 1 to 16, by shape. So tiles are
-left out, in this process and in those that it starts, unless a user has said what oneDNN may use; how exact a lane is
-then, its self-test says (`runtime.backends.self_test`).
+not used, in this process and in those that it starts, unless a user has said what oneDNN may use; the self-test then
+says how exact a lane is (`runtime.backends.self_test`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 ISA_VARIABLE: Final = "ONEDNN_MAX_CPU_ISA"
-"""Read by oneDNN, which torch and OpenVINO bring one of each, when it first computes."""
+"""Read by oneDNN, of which torch and OpenVINO each bring one, when it first computes."""
 _WITHOUT_TILES: Final = "AVX512_CORE_BF16"
 _WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
-    """Leave out instructions by which rows are not alike, where a user has not chosen any."""
+    """Limit the instructions to those by which rows are alike, unless a user has chosen a limit."""
     try:
         has_tiles = "amx_tile" in (cpu_info or _CPU_INFO).read_text(encoding="utf-8")
     except OSError:
@@ -48,6 +48,6 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
 
 
 def described() -> str:
-    """What oneDNN was told to use, for people; empty if nothing."""
+    """Return the limit that oneDNN was given, in words; empty for none."""
     chosen = os.environ.get(ISA_VARIABLE, "")
     return f"instructions up to {chosen}" if chosen else ""

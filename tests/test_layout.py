@@ -27,7 +27,6 @@ SEVERAL_MEANINGS = {
     "Answer",
     "Branches",
     "Device",
-    "Operation",
     "Piece",
     "Plan",
     "Ratio",

@@ -11,7 +11,8 @@ import torch
 from _gpu.models import DRAFT, TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import Session
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import new_stream, wait
+from runtime.backends.cuda.captured_calls import new_stream
+from runtime.backends.eager import wait
 
 
 def draft(session: Session) -> None:

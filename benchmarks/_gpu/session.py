@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from runtime.backends.cuda.captured_calls import Replay, new_event, wait
+from runtime.backends.cuda.captured_calls import Replay, new_event
+from runtime.backends.eager import wait
 
 Rows = list[dict[str, Any]]
 

@@ -10,7 +10,8 @@ import torch
 from _gpu.models import TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import Session
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import CapturedCall, wait
+from runtime.backends.cuda.captured_calls import CapturedCall
+from runtime.backends.eager import wait
 from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import ranked_ids
 

@@ -104,9 +104,9 @@ class Anchors:
         therefore changes within seconds, and their times alone do not show it.
         """
         at_s = self.now_s
-        from runtime.wire.operations import Measure
+        from runtime.worker.timing import MeasureRole
 
-        replies = [self._lanes[lane].request(Measure(measurement=self._work)) for lane in lanes]
+        replies = [self._lanes[lane].request(MeasureRole.measure, self._work) for lane in lanes]
         (first_s,), (second_s,) = (reply.result().value for reply in replies)
         self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
         for lane in lanes:
@@ -117,9 +117,9 @@ class Anchors:
         """Seconds of any part on a lane, without anchors."""
         self._fresh.pop(lane, None)
         start_s = time.perf_counter()
-        from runtime.wire.operations import Measure
+        from runtime.worker.timing import MeasureRole
 
-        answer = self._lanes[lane].request(Measure(measurement=measurement)).result()
+        answer = self._lanes[lane].request(MeasureRole.measure, measurement).result()
         wall_s = time.perf_counter() - start_s
         self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
         return answer.value

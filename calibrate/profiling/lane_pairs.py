@@ -21,7 +21,7 @@ from runtime.lanes.lane import Lane
 from runtime.wire import codec
 from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Ping
+from runtime.worker.server import LaneServer
 
 Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
@@ -125,8 +125,7 @@ def message_costs(lane: Lane, feature_width: int) -> tuple[float, float]:
         "bfloat16", (_MESSAGE_ROWS, max(feature_width, _LEAST_WIDTH)), bytes(_features_bytes(feature_width))
     )
     loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features)).blocks]
-    pings = [Ping(load=tuple(load)) for load in loads]
-    times = [[_round_trip_s(lane, ping) for ping in pings] for _ in range(_MESSAGE_REPEATS)]
+    times = [[_round_trip_s(lane, tuple(load)) for load in loads] for _ in range(_MESSAGE_REPEATS)]
     empty_s, plain_s, loaded_s = (fmean(sorted(row)[: -_MESSAGE_REPEATS // 10]) for row in zip(*times, strict=True))
     return max(0.0, plain_s - empty_s), max(0.0, loaded_s - empty_s)
 
@@ -148,7 +147,7 @@ def _features_bytes(feature_width: int) -> int:
     return 2 * _MESSAGE_ROWS * max(feature_width, _LEAST_WIDTH)
 
 
-def _round_trip_s(lane: Lane, ping: Ping) -> float:
+def _round_trip_s(lane: Lane, load: tuple[Block, ...]) -> float:
     start_s = time.perf_counter()
-    lane.request(ping).result()
+    lane.request(LaneServer.ping, load).result()
     return time.perf_counter() - start_s

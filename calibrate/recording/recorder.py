@@ -35,7 +35,7 @@ from decoding.recorded.prompt_record import Shares, hash_of_ids
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import rollouts_everywhere
-from runtime.target.early_exits import exit_of
+from runtime.target.early_exits import EarlyExit
 from runtime.verification.rules import GREEDY, Sampling, require_temperature
 
 Enough = Callable[[float], bool]
@@ -142,7 +142,7 @@ class Recorder:
             )
         self.models, self.settings = models, settings
         self._target = models.backend or EagerBackend(models.target)
-        self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
+        self._early_exit = EarlyExit(models.target.lm_head.weight.detach(), models.exits, self._target)
         self._trees = [(head, tuple(head.trees(settings.trees))) for head in models.heads]
         head_layers = [layer for head in models.heads for layer in head.layers]
         self._writer = TextWriter(

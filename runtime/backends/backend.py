@@ -2,8 +2,7 @@
 
 Targets and draft models know texts, windows and branches, and nothing of devices; a back end knows segments of layers,
 and nothing of methods. Hidden states cross as arrays of the back end's own library (`runtime.arrays`); ids, positions
-and masks are numpy's, on the host. Weights, keys and values stay where they are computed with. `prepare` tells a back
-end of static shapes what is to come, so that nothing is compiled while a sequence is decoded.
+and masks are numpy's, on the host. Weights, keys and values stay where they are computed with.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ Head = Callable[[Array], Array]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A sequence, as far as a back end prepares for it.
+    """What a back end prepares for in a sequence.
 
-    `num_slots` are those of its text at the end, its last window included; `least_slots` those at its beginning;
+    `num_slots` are the slots of its text at the end, the last window included; `least_slots` those at its beginning;
     `num_prompt` those of its prompt. `rows` are numbers of rows in one call after the prompt, over the layers of
-    `segments`; the prompt's calls run over `prompt_segments`. One call has rows of `least_branches` (None: always the
-    most) to `num_branches` branches.
+    `segments`; the prompt's calls run over `prompt_segments`. A call over branches has `least_branches` (None: always
+    the most) to `num_branches`.
     """
 
     num_slots: int
@@ -49,7 +48,7 @@ class Plan:
 
 
 def segments_between(*stops: int) -> tuple[Segment, ...]:
-    """All layers up to the last stop, cut at the others."""
+    """Return the segments of all layers up to the last stop, cut at the others."""
     return tuple(pairwise(sorted({0, *stops})))
 
 
@@ -58,13 +57,13 @@ class Backend(ABC):
 
     config: ModelConfig
     dtype: Any
-    """Type of hidden states where they are sent, of the back end's own library."""
+    """Type of hidden states that are sent, of the back end's own library."""
     device: Any
-    """Where torch has its arrays; None for arrays of numpy."""
+    """Device of its tensors; None for arrays of numpy."""
     has_open_keys: bool = False
-    """Whether torch modules may look at a text's keys: streams do."""
+    """Whether torch modules may read a text's keys, as streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
-    """Rows of the calls that `runtime.backends.self_test` compares, of every way to read the same text."""
+    """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
 
     @property
     def least_rows(self) -> int:
@@ -73,18 +72,18 @@ class Backend(ABC):
 
     @abstractmethod
     def new_text(self) -> Text:
-        """Room for a text."""
+        """Return room for a text."""
 
     @abstractmethod
     def new_branches(self, num_branches: int) -> Branches:
-        """Room for branches of a text, in place of those before."""
+        """Return room for branches of a text, in place of those before."""
 
     def prepare(self, plan: Plan) -> None:  # noqa: B027  there may be nothing to prepare
-        """Be ready for a sequence: whatever can be compiled or allocated before it starts."""
+        """Compile and allocate what a sequence needs, so that nothing is compiled while it is decoded."""
 
     @abstractmethod
     def embedding(self, ids: NDArray[np.int64]) -> Array:
-        """Hidden states that enter the first layer, [..., D], of token ids [...]."""
+        """Return the hidden states that enter the first layer, [..., D], of token ids [...]."""
 
     @inference
     def run_layers(
@@ -116,46 +115,46 @@ class Backend(ABC):
 
     @abstractmethod
     def _run_rows(self, x_BTD: Array, segment: Segment, positions: Any, mask: Any, cache: Any) -> Array:
-        """Run rows of a text, in as many calls as they take, or of branches."""
+        """Run rows of a text, in as many calls as needed, or of branches."""
 
     @abstractmethod
     def normalise(self, x: Array) -> Array:
-        """The final norm alone."""
+        """Apply the final norm alone."""
 
     @abstractmethod
     def logits(self, x_BTD: Array) -> Array:
-        """Final norm and output head, [B, T, V]."""
+        """Apply the final norm and `lm_head`: logits [B, T, V]."""
 
     def head(self, rows_VD: Array) -> Head | None:  # noqa: ARG002
-        """A head of other rows than the decoder's own, as exits and drafts have; None leaves it to torch."""
+        """Return a head of other rows than the decoder's own, for exits and drafts; None leaves it to torch."""
         return None
 
     def prompt_head(self, rows_ED: Array) -> Head | None:  # noqa: ARG002
-        """A head of the few rows that a prompt adds; None leaves it to torch."""
+        """Return a head of the few rows that a prompt adds; None leaves it to torch."""
         return None
 
     def product(self, weight_OI: Array) -> Head | None:  # noqa: ARG002
-        """Products with a matrix of a draft's own, in the type of arithmetic; None leaves them to torch."""
+        """Return products with a draft's own matrix, in the type of arithmetic; None leaves them to torch."""
         return None
 
     @abstractmethod
     def adapter(self, weights: Any) -> Head:
-        """An exit's adapter: a module of torch, or its arrays by name, where there is no torch."""
+        """Return an exit's adapter; `weights` are a module of torch, or arrays by name where there is no torch."""
 
     @abstractmethod
     def features(self, hidden_TED: Array, *, is_raw: bool) -> Array:
-        """Hidden states of E layers as they are sent to a draft, [T, E * D]: each at unit scale, unless `is_raw`."""
+        """Return hidden states of E layers for a draft, [T, E * D]: each layer's at unit scale, unless `is_raw`."""
 
     @abstractmethod
     def array(self, block: Block) -> Array:
-        """Hidden states that came from another lane."""
+        """Return hidden states that came from another lane as an array of the back end."""
 
     def on_host(self, *arrays: Array) -> tuple[Array, ...]:
-        """Arrays of the device where the host can read them."""
+        """Return arrays of the device in memory of the host."""
         return arrays
 
     def wait(self) -> None:  # noqa: B027  only devices that work on their own have to be waited for
-        """Until everything asked for is done."""
+        """Wait until everything asked for is done."""
 
 
 _PREFILL_ROWS = 512
@@ -163,7 +162,7 @@ _PREFILL_ROWS = 512
 
 
 def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:
-    """A prompt in pieces: start and stop of each."""
+    """Yield start and stop of the pieces that a prompt is read in."""
     for start in range(0, num_rows, _PREFILL_ROWS):
         yield start, min(start + _PREFILL_ROWS, num_rows)
 
@@ -179,13 +178,13 @@ class TreeRows(NamedTuple):
     block: NDArray[np.float32]
 
     def mask(self, context: int) -> NDArray[np.float32]:
-        """The mask [T, context + T] of these rows after a text of `context` slots."""
+        """Return the mask [T, context + T] of these rows after a text of `context` slots."""
         return np.concatenate([np.zeros((len(self.block), context), np.float32), self.block], axis=1)
 
 
 @lru_cache(maxsize=64)
 def tree_rows(parents: tuple[int, ...]) -> TreeRows:
-    """The rows of a tree (`Window.parents`); a static tree's are made once, a dynamic one's in every round."""
+    """Return the rows of a tree, given its `Window.parents`."""
     num_rows = len(parents) + 1
     sees_TT = np.eye(num_rows, dtype=bool)
     depths = [0]

@@ -1,4 +1,4 @@
-"""Which devices there are, what each computes with, and why one is missing."""
+"""The devices of this machine: what each computes with, and why one is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeviceStatus:
 
 
 def status_of(name: str) -> DeviceStatus:
-    """Return what there is of a device; nothing is imported that others need."""
+    """Return the status of a device; libraries of other devices are not imported."""
     device = Device.of_lane(name)
     compiled = _openvino_devices() if device.is_compiled else ()
     found = _cuda_devices() if device.library == "cuda" else (_eager(), *compiled)
@@ -35,7 +35,7 @@ def status_of(name: str) -> DeviceStatus:
 
 
 def require_device(name: str) -> Device:
-    """Return a device; raise `ConfigError`, which names those that are there, if it is missing."""
+    """Return a device; if it is missing raise `ConfigError`, which names those that are there."""
     if (why := status_of(name).missing) is not None:
         there = ", ".join(one.name for one in devices() if one.missing is None)
         raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
@@ -77,19 +77,19 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
     core = ov.Core()
     found = []
     for kind, what in _KINDS.items():
+        own = [name for name in core.available_devices if name.split(".")[0] == kind]
         if kind == "NPU" and npu_is_on_cpu():
             why = f"the NPU's path on the CPU ({NPU_ON_CPU}): it shows what is written, not how fast"
             found.append(_npu("openvino:NPU", why, ("float32",)))
-            continue
-        own = [name for name in core.available_devices if name.split(".")[0] == kind]
-        found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
-        if not own:
+        elif own:
+            found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
+        else:
             found.append(_missing(f"openvino:{kind}", what, _why_missing(kind)))
     return tuple(found)
 
 
 def _npu(name: str, description: str, more: tuple[str, ...] = ()) -> DeviceStatus:
-    """An NPU computes in float16, with whatever weights."""
+    """Return an NPU, which computes in float16 with weights of any form."""
     rows = ", ".join(map(str, NPU_ROWS))
     return DeviceStatus(
         name=name,
@@ -116,20 +116,19 @@ def _openvino_device(own_name: str, description: str) -> DeviceStatus:
 def _cuda_devices() -> tuple[DeviceStatus, ...]:
     # torch takes seconds to import, and without a driver the answer is known
     if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
-        return (_missing("cuda:0", "an NVIDIA GPU", "no NVIDIA driver (libcuda) was found"),)
-    import torch
+        why = "no NVIDIA driver (libcuda) was found"
+    else:
+        import torch
 
-    if torch.version.cuda is None:
-        why = f"there is a driver, but torch {torch.__version__} is built without CUDA"
-        return (_missing("cuda:0", "an NVIDIA GPU", why),)
-    count = torch.cuda.device_count()
-    if not count:
-        return (_missing("cuda:0", "an NVIDIA GPU", "there is a driver, and torch finds no GPU with it"),)
-    return tuple(_cuda_device(index) for index in range(count))
+        if torch.version.cuda is not None and (count := torch.cuda.device_count()):
+            return tuple(_cuda_device(index) for index in range(count))
+        without = f"torch {torch.__version__} is built without CUDA"
+        why = f"there is a driver, but {without if torch.version.cuda is None else 'torch finds no GPU with it'}"
+    return (_missing("cuda:0", "an NVIDIA GPU", why),)
 
 
 def _cuda_device(index: int) -> DeviceStatus:
-    """A GPU with its memory; one that gives a process nothing, being busy for others alone or broken, is missing."""
+    """Return a GPU with its memory; one that cannot be used, being busy or broken, is missing."""
     import torch
 
     name = f"cuda:{index}"
@@ -165,4 +164,4 @@ _DRIVERS: Final = {
     "GPU": ("/dev/dri", "renderD*", "render node", "intel-opencl-icd"),
     "NPU": ("/dev/accel", "accel*", "device", "linux-npu-driver"),
 }
-"""Where Linux has a device of a kind, by which files, what they are, and the package of its driver."""
+"""Folder and names of the files that Linux has for a kind of device, what they are, and its driver's package."""

@@ -1,4 +1,4 @@
-"""torch as it comes: the reference, and the fallback where nothing is compiled; and which back end a lane opens."""
+"""torch as it comes: the reference, and the fallback where nothing is compiled; and the back end that a lane opens."""
 
 from __future__ import annotations
 
@@ -30,52 +30,62 @@ class TorchBackend(Backend):
 
     @torch.inference_mode()
     def embedding(self, ids: Any) -> Tensor:
-        """Hidden states that enter the first layer, but for learned positions, which the layers add."""
+        """See `Backend`; layers add learned positions."""
         return self._decoder.embedding(torch.as_tensor(ids, device=self.device))  # type: ignore[no-any-return]
 
     def normalise(self, x: Tensor) -> Tensor:
-        """The final norm alone."""
+        """See `Backend`."""
         return self._decoder.normalise(x)
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Final norm and output head."""
+        """See `Backend`."""
         return self._decoder.logits(x_BTD)
 
     def adapter(self, weights: Any) -> Head:
-        """The module itself."""
+        """Return the module itself."""
         adapter: Head = weights
         return adapter
 
     def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
-        """Hidden states as they are sent to a draft."""
+        """See `Backend`."""
         return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
 
     def array(self, block: Block) -> Tensor:
-        """Hidden states that came from another lane."""
+        """See `Backend`."""
         return to_tensor(block).to(self.device, self.dtype)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Values of the device in memory of the host."""
+        """See `Backend`."""
         return tuple(tensor.cpu() for tensor in tensors)
+
+    def wait(self) -> None:
+        """See `Backend`."""
+        wait(self.device)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until everything that this thread asked of a device is done."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
 
 
 class EagerBackend(TorchBackend):
-    """Implements `runtime.backends.backend.Backend` by a decoder's own code, layer by layer."""
+    """Implements `Backend` by a decoder's own code, layer by layer, on cores or a GPU."""
 
     has_open_keys: bool = True
 
     @property
     def least_rows(self) -> int:
-        """The most that a linear layer is filled up to."""
+        """Return the most that a linear layer is filled up to."""
         layers = [module for module in self._decoder.modules() if isinstance(module, Linear)]
         return max((layer.row_multiple for layer in layers), default=1)
 
     def new_text(self) -> KVCache:
-        """Room for a text."""
+        """See `Backend`."""
         return KVCache(self.config, 0, dtype=self.dtype, device=str(self.device))
 
     def new_branches(self, num_branches: int) -> BranchCache:
-        """Room for branches of a text."""
+        """See `Backend`."""
         return BranchCache(self.config, num_branches, dtype=self.dtype, device=str(self.device))
 
     def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
@@ -85,20 +95,23 @@ class EagerBackend(TorchBackend):
 
 
 def arithmetic(dtype: Dtype) -> torch.dtype:
-    """Return what weights of a form are computed with."""
+    """Return the type that weights of a form are computed with."""
     return torch.float32 if dtype == "float32" else torch.bfloat16
 
 
 def torch_threads(device: Device, num_threads: int) -> int:
-    """Return the threads that torch takes in a lane of so many on a device.
+    """Return the threads of torch in a lane of so many: one next to compiled models on the same cores.
 
-    One next to compiled models on the same cores: a step of a head took now its time and now twice that with two.
+    With two, steps of a head took up to twice as long, now and then.
     """
     return 1 if device.has_open_sizes else num_threads
 
 
 def backend_opener(device: Device, dtype: Dtype, *, num_threads: int) -> Callable[[Decoder], Backend]:
-    """Return what makes a back end of a decoder in `arithmetic(dtype)`; raise `ConfigError` for a wrong device."""
+    """Return a function that makes a back end of a decoder in `arithmetic(dtype)`.
+
+    Raises `ConfigError` for a device that is missing or does not compute with weights of this form.
+    """
     require_device(device.name)
     require_form(device.name, device.name, dtype)
     if device.library == "torch":

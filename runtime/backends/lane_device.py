@@ -1,4 +1,4 @@
-"""A device that a lane computes on, and all that its name settles.
+"""A device that a lane computes on, and everything that follows from its name.
 
 A lane's name carries its device:
 
@@ -29,18 +29,17 @@ Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Those that OpenVINO computes (`runtime.backends.openvino.graph`)."""
+"""Architectures that OpenVINO computes (`runtime.backends.openvino.graph`)."""
 NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
 """Rows that compiled models of an NPU have: a step costs what the next of these does."""
 NPU_POSITIONS: Final = 4096
-"""KV positions that a compiled model of an NPU has at most, one of which is spare. Ours, not a device's: every doubling
-is compiled anew."""
+"""The most KV positions of an NPU's compiled model, one of them spare; a limit of ours: each doubling is compiled."""
 CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
 """Rows of one sequence in a captured call: as long as weights bound a step, 8 rows cost what 1 does."""
 _LEAST_SLOTS: Final = 256
-"""So many KV slots that short sequences never change their size."""
+"""KV slots of the smallest size, so many that short sequences keep it."""
 _TREE_NODES: Final = 32
-"""Of the largest trees that searches have unless asked for more."""
+"""Nodes of the largest trees that searches have unless asked for more."""
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
 """The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
 
@@ -49,7 +48,7 @@ _LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device by its name (`cpu`, `openvino:GPU.1`, `cuda:0`), what computes there, and its name in that library."""
+    """A device: its name (`cpu`, `openvino:GPU.1`, `cuda:0`), the library that computes there, and its name in that."""
 
     name: str
     library: Literal["torch", "openvino", "cuda"]
@@ -70,9 +69,9 @@ class Device:
 
     @property
     def backend(self) -> str:
-        """What computes, as records have it: `torch`, `openvino:CPU`, `cuda`.
+        """What computes, as records name it: `torch`, `openvino:CPU`, `cuda`.
 
-        It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
+        With the weights' form it decides which token a near tie goes to. Devices of a kind are taken to be one.
         """
         return self.name.partition(".")[0] if self.is_compiled else self.library
 
@@ -88,7 +87,7 @@ class Device:
 
     @property
     def has_open_keys(self) -> bool:
-        """Return whether torch modules may look at a sequence's keys, as streams do.
+        """Whether torch modules may read a sequence's keys, as streams do.
 
         A draft of four layers would gain nothing by it elsewhere (benchmarks/results/draft-streams.json).
         """
@@ -101,11 +100,11 @@ class Device:
 
     @property
     def is_npu(self) -> bool:
-        """Whether it is an NPU, whose compiled models have few sizes and whose compiler may end its process."""
+        """Whether it is an NPU: its compiled models have few sizes, and its compiler may end its process."""
         return self.backend == "openvino:NPU"
 
     def knows(self, architecture: str) -> bool:
-        """Whether it computes an architecture, named as in a Hugging Face configuration; torch does all of ours."""
+        """Return whether it computes an architecture, named as in a Hugging Face configuration; torch does all."""
         return not self.is_compiled or architecture in COMPILED_ARCHITECTURES
 
     def timed_rows(self, rows: tuple[int, ...]) -> tuple[int, ...]:
@@ -117,15 +116,15 @@ class Device:
         return (*sorted(count for count in edges if count < last), last)
 
     def num_slots(self, num_positions: int) -> int:
-        """Return the KV slots that attention runs over where the last row has so many positions."""
+        """Return the KV slots that attention runs over for so many positions."""
         return self.slot_sizes(num_positions)[-1] if self.prepares else num_positions
 
     def slot_sizes(self, num_positions: int) -> tuple[int, ...]:
-        """Return all numbers of slots that a sequence passes through until it has so many positions.
+        """Return all numbers of slots that a sequence has until it has so many positions.
 
-        Each is compiled, or captured, anew: 256, 512, 1024 and so on, and with halves 384, 768, 1536 too. Attention
-        runs over empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256,
-        and 2.4 times over 4,096 (benchmarks/results/contexts.json).
+        Each is compiled, or captured: 256, 512, 1024 and so on, and with halves 384, 768, 1536 too. Attention runs over
+        empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256, and 2.4
+        times over 4,096 (benchmarks/results/contexts.json).
         """
         wanted = num_positions + self.spare_slots
         first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if self._has_halves else (_LEAST_SLOTS,)
@@ -134,14 +133,14 @@ class Device:
 
     @property
     def spare_slots(self) -> int:
-        """Slots after a row's own: for rows that fill up its call, and on CPUs for other nodes of its tree."""
+        """Slots after a row's own, for rows that fill up its call, and on CPUs for other nodes of its tree."""
         if self.library == "cuda":
             return CAPTURED_ROWS[-1]
         return 1 + (_TREE_NODES if self.has_open_sizes else 0)
 
     @property
     def _has_halves(self) -> bool:
-        """Whether a further size costs little: one that is compiled anew costs seconds."""
+        """Whether another size costs little; one that is compiled costs seconds."""
         return self.has_open_sizes or self.library == "cuda"
 
     def of_rank(self, rank: int) -> Device:
@@ -156,5 +155,5 @@ CORES: Final = Device(EAGER, "torch", EAGER)
 
 
 def npu_is_on_cpu() -> bool:
-    """Whether `openvino:NPU` is the CPU, by the environment."""
+    """Return whether the environment lets the CPU stand in for `openvino:NPU`."""
     return os.environ.get(NPU_ON_CPU, "") not in ("", "0")

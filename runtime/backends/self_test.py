@@ -1,7 +1,7 @@
-"""Whether a back end says the same of a row in any company, with the model as it is loaded, and from how many rows on.
+"""Tests of row invariance: whether a row has the same bits in any call, and from how many rows on.
 
 Products of few rows may take kernels of their own, by sizes, form and processor. So a probe asks the device once, with
-one layer of the very model and its head, and calls are filled up to what it finds.
+one layer of the loaded model and its head, and calls are filled up to what it finds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.backends.sequences import Text
 
 _READ: Final = 57
-"""Rows read before: those after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
+"""Rows read first: those after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
 _FILLED: Final = 250
-"""Slots filled before: rows after them reach from the smallest buffer of graphs into the next."""
+"""Slots filled first: rows after them reach from the smallest buffer of graphs into the next."""
 
 
 @inference
 def is_row_invariant(backend: Backend) -> bool:
-    """Whether logits of a random text are the same to the last bit, read row by row and in chunks of several sizes."""
+    """Return whether logits of a random text have the same bits, read row by row and in chunks of several sizes."""
     one_by_one, *others = backend.self_test_chunks
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
     num_slots = min(_FILLED + num_rows, backend.config.max_position)
@@ -33,7 +33,7 @@ def is_row_invariant(backend: Backend) -> bool:
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
 
     def read(num_filled: int, chunks: Sequence[int]) -> Array:
-        """Logits [T, V] of the rows after a prompt, or after filled slots, in these chunks."""
+        """Return logits [T, V] of the rows after a prompt, or after filled slots, in these chunks."""
         text = backend.new_text()
         text.start(num_slots)
         if num_filled:
@@ -66,7 +66,7 @@ PROBED_ROWS: Final = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 def row_floor(read: Callable[[int], NDArray[np.float32]]) -> int:
     """Return the fewest rows that calls should have; 1 where only the most that were probed agree with themselves.
 
-    `read(count)` returns what the first rows of a text come out as, read by calls of `count` rows.
+    `read(count)` returns the states of the first rows of a text, read by calls of `count` rows.
     """
     most = PROBED_ROWS[-1]
     expected, floor = read(most), most

@@ -20,7 +20,7 @@ class Memory(Protocol):
 
     @property
     def slots(self) -> Any:
-        """The array in use, [L, 2, B, K, S, H]."""
+        """Array in use, [L, 2, B, K, S, H]."""
 
     def start(self, num_slots: int) -> None:
         """Begin sequences that will need so many KV positions."""
@@ -29,7 +29,7 @@ class Memory(Protocol):
         """Begin sequences with random keys and values, all written: untouched memory would time too fast."""
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have so many KV positions at least, the first `num_kept` as they were; raises `LaneError` where it cannot."""
+        """Have at least so many KV positions, the first `num_kept` as they were; raise `LaneError` without room."""
 
 
 class Text:
@@ -64,20 +64,20 @@ class Text:
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:
-        """Put random keys and values everywhere, to time a step after; `length` KV positions are to be seen."""
+        """Fill the memory with random keys and values, of which `length` positions are seen, to time a step after."""
         self.memory.start_random(length)
         self.cursor = length
 
 
 class Branches(ABC):
-    """Sequences that begin as one and part: every key lies where it would lie if its branch were the sequence.
+    """Sequences that begin as one and part: each key lies where it would lie if its branch were the sequence.
 
-    A branch with its own positions after shared ones would propose the same but for rounding, and so another token in a
-    near tie. The price is memory, a copy of the sequence for every branch; little time, for what is copied once stays.
+    Branches that shared their beginning would sum in another order, and name another token in a near tie. The price is
+    memory, a copy of the sequence for each branch; little time, for what is copied once stays.
     """
 
     def __init__(self, memory: Memory, num_branches: int) -> None:
-        """Args: for all branches, and for those that calls are filled up with; how many there are at most."""
+        """Take memory for so many branches at most, and for those that calls are filled up with."""
         self.memory, self.num_branches = memory, num_branches
         self._num_copied = self._num_slots = 0
 
@@ -88,13 +88,13 @@ class Branches(ABC):
         self._num_copied, self._num_slots = 0, num_slots
 
     def follow(self, text: Text, *, num_final: int, stop: int) -> None:
-        """Give every branch the KV positions of a sequence up to `stop`; the first `num_final` stay as they are."""
+        """Copy the KV positions of a sequence up to `stop` to all branches; the first `num_final` stay as they are."""
         self.copy(text, slice(None), self._num_copied, stop)
         self._num_copied = num_final
 
     @inference
     def copy(self, text: Text, layers: slice, start: int, stop: int) -> None:
-        """Give every branch some KV positions of a sequence, in some layers."""
+        """Copy some KV positions of a sequence to all branches, in some layers."""
         if self.num_branches:
             self.memory.reserve(stop, num_kept=stop)
             given = text.memory.slots[layers, :, :, :, start:stop]
@@ -102,24 +102,24 @@ class Branches(ABC):
 
     @inference
     def give(self, branch: int, start: int, stop: int, text: Text) -> None:
-        """Put KV positions of a branch into a sequence, at the same places."""
+        """Copy KV positions of a branch to a sequence, at the same places."""
         self.memory.reserve(stop, num_kept=stop)
         text.memory.reserve(stop, num_kept=start)
         text.memory.slots[:, :, 0, :, start:stop] = self.memory.slots[:, :, branch, :, start:stop]
 
     @inference
     def take(self, branch: int, stop: int, text: Text) -> None:
-        """Put the KV positions of a sequence up to `stop` into one branch, at the same places."""
+        """Copy the KV positions of a sequence up to `stop` to one branch, at the same places."""
         self.memory.reserve(stop, num_kept=stop)
         self.memory.slots[:, :, branch, :, :stop] = text.memory.slots[:, :, 0, :, :stop]
 
     def fill_random(self) -> None:
-        """Put random keys and values everywhere."""
+        """Fill the memory with random keys and values."""
         self.memory.start_random(self._num_slots)
 
     @abstractmethod
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
-        """Return where the next rows of some branches go; for `run_layers`, whose `x` is [R, T, D] then."""
+        """Return where the next rows of some branches go, for `run_layers` with `x` [R, T, D]."""
 
     def after_window(self, text: Text, num_window: int, rows: Any) -> Any:
         """Return where a sequence's next rows go, then a row of every branch that sees them: [1, num_window + R, D]."""
@@ -127,7 +127,7 @@ class Branches(ABC):
 
 
 class BranchRows(NamedTuple):
-    """Where rows of branches go: what the back end tells its call, and their places in the sequence."""
+    """Where rows of branches go: what the back end's call needs, and their places in the sequence."""
 
     call: Any
     positions_RT: Any

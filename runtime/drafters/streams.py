@@ -40,7 +40,7 @@ from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import LayerKeys, Linear, WithinCall
 from runtime.models.vocabulary import OutputRows, ranked_ids
 from runtime.storage.weight_folder import Count, Width, save_trained
-from runtime.target.early_exits import ExitHeads, exit_of
+from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.target.target_model import TargetModel
 
 _MATRICES = ("qkv", "out", "gate_up", "down")
@@ -270,7 +270,7 @@ class StreamingTarget(TargetModel):
 
     def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
         backend = EagerBackend(decoder)
-        super().__init__(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
+        super().__init__(backend, EarlyExit(decoder.lm_head.weight.detach(), heads, backend))
         self.streams, self.num_streams = streams, streams.num_streams
         self._tree = streams.paths
 

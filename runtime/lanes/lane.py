@@ -1,4 +1,4 @@
-"""The parent's handle on a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
+"""The parent's side of a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
@@ -20,8 +20,10 @@ from runtime.backends.devices import require_device
 from runtime.backends.lane_device import Device, Dtype
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.wire.operations import Answer, answer_to, call
 from runtime.worker.process import thread_environment
+from runtime.worker.server import LaneServer
+from runtime.worker.timing import MeasureRole
 
 _MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
@@ -30,6 +32,7 @@ _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -68,10 +71,13 @@ class LaneSpec:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be 1 to {_MOST_THREADS}")
         if self.num_ranks < 1:
             raise ConfigError(f"lane {self.name!r} has no ranks; it needs at least 1")
+        if self.num_ranks > 1 and self.device.is_compiled:
+            raise ConfigError(f"lane {self.name!r}: several ranks compute by torch on cores or GPUs, not by OpenVINO")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
-            msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
+            )
 
 
 class Lane:
@@ -87,12 +93,12 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be talked to, as far as is known."""
+        """Whether the lane can be talked to, as far as is known."""
         return self._channel is not None
 
     @property
     def process_id(self) -> int | None:
-        """Id of the running process."""
+        """Id of the running process; None without one."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
@@ -111,15 +117,15 @@ class Lane:
             )
         self._channel = Channel(ours)
 
-    def request(self, operation: Operation[R]) -> Reply[R]:
-        """Ask for an operation; return its reply, whose `result` waits for the answer."""
+    def request(self, method: Callable[Concatenate[Any, P], R], *args: P.args, **options: P.kwargs) -> Reply[R]:
+        """Ask for an operation, by the method of its role; return its reply, whose `result` waits for the answer."""
         self._next_id += 1
-        self._send(operation.message(self._next_id))
-        return Reply(lane=self, id=self._next_id, operation=type(operation))
+        self._send(call(self._next_id, method, *args, **options))
+        return Reply(self, self._next_id, method, time.perf_counter())
 
-    def post(self, operation: Operation[Any]) -> None:
+    def post(self, method: Callable[Concatenate[Any, P], Any], *args: P.args, **options: P.kwargs) -> None:
         """Ask for an operation without waiting for an answer; if it fails, the next answer is its error."""
-        self._send(operation.message(None))
+        self._send(call(None, method, *args, **options))
 
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
         """Wait for the answer to a request and return it; answers that come before it are kept.
@@ -151,18 +157,18 @@ class Lane:
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
-        """Return the seconds of every run, taken in the lane; raise `LaneError` if it lacks what is to be timed."""
-        return self.request(Measure(measurement=measurement)).result().value
+        """Return the seconds of each run, timed in the lane; raise `LaneError` if it lacks what is to be timed."""
+        return self.request(MeasureRole.measure, measurement).result().value
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
         """Keep the lane at one part while another is measured; the yielded list gets the seconds of every run."""
-        reply = self.request(KeepBusy(measurement=measurement))
+        reply = self.request(MeasureRole.keep_busy, measurement)
         seconds: list[float] = []
         try:
             yield seconds
         finally:
-            self.post(Stop())
+            self.post(LaneServer.ping)
             seconds += reply.result().value
 
     def forget_answers(self) -> None:
@@ -176,7 +182,7 @@ class Lane:
         self._lose(reason)
 
     def close(self) -> None:
-        """Let the process end by itself, and see to it that it does."""
+        """End the process: it ends by itself within 5 s, or is killed."""
         self._lose("it was closed")
 
     def _lose(self, reason: str) -> None:
@@ -205,27 +211,17 @@ class Lane:
             self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply(Generic[R]):
-    """An answer under way."""
+class Reply(NamedTuple, Generic[R]):
+    """An answer under way; `sent_s` is when the request had been handed to the socket."""
 
     lane: Lane
     id: int
-    operation: type[Operation[R]]
-    sent_s: float = field(default_factory=time.perf_counter)
-    """When the request had been handed to the socket."""
+    method: Callable[..., R]
+    sent_s: float
 
     def result(self, timeout_s: float | None = None) -> Answer[R]:
-        """Wait for it; raises what `Lane.receive` raises."""
-        return self.operation.answer(self.lane.receive(self.id, timeout_s))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pending:
-    """Work under way in a lane, which lane calls return to a method (`decoding.lanes.Handle`)."""
-
-    result: Callable[[], Any]
-    """Waits for the reply and returns it."""
+        """Wait for the answer and return it; raises what `Lane.receive` raises."""
+        return answer_to(self.method, self.lane.receive(self.id, timeout_s))
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

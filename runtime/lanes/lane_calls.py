@@ -1,4 +1,4 @@
-"""Calls of the target's and the draft's lanes in the real world.
+"""Calls of the target's and the draft's lanes in the real world; a handle is a function that waits for the reply.
 
 A call of the target past its `Deadline` counts as hung: its lane is killed. A draft lane that is dead, hangs, is too
 late or fails is lost: it is ended, the trace records that, and from then on it offers nothing, without being waited
@@ -7,28 +7,31 @@ for. A draft in the target's own lane cannot be lost alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
-import runtime.wire.operations as ops
 from decoding.errors import ConfigError, LaneError, LaneTimeoutError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.lanes.lane import Lane, Pending, Reply
+from runtime.lanes.lane import Lane, Reply
 from runtime.wire.channel import Block
+from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart
+from runtime.worker.roles import DraftRole, TargetRole
 
 if TYPE_CHECKING:
     from runtime.lanes.sequence_lanes import TraceWriter
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 DRAFT_LOAD_DEADLINE_S: Final = 600.0
 """A draft lane that loads or compiles for so long hangs: 8 billion weights take a tenth of it."""
 _ROWS: Final = 64
-"""Rows that take `least_s` once more."""
+"""Rows for which a deadline has `least_s` once more."""
 _PATIENCE: Final = 20
-"""A machine under load, or one that swaps, is slow without hanging."""
+"""How often the longest operation so far fits into a deadline: a machine under load is slow without hanging."""
 
 
 class Deadline:
@@ -45,7 +48,7 @@ class Deadline:
         """Return the seconds for an operation over so many rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
-    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> ops.Answer[R]:
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
         """Return the lane's answer; raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure."""
         try:
             answer = reply.result(self.of(num_rows))
@@ -61,77 +64,65 @@ class TargetCalls:
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
-        self._num_rows = 1
 
-    def prepare(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> None:
+    def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
         """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
         if self._lane.spec.device.prepares:
             layers = () if reader is None else reader.feature_layers
-            self._lane.request(ops.PrepareTarget(start=start, feature_layers=layers)).result()
+            self._lane.request(TargetRole.prepare, start, layers).result()
 
-    def prefill(self, start: ops.SequenceStart, reader: ops.DrafterTraits | None) -> Reply[Block | None]:
+    def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
         """Start a sequence; replies the features of the prompt that `reader` asks for."""
-        operation = ops.PrefillTarget(
-            start=start,
-            feature_layers=() if reader is None else reader.feature_layers,
-            raw_features=reader is not None and reader.raw_features,
-        )
-        return self._lane.request(operation)
+        layers = () if reader is None else reader.feature_layers
+        return self._lane.request(TargetRole.prefill, start, layers, reader is not None and reader.raw_features)
 
-    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> ops.Answer[Block | None]:
+    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
         """Wait for the target to read a prompt of so many tokens."""
         return self._deadline.wait(self._lane, reply, num_tokens)
 
-    def verify(self, window: Window) -> Pending:
-        """All layers over the window; replies `Verdict`."""
-        reply = self._send(ops.Verify(window=_without_alternatives(window)), window)
-        return Pending(result=lambda: self._verdict(Work.VERIFY, reply))
+    def verify(self, window: Window) -> Callable[[], Verdict]:
+        """Run all layers over the window; replies `Verdict`."""
+        return self._verdict(Work.VERIFY, self._begin(window, TargetRole.verify))
 
-    def stream(self, window: Window) -> Pending:
-        """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
-        reply = self._send(ops.Stream(window=_without_alternatives(window)), window)
-        return Pending(result=lambda: self._verdict(Work.STREAM, reply))
+    def stream(self, window: Window) -> Callable[[], Verdict]:
+        """Verify by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
+        return self._verdict(Work.STREAM, self._begin(window, TargetRole.stream))
 
-    def prefix(self, window: Window, exit_layer: int) -> Pending:
-        """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
-        operation = ops.Prefix(
-            window=_without_alternatives(window),
-            exit_layer=exit_layer,
-            num_candidates=self._schedule.num_exit_candidates,
-        )
-        reply = self._send(operation, window)
+    def prefix(self, window: Window, exit_layer: int) -> Callable[[], ExitSignal]:
+        """Run layers 1 to `exit_layer` and the exit head; replies `ExitSignal`."""
+        reply = self._begin(window, TargetRole.prefix, exit_layer, self._schedule.num_exit_candidates)
 
-        def result() -> ExitSignal:
-            answer = self._answer(reply)
-            self._writer.operation(self._lane.name, Work.PREFIX, answer, self._num_rows)
-            self._writer.exit_message(answer)
+        def wait() -> ExitSignal:
+            answer = self._answer(Work.PREFIX, reply)
+            self._writer.exit_sent_s = answer.end_s
             return answer.value
 
-        return Pending(result=result)
+        return wait
 
-    def suffix(self) -> Pending:
-        """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
-        reply = self._lane.request(ops.Suffix())
-        return Pending(result=lambda: self._verdict(Work.SUFFIX, reply))
+    def suffix(self) -> Callable[[], Verdict]:
+        """Run the remaining layers of the rows last given to `prefix`; replies `Verdict`."""
+        return self._verdict(Work.SUFFIX, self._lane.request(TargetRole.suffix))
 
-    def _send(self, operation: ops.Operation[R], window: Window) -> Reply[R]:
+    def _begin(
+        self,
+        window: Window,
+        method: Callable[Concatenate[TargetRole, Window, P], R],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Reply[R]:
+        """Begin a round: ask for an operation on its window, without the alternatives that only the draft uses."""
         self._num_rows = len(window.tokens) + 1
-        reply = self._lane.request(operation)
+        reply = self._lane.request(method, window._replace(alternatives=()), *args, **options)
         self._writer.begin_round(reply.sent_s)
         return reply
 
-    def _answer(self, reply: Reply[R]) -> ops.Answer[R]:
-        return self._deadline.wait(self._lane, reply, self._num_rows)
+    def _verdict(self, work: Work, reply: Reply[Verdict]) -> Callable[[], Verdict]:
+        return lambda: self._answer(work, reply).value
 
-    def _verdict(self, work: Work, reply: Reply[Verdict]) -> Verdict:
-        answer = self._answer(reply)
-        self._writer.operation(self._lane.name, work, answer, self._num_rows)
-        return answer.value
-
-
-def _without_alternatives(window: Window) -> Window:
-    """Leave the alternatives out: they are of use to the draft alone."""
-    return window._replace(alternatives=())
+    def _answer(self, work: Work, reply: Reply[R]) -> Answer[R]:
+        answer = self._deadline.wait(self._lane, reply, self._num_rows)
+        self._writer.span(self._lane.name, work, answer.start_s, answer.end_s, self._num_rows)
+        return answer
 
 
 class DraftCalls:
@@ -140,76 +131,78 @@ class DraftCalls:
     def __init__(
         self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float, target_deadline: Deadline
     ) -> None:
-        """Args: its lane; how; of the trace; how long it is waited for in a lane of its own, and in the target's."""
+        """Take the deadline in a lane of its own (`deadline_s`), and the one in the target's lane."""
         self._lane, self._schedule, self._writer, self._deadline_s = lane, schedule, writer, deadline_s
         self._target_deadline = target_deadline
         self._is_lost = False
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
 
-    def prepare(self, start: ops.SequenceStart) -> None:
-        """Have compiled what the sequence needs, where the device compiles: that takes as long as loading."""
+    def prepare(self, start: SequenceStart) -> None:
+        """Compile what the sequence needs, where the device compiles: that takes as long as loading."""
         if self._is_lost or not self._lane.spec.device.prepares:
             return
         try:
-            self._lane.request(ops.PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
+            self._lane.request(DraftRole.prepare, start).result(DRAFT_LOAD_DEADLINE_S)
         except LaneError as error:
             if self._schedule.is_pooled:
                 raise
             self.lose(error)
 
-    def prefill(self, start: ops.SequenceStart, features: Block | None) -> Reply[None]:
+    def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
-        return self._lane.request(ops.PrefillDraft(start=start, features=features))
+        return self._lane.request(DraftRole.prefill, start, features)
 
     def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
         """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
         self._answer(reply, extra_s=target_s, num_rows=num_tokens)
 
-    def rollout(self, verdict: Verdict | None = None) -> Pending:
-        """Draft a window serially from the committed text; replies `Window`."""
+    def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
+        """Draft a window serially from the committed tokens; replies `Window`."""
         features = None if verdict is None else verdict.features
-        reply = self._lane.request(ops.Rollout(committed=tuple(self.committed), features=features))
-        return Pending(result=lambda: self._window(reply))
+        return self._window(self._lane.request(DraftRole.rollout, tuple(self.committed), features))
 
     def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""
         if window.tokens:
-            self._lane.post(ops.Branch())
+            self._lane.post(DraftRole.branch)
         return self
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots to the branches under way."""
         if self._is_lost:
             return
-        self._lane.post(ops.Join(signal=signal))
-        self._writer.transfer(self._schedule.target_lane, self._lane.name, len(signal.candidates))
+        self._lane.post(DraftRole.join, signal)
+        link, rows = f"{self._schedule.target_lane}->{self._lane.name}", len(signal.candidates)
+        self._writer.span(link, Work.TRANSFER, self._writer.exit_sent_s, time.perf_counter(), rows)
 
-    def take(self, verdict: Verdict) -> Pending:
-        """The window after a verdict, from a branch or afresh; replies `Window`."""
-        reply = self._lane.request(ops.Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token))
-        return Pending(result=lambda: self._window(reply))
+    def take(self, verdict: Verdict) -> Callable[[], Window]:
+        """Draft the window after a verdict, from a branch or afresh; replies `Window`."""
+        return self._window(self._lane.request(DraftRole.take, verdict.num_accepted, verdict.next_token))
 
     def drop(self) -> None:
-        """The sequence has ended: stop preparing. A lane that is lost by now takes nothing with it: no error."""
+        """Stop preparing: the sequence has ended. A lane that is lost by now takes nothing with it: no error."""
         if self._is_lost:
             return
         try:
-            spans = self._answer(self._lane.request(ops.Drop()))
+            spans = self._answer(self._lane.request(DraftRole.drop))
         except LaneError as error:
             self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
             return
         if spans is not None:
             self._writer.steps(self._lane.name, spans)
 
-    def _window(self, reply: Reply[ops.Drafted]) -> Window:
-        drafted = self._answer(reply)
-        if drafted is None:
-            return NO_WINDOW
-        self._writer.steps(self._lane.name, drafted.spans)
-        if drafted.hit is not None:
-            self._writer.trace.mark_hit(hit=drafted.hit)
-        return drafted.window
+    def _window(self, reply: Reply[Drafted]) -> Callable[[], Window]:
+        def wait() -> Window:
+            drafted = self._answer(reply)
+            if drafted is None:
+                return NO_WINDOW
+            self._writer.steps(self._lane.name, drafted.spans)
+            if drafted.hit is not None:
+                self._writer.trace.mark_hit(hit=drafted.hit)
+            return drafted.window
+
+        return wait
 
     def _answer(self, reply: Reply[R], *, extra_s: float = 0.0, num_rows: int | None = None) -> R | None:
         if self._schedule.is_pooled:
@@ -230,19 +223,18 @@ class DraftCalls:
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
 
 
-def require_fitting(schedule: Schedule, traits: ops.DrafterTraits) -> None:
-    """Raise `ConfigError` where the schedule asks for what the drafter is not for."""
+def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
+    """Raise `ConfigError` where a schedule asks a drafter for what it cannot do."""
+    name, layers = traits.folder.name, traits.feature_layers
     if schedule.method not in traits.methods:
         raise ConfigError(
-            f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
-            f"{' or '.join(traits.methods)}"
+            f"method is {schedule.method}, but the drafter {name} is one for {' or '.join(traits.methods)}"
         )
     if schedule.draft_streams > traits.num_streams:
         raise ConfigError(
-            f"draft_streams is {schedule.draft_streams}: {traits.folder.name} has {traits.num_streams or 'none'} on "
+            f"draft_streams is {schedule.draft_streams}: {name} has {traits.num_streams or 'none'} on "
             f"{schedule.draft_lane}; streams of a draft run on lanes of torch alone, such as cpu0"
         )
-    layers = traits.feature_layers
     if schedule.exit_features and not layers:
         raise ConfigError("exit_features is true, but this draft reads no features of its target")
     if schedule.exit_features and schedule.exit_layer is not None and max(layers) > schedule.exit_layer:

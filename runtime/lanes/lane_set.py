@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from decoding.errors import ConfigError, LaneTimeoutError
 from runtime.backends.devices import require_form
@@ -12,13 +12,18 @@ from runtime.backends.lane_device import Dtype
 from runtime.drafters.registry import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import DRAFT_LOAD_DEADLINE_S
-from runtime.wire.operations import DrafterTraits, LoadDraft, LoadStreams, LoadTarget, Operation
+from runtime.wire.operations import DrafterTraits
+from runtime.worker.server import LaneServer
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class LaneSet:
-    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed."""
+    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed.
+
+    A `drafter` is a name or folder; None is the one given at the start.
+    """
 
     def __init__(
         self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype
@@ -27,66 +32,73 @@ class LaneSet:
         if len(self._lanes) < len(specs):
             raise ConfigError(f"two lanes share a name: {', '.join(spec.name for spec in specs)}")
         self._target, self._drafter, self._exits, self._dtype = target, drafter, exits, dtype
-        self._loaded: dict[str, dict[type, tuple[Operation[Any], Any]]] = {}
+        self._loaded: dict[str, dict[str, tuple[Any, Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:
-        """A lane, running or not."""
+        """Return a lane, running or not; raise `ConfigError` if there is none of this name."""
         if name not in self._lanes:
             raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
-
-    def load_target(self, name: str) -> Lane:
-        """The lane with the target and its exits loaded."""
-        dtype, device = self._form(name)
-        return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=dtype, device=device))[0]
-
-    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
-        """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
-        folder = self.drafter_folder(drafter)
-        dtype, device = self._form(name)
-        operation = LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device)
-        return self._load(name, operation, DRAFT_LOAD_DEADLINE_S)
-
-    def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """The lane with the target loaded, and streams of it."""
-        folder = self.drafter_folder(drafter)
-        self.load_target(name)
-        return self._load(name, LoadStreams(drafter=folder))[0]
-
-    def close(self) -> None:
-        """End all processes."""
-        for lane in self._lanes.values():
-            lane.close()
 
     @property
     def running(self) -> list[str]:
         """Names of the lanes that run, as far as is known."""
         return [name for name, lane in self._lanes.items() if lane.is_alive]
 
-    def _form(self, name: str) -> tuple[Dtype, str]:
-        spec = self[name].spec
-        dtype = spec.dtype or self._dtype
-        require_form(name, spec.device.name, dtype)
-        return dtype, spec.device.name
+    def load_target(self, name: str) -> Lane:
+        """Return a lane with the target and its exits loaded."""
+        return self._load(name, None, LaneServer.load_target, self._target, self._exits, self._form(name))[0]
+
+    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
+        """Return a lane with a drafter loaded, and the drafter's traits."""
+        folder, form = self.drafter_folder(drafter), self._form(name)
+        return self._load(name, DRAFT_LOAD_DEADLINE_S, LaneServer.load_draft, self._target, folder, form)
+
+    def load_streams(self, name: str, drafter: str | None = None) -> Lane:
+        """Return a lane with the target loaded, and streams of it."""
+        folder = self.drafter_folder(drafter)
+        self.load_target(name)
+        return self._load(name, None, LaneServer.load_streams, folder)[0]
 
     def drafter_folder(self, drafter: str | None) -> Path:
-        """Where a drafter is (by name or folder; None for the one given at the start)."""
+        """Return the folder of a drafter; raise `ConfigError` if none was given, `ModelError` if there is none."""
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
             raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
         return folder
 
-    def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
-        """The lane, and its reply to the operation, asked unless it was the last of its kind; too late, it is lost."""
-        lane, kind = self[name], type(operation)
+    def close(self) -> None:
+        """End all processes."""
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _form(self, name: str) -> Dtype:
+        spec = self[name].spec
+        form = spec.dtype or self._dtype
+        require_form(name, spec.device.name, form)
+        return form
+
+    def _load(
+        self,
+        name: str,
+        deadline_s: float | None,
+        method: Callable[Concatenate[LaneServer, P], R],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> tuple[Lane, R]:
+        """Return the lane and its reply to the operation, which is asked for unless it was the last of its kind.
+
+        A lane that has not loaded in time is killed.
+        """
+        lane, kind = self[name], method.__name__
         if not lane.is_alive:
             self._loaded[name] = {}
             lane.start()
         lane.forget_answers()
         loaded = self._loaded[name]
-        if kind not in loaded or loaded[kind][0] != operation:
+        if kind not in loaded or loaded[kind][0] != args:
             try:
-                loaded[kind] = operation, lane.request(operation).result(deadline_s).value
+                loaded[kind] = args, lane.request(method, *args, **options).result(deadline_s).value
             except LaneTimeoutError:
                 lane.kill("it did not load in time")
                 raise

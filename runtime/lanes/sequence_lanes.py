@@ -1,4 +1,4 @@
-"""The lanes of the real world, for one sequence, what drives a method over them, and the trace that it leaves."""
+"""The lanes of the real world for one sequence, the driver that runs a method over them, and the trace they leave."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from decoding.messages import Verdict, Window
 from decoding.sequence import DecodedSequence
 from decoding.trace import LaneEvent, Span, Trace, Work
 from runtime.lanes.lane_calls import DraftCalls, TargetCalls
-from runtime.wire.operations import Answer, DrafterTraits, SequenceStart, Spans
+from runtime.wire.operations import DrafterTraits, SequenceStart, Spans
 
 
 class Listener(NamedTuple):
-    """Who is called while a sequence is decoded: with each round's tokens; and between rounds, outside the trace."""
+    """Callbacks while a sequence is decoded: with each round's tokens, and between rounds, outside the trace."""
 
     on_tokens: Callable[[tuple[int, ...]], object] | None = None
     at_rest: Callable[[], object] | None = None
@@ -27,14 +27,14 @@ class Listener(NamedTuple):
 NOBODY: Final = Listener()
 
 
-def drive(flow: MethodFlow, on_reply: Callable[[object], None] = lambda _reply: None) -> None:
-    """Run a method to its end: wait for every handle it yields, tell `on_reply`, and send the reply back."""
+def drive(flow: MethodFlow, on_reply: Callable[[object], None]) -> None:
+    """Run a method to its end: wait for each handle that it yields, tell `on_reply`, and send the reply back."""
     try:
-        handle: Any = next(flow)
+        wait: Any = next(flow)
         while True:
-            reply = handle.result()
+            reply = wait()
             on_reply(reply)
-            handle = flow.send(reply)
+            wait = flow.send(reply)
     except StopIteration:
         return
     finally:
@@ -81,13 +81,12 @@ class RuntimeLanes:
 
     def prefill(self, start: SequenceStart, traits: DrafterTraits | None) -> None:
         """Read the prompt in both lanes: at once, or the draft after the target if it reads its features."""
-        reads_features = traits is not None and start.schedule.reads_features
-        reader = traits if reads_features else None
+        reader = traits if start.schedule.reads_features else None
         self.target.prepare(start, reader)
         if self._draft is not None:
             self._draft.prepare(start)
         target_reply, draft_reply = self.target.prefill(start, reader), None
-        if self._draft is not None and not reads_features:
+        if self._draft is not None and reader is None:
             draft_reply = self._draft.prefill(start, None)
         num_tokens = len(start.prompt)
         answer = self.target.finish_prefill(target_reply, num_tokens)
@@ -112,14 +111,9 @@ class RuntimeLanes:
             self._writer.pause(at_rest)
 
     def drop_draft(self) -> None:
-        """The sequence has ended, for whatever reason: the draft stops preparing."""
+        """End the draft's preparations: the sequence has ended, for whatever reason."""
         if self._draft is not None:
             self._draft.drop()
-
-    def finish(self) -> Trace:
-        """The whole trace."""
-        self._writer.finish()
-        return self._writer.trace
 
 
 class TraceWriter:
@@ -128,10 +122,11 @@ class TraceWriter:
     def __init__(self) -> None:
         self.trace = Trace(world="measured")
         self._origin_s = time.perf_counter()
-        self._signal_ready_s = 0.0
+        self.exit_sent_s = 0.0
+        """When the last exit message left the target's lane."""
 
     def begin(self) -> None:
-        """Decoding starts now; what happened until now was prefill."""
+        """Start decoding now; what happened before was prefill."""
         self.trace.prefill_s = time.perf_counter() - self._origin_s
         self._origin_s = time.perf_counter()
 
@@ -141,43 +136,32 @@ class TraceWriter:
         action()
         self._origin_s += time.perf_counter() - start_s
 
-    def operation(self, lane: str, work: Work, answer: Answer[Any], rows: int) -> None:
-        """An operation of the target, at the times its answer gives."""
-        self._span(lane, work, answer.start_s, answer.end_s, rows)
+    def span(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
+        """Write work on a lane or link, at times of the shared clock."""
+        self.trace.spans.append(Span(lane, work, start_s - self._origin_s, end_s - self._origin_s, 0, rows))
 
     def steps(self, lane: str, spans: Spans) -> None:
-        """Steps of the draft, as it timed them."""
+        """Write steps of the draft, as its lane timed them."""
         for work, start_s, end_s, rows in spans:
-            self._span(lane, Work(work), start_s, end_s, rows)
-
-    def exit_message(self, answer: Answer[Any]) -> None:
-        """The exit message has left the target's lane."""
-        self._signal_ready_s = answer.end_s
-
-    def transfer(self, origin: str, destination: str, rows: int) -> None:
-        """The exit message has been handed to the draft's lane."""
-        self._span(f"{origin}->{destination}", Work.TRANSFER, self._signal_ready_s, time.perf_counter(), rows)
+            self.span(lane, Work(work), start_s, end_s, rows)
 
     def begin_round(self, sent_s: float) -> None:
-        """The window was handed to the target."""
+        """Start a round: its window was handed to the target."""
         self.trace.begin_round(sent_s - self._origin_s)
 
     def end_round(self, window: Window, verdict: Verdict, num_committed: int) -> None:
-        """The verdict is committed."""
+        """End a round: its verdict is committed."""
         self.trace.decode_s = time.perf_counter() - self._origin_s
         self.trace.end_round(self.trace.decode_s, window, verdict, num_committed)
 
     def event(self, lane: str, text: str) -> None:
-        """Something a user should know."""
+        """Write something that a user should know."""
         self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text))
 
-    def finish(self) -> None:
-        """Sort the spans, give each the round whose verdict comes next, and drop what started after the last commit."""
+    def finish(self) -> Trace:
+        """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit."""
         trace = self.trace
         ends = [entry.end_s for entry in trace.rounds]
         kept = sorted((span for span in trace.spans if ends and span.start_s < ends[-1]), key=lambda span: span.start_s)
         trace.spans[:] = [span._replace(round=bisect_right(ends, span.start_s)) for span in kept]
-
-    def _span(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        origin_s = self._origin_s
-        self.trace.spans.append(Span(lane, work, start_s - origin_s, end_s - origin_s, 0, rows))
+        return trace

@@ -1,4 +1,4 @@
-"""Bytes of decoders and drafters: weights, keys, values and passes, from shapes and folders; who plans has no torch."""
+"""Bytes of decoders and drafters: weights, keys, values and passes, from shapes and folders and without torch."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
 
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
-"""Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
+"""Bytes of a number that is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
 _SCALE_BYTES: Final = 2
+"""Bytes of the scale of a row or group of rounded weights."""
 _INT4_GROUP: Final = 64
 """Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
 
 _SLOTS_AT_ONCE: Final = 64
-"""Slots of a cache come in multiples of `runtime.models.row_invariance.KEYS_AT_ONCE`."""
+"""Slots of a cache are a multiple of it (`runtime.models.row_invariance.KEYS_AT_ONCE`)."""
 _PREFILL_ROWS: Final = 512
-"""A prompt is read in pieces of so many tokens (`runtime.backends.backend.prefill_pieces`)."""
+"""Tokens of a prompt that are read at once (`runtime.backends.backend.prefill_pieces`)."""
 
 
 @lru_cache
 def num_parameters(config: ModelConfig) -> int:
-    """Parameters of a decoder: matrices, biases and norms."""
+    """Return the number of a decoder's parameters: matrices, biases and norms."""
     return sum(map(prod, decoder_shapes(config).values()))
 
 
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
-    """Bytes of a decoder's parameters, and of its table of rotations in float32.
+    """Return the bytes of a decoder's parameters, and of its table of rotations in float32.
 
-    In int8 and int4, matrices count as graphs hold them, next to embedding, head and the joined matrices of queries,
-    keys and values before rounding; of random weights none of these takes any: they stay windows onto one block.
+    In int8 and int4, matrices count as graphs hold them, besides embedding, head and the joined matrices of queries,
+    keys and values before rounding. With random weights these three take none: they are windows onto one block.
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
@@ -52,13 +53,13 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
 
 
 def _table_parameters(config: ModelConfig) -> int:
-    """Parameters of embedding, head and learned positions."""
+    """Return the number of parameters of embedding, head and learned positions."""
     tables = ("embedding.weight", "lm_head.weight", "positions.weight")
     return sum(prod(shape) for name, shape in decoder_shapes(replace(config, num_layers=0)).items() if name in tables)
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
-    """Bytes of a matrix as graphs hold it."""
+    """Return the bytes of a matrix as graphs hold it."""
     if dtype == "int8":
         return outputs * (inputs + _SCALE_BYTES)
     if dtype == "int4":
@@ -73,19 +74,19 @@ def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
 
 
 def _layer_matrices(config: ModelConfig) -> list[tuple[int, int]]:
-    """Outputs and inputs of a layer's matrices, the first one of queries, keys and values."""
+    """Return outputs and inputs of a layer's matrices, the first one that of queries, keys and values."""
     shapes = decoder_shapes(replace(config, num_layers=1))
     return [(shape[0], shape[1]) for name, shape in shapes.items() if name.startswith("layers.") and len(shape) == 2]
 
 
 def keys_values_bytes(config: ModelConfig, num_slots: int, dtype: Dtype) -> int:
-    """Bytes of keys and values of a text."""
+    """Return the bytes of keys and values of a text."""
     slots = num_slots + -num_slots % _SLOTS_AT_ONCE
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * slots * ITEM_BYTES[dtype]
 
 
 def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_tokens: int, dtype: Dtype) -> int:
-    """The most that a pass holds at once: states of a layer, and logits of its rows, which are ranked in float32."""
+    """Return the most bytes that a pass holds at once: states of a layer, and logits of its rows in float32 too."""
     heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     wide = (3 if config.mlp == "gated" else 2) * config.intermediate_size
     row = (3 * config.hidden_size + 2 * heads + wide) * ITEM_BYTES[dtype]
@@ -94,14 +95,14 @@ def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_toke
 
 
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
-"""Ends of names of what trained folders hold besides (`runtime.storage`)."""
+"""Ends of names of arrays in trained folders that are no weights (`runtime.storage`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftSize:
-    """The size of a draft in memory: its layers with keys and values, ids that it may propose, bytes of its weights.
+    """What a draft takes: layers with keys and values, the number of ids that it may propose, bytes of its weights.
 
-    `is_of_torch`: torch computes it on lanes of graphs too, as it does heads.
+    `is_of_torch`: torch computes it on compiled lanes too, as it does heads.
     """
 
     layers: ModelConfig
@@ -111,11 +112,11 @@ class DraftSize:
 
 
 Sizer = Callable[[Path, ModelConfig, Dtype, bool], DraftSize]
-"""The size of a folder's drafter for a target, in a form of weights, and in the target's own lane or not."""
+"""Returns the size of a folder's drafter for a target, in a form of weights, in the target's own lane or not."""
 
 
 def whole_model_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
-    """Return the size of a model that has nothing of the target, exactly."""
+    """Return the exact size of a model that shares nothing with the target."""
     config = ModelConfig.from_folder(folder)
     return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
 
@@ -156,7 +157,7 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
 
 
 def _num_stored(path: Path) -> int:
-    """Weights in a safetensors file, by its header; scales of rows and maps of the vocabulary are none."""
+    """Return the number of weights in a safetensors file, by its header; scales and maps of ids are none."""
     try:
         with path.open("rb") as file:
             header = parse_json(file.read(int.from_bytes(file.read(8), "little")))

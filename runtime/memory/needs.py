@@ -1,8 +1,8 @@
-"""What a schedule takes of memory, lane by lane, worked out before anything is loaded, and whether it is there.
+"""The memory that a schedule needs, lane by lane, before anything is loaded, and whether it is there.
 
-Closed forms, from the shapes of its models, of what lanes allocate: weights, keys and values of the sequence and of
-every branch, and the most that one pass needs. Weights that stay mapped on disk count as if they were copied, but for
-matrices that are rounded to int8 or int4, which are read one by one. No torch here: who plans has none.
+Closed forms of what lanes allocate, from the shapes of the models: weights, keys and values of the sequence and of each
+branch, and the most that one pass needs. Weights that stay mapped on disk count as if they were copied, except matrices
+that are rounded to int8 or int4, which are read one by one.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from runtime.memory.model_bytes import (
 from runtime.models.config import ModelConfig
 
 PROCESS_BYTES: Final = 150_000_000
-"""Of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
+"""Bytes of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
 COMPILED_PROCESS_BYTES: Final = 40_000_000
-"""The same of a lane that computes by graphs: 35 MB of its own, measured with OpenVINO 2026.4 on Linux."""
+"""Bytes of the process of a compiled lane: 35 MB of its own, measured with OpenVINO 2026.4 on Linux."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneNeed:
-    """Bytes that a lane takes: all weights, keys and values of text and branches, one pass, and the bare process."""
+    """Bytes that a lane takes: weights, keys and values of text and branches, one pass, and the bare process."""
 
     weights: int = 0
     keys_values: int = 0
@@ -47,20 +47,20 @@ class LaneNeed:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of all of it."""
         return sum(getattr(self, each.name) for each in fields(self))
 
     def __add__(self, other: LaneNeed) -> LaneNeed:
-        """Both in one lane."""
+        """Return what both need in one lane."""
         return LaneNeed(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 
 def memory_needed(
     target: ModelConfig, schedule: Schedule, *, dtype: Dtype, num_tokens: int, draft: DraftSize | None = None
 ) -> dict[str, LaneNeed]:
-    """Return what a schedule needs, by the names of its lanes, for so many tokens of prompt and text together.
+    """Return what a schedule needs, by lane, for so many tokens of prompt and answer together.
 
-    `draft` is what drafts in the draft's lane; None without one, or with one that takes nothing.
+    `draft` is the size of what drafts in the draft's lane; None if nothing does.
     """
     rows, lane = schedule.num_rows, _Holding(schedule.target_lane, dtype)
     needs = {
@@ -89,7 +89,7 @@ def memory_needed(
 
 
 class _Holding:
-    """How a lane holds models: in which form matrices are, and in which it computes and keeps keys."""
+    """How a lane holds models: the form of matrices, and the type that it computes and keeps keys in."""
 
     def __init__(self, lane: str, dtype: Dtype) -> None:
         self.device = Device.of_lane(lane)
@@ -98,9 +98,9 @@ class _Holding:
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
 
     def copies_bytes(self, config: ModelConfig) -> int:
-        """Bytes of copies of compiled models of open sizes.
+        """Return the bytes of copies of compiled models of open sizes.
 
-        Without bfloat16, calls over 8 rows and more take half of the rounded matrices in a second layout (measured with
+        Without bfloat16, calls over 8 rows and more hold half of the rounded matrices in a second layout (measured with
         AVX2).
         """
         if not self.device.has_open_sizes or not config.num_layers:
@@ -110,7 +110,7 @@ class _Holding:
         return copies_bytes(matrices_bytes(config, self.held)) + second_layout
 
     def keys_values_bytes(self, config: ModelConfig, num_slots: int) -> int:
-        """Bytes held for a sequence; buffers of compiled lanes stay when a sequence moves to the next."""
+        """Return the bytes held for a sequence; compiled lanes keep the buffers that it has outgrown."""
         held = sum(self.device.slot_sizes(num_slots)) if self.device.is_compiled else num_slots
         return keys_values_bytes(config, held, self.computed)
 
@@ -120,7 +120,7 @@ class _Holding:
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:
-    """Return what a lane needs whose target is split over ranks: layers and keys are shared, all else is each one's."""
+    """Return what a lane needs whose target is split over ranks: they share layers and keys, and nothing else."""
     tables = (1 if target.tie_embeddings else 2) * target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
     return need + LaneNeed(
         weights=(num_ranks - 1) * tables,
@@ -141,13 +141,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Room:
-    """The memory of this machine, which lanes have taken some of already."""
+    """The memory of this machine, and what lanes have taken of it."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
 
     def take(self, needs: Mapping[str, LaneNeed], *, running: Collection[str], available: int | None = None) -> None:
-        """Give lanes what they need of `available` bytes (None: the machine's); raise `MemoryFitError` without.
+        """Take what lanes need of `available` bytes (None: the machine's); raise `MemoryFitError` if it is too much.
 
         Lanes that are `running` still hold what they took before.
         """
@@ -163,7 +163,7 @@ class Room:
 
 
 def available_bytes() -> int | None:
-    """Memory that processes can still take here, what the system can give up for it included; None if unknown."""
+    """Return the bytes that processes can still take here, caches that can be dropped included; None if unknown."""
     found = [room for room in (_of_the_machine(), _of_the_container()) if room is not None]
     return min(found, default=None)
 
@@ -181,7 +181,7 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """Return what a control group leaves, its cached files counted as free; None where there is no limit."""
+    """Return the bytes that a control group leaves, cached files counted as free; None without a limit."""
     try:
         most, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         cached = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
@@ -201,7 +201,7 @@ def _advice(needs: Mapping[str, LaneNeed]) -> str:
 
 
 def in_words(need: LaneNeed) -> str:
-    """The parts of what a lane needs."""
+    """Return what a lane needs in words, part by part."""
     return (
         f"{gigabytes(need.total)} (weights {gigabytes(need.weights)}, keys and values {gigabytes(need.keys_values)}, "
         f"branches {gigabytes(need.branches)}, a pass {gigabytes(need.working)}, process {gigabytes(need.process)})"
@@ -209,5 +209,5 @@ def in_words(need: LaneNeed) -> str:
 
 
 def gigabytes(num_bytes: int) -> str:
-    """Bytes for people."""
+    """Return bytes in words."""
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
@@ -23,11 +23,12 @@ from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
 HOST: Final = "127.0.0.1"
 JOIN_DEADLINE_S: Final = 120.0
-"""For all ranks to be there."""
+"""Seconds until all ranks must be there."""
 _FIRST_BYTES: Final = 2048
-"""What every message to the other ranks is filled up to: most need no second broadcast."""
+"""Size that each message to the other ranks is filled up to: most need no second broadcast."""
 _LENGTH_BYTES: Final = 8
 _FAILURE_BYTES: Final = 1024
+"""Size of the text of a failure that ranks exchange."""
 _UNLIMITED: Final = timedelta(days=365)
 _POLL_S: Final = 0.05
 
@@ -35,7 +36,7 @@ R = TypeVar("R")
 
 
 def open_store(port: int, *, listener: int | None = None) -> Store:
-    """Open the store on this host where ranks leave word; with a `listener` (file descriptor) this process holds it.
+    """Open the store on this host where ranks leave messages; this process holds it if it has a `listener`, its socket.
 
     Raises `LaneTimeoutError` if it cannot be reached.
     """
@@ -53,7 +54,7 @@ def open_store(port: int, *, listener: int | None = None) -> Store:
 
 
 class Group:
-    """One rank's view of its group; a group of one exchanges nothing."""
+    """A rank's view of its group; a group of one exchanges nothing."""
 
     def __init__(
         self,
@@ -68,33 +69,32 @@ class Group:
     ) -> None:
         """Join the ranks that meet at `store`; None for a group of one.
 
-        Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` says of a rank's process
-        that it has ended, if that is known. Raises `LaneTimeoutError` for a rank that is late, `LaneDiedError` for one
-        that has ended.
+        Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` says which rank's process
+        has ended, if that is known. Raises `LaneTimeoutError` for a rank that is late, `LaneDiedError` for one that has
+        ended.
         """
         self.rank, self.world_size, self.device = rank, world_size, device
         self._deadline_s, self._store, self._lost = deadline_s, store, lost
         if store is None:
-            assert world_size == 1, "a group of several without a store"
             return
         self._meet(store, join_deadline_s)
-        on_gpu = torch.device(device) if device.startswith("cuda:") else None
-        if on_gpu is not None:
-            torch.cuda.set_device(on_gpu)
+        gpu = torch.device(device) if device.startswith("cuda:") else None
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
         with self._together():
             dist.init_process_group(
-                "gloo" if on_gpu is None else "nccl",
+                "gloo" if gpu is None else "nccl",
                 store=store,
                 rank=rank,
                 world_size=world_size,
                 timeout=timedelta(seconds=deadline_s),
-                device_id=on_gpu,
+                device_id=gpu,
             )
             self._control = dist.new_group(backend="gloo", timeout=_UNLIMITED)
 
     @classmethod
     def alone(cls) -> Group:
-        """A group of one."""
+        """Return a group of one."""
         return cls(0, 1)
 
     def sum(self, x: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Group:
         return parts
 
     def mean(self, values: list[float]) -> list[float]:
-        """Return the mean over the ranks of each of so many numbers, which all of them have."""
+        """Return the means over the ranks of numbers of which each rank has as many."""
         if not values:
             return []
         total = self.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
@@ -131,8 +131,6 @@ class Group:
 
     def tell(self, data: bytes = b"") -> bytes:
         """Return on every rank what rank 0 says; the others give nothing, and wait for as long as it takes."""
-        if self.world_size == 1:
-            return data
         data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
         told = self._broadcast(data[:_FIRST_BYTES], _FIRST_BYTES)
         num_bytes = _LENGTH_BYTES + int.from_bytes(told[:_LENGTH_BYTES], "little")
@@ -144,27 +142,24 @@ class Group:
         """Do something on every rank, however long it takes; raise `LaneError`, with the reason, if another fails."""
         if self.world_size == 1:
             return work()
-        failure: Exception | None = None
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001  raised below, once the others know
-            failure = error
-        texts = self._exchange("" if failure is None else f"{type(failure).__name__}: {failure}")
-        if failure is not None:
-            raise failure
-        failed = [rank for rank, text in enumerate(texts) if text]
-        if failed:
-            raise LaneError(f"rank {failed[0]} of {self.world_size} failed: {texts[failed[0]]}")
+        except Exception as error:
+            self._exchange(f"{type(error).__name__}: {error}")
+            raise
+        for rank, text in enumerate(self._exchange("")):
+            if text:
+                raise LaneError(f"rank {rank} of {self.world_size} failed: {text}")
         return result
 
     def report(self, text: str) -> None:
-        """Leave word of a failure, which whoever waits for this rank finds; an empty text takes it back."""
-        if self._store is not None:
-            self._store.set(f"failure/{self.rank}", text)
+        """Leave word of a failure, which ranks that wait for this one find; an empty text takes it back."""
+        assert self._store is not None, "a failure in a group of one"
+        self._store.set(f"failure/{self.rank}", text)
 
     def leave(self) -> None:
         """Close the connections: ranks that wait for this one fail at once."""
-        if self._store is not None and dist.is_initialized():
+        if dist.is_initialized():
             dist.destroy_process_group()
 
     def _exchange(self, text: str) -> list[str]:
@@ -198,28 +193,24 @@ class Group:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
+        """Raise `LaneDiedError`, with what is known of it, where an exchange fails."""
         try:
             yield
         except RuntimeError as error:
             raise LaneDiedError(f"a group of {self.world_size} ranks is lost: {self._loss(str(error))}") from error
 
     def _loss(self, text: str) -> str:
-        for rank in range(self.world_size):
-            if rank != self.rank and (said := self._reported(rank)):
-                return f"rank {rank} failed: {said}"
+        assert self._store is not None, "a failure in a group of one"
+        with suppress(RuntimeError):  # the store is gone with rank 0
+            for rank in range(self.world_size):
+                key = f"failure/{rank}"
+                if rank != self.rank and self._store.check([key]) and (said := self._store.get(key).decode()):
+                    return f"rank {rank} failed: {said}"
         if lost := self._lost():
             return lost
         if "timed out" in text.lower():
             return f"a rank has not answered for {self._deadline_s:g} s"
         return f"a rank ended ({text.splitlines()[0]})"
-
-    def _reported(self, rank: int) -> str:
-        assert self._store is not None, "a failure in a group of one"
-        key = f"failure/{rank}"
-        try:
-            return self._store.get(key).decode() if self._store.check([key]) else ""
-        except RuntimeError:
-            return ""
 
 
 def _as_tensor(data: bytes) -> Tensor:

@@ -25,22 +25,25 @@ from runtime.parallel.group import HOST, Group, open_store
 from runtime.wire.channel import Block, Channel, Message, from_bytes, to_bytes
 from runtime.worker.server import LaneServer
 
-_TIMED: Final = ("Measure", "KeepBusy")
+_TIMED: Final = ("MeasureRole.measure", "MeasureRole.keep_busy")
 """Operations whose reply is seconds, which differ from rank to rank; the lane's are their mean."""
-_OF_ONE_RANK: Final = "spans"
-"""Steps with their times, in replies of a draft."""
+_SPANS: Final = "spans"
+"""The field of a draft's replies that holds times of its steps."""
 _NOTHING: Final = b"\0" * 8
 """The digest of no reply; others are as long."""
 _YES: Final = b"y"
+_INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
+_EXIT_TIMEOUT_S: Final = 5.0
 
 R = TypeVar("R")
+Processes = Mapping[int, subprocess.Popen[bytes]]
+"""Processes by rank."""
 
 
 class GroupChannel:
     """The channel of a lane's server on one rank of a group; rank 0 alone has a parent.
 
-    Where the group is lost, rank 0 says so to its parent and sees the end of file: its process ends and can start
-    again.
+    Where the group is lost, rank 0 tells its parent and sees the end of file: its process ends and can start again.
     """
 
     def __init__(self, group: Group, parent: Channel | None = None) -> None:
@@ -54,7 +57,7 @@ class GroupChannel:
         Raises `EOFError` if the parent is gone (on rank 0 also a rank), `LaneDiedError` if a rank is, `LaneError` if
         results differ.
         """
-        message = from_bytes(self._hear()) if self._parent is None else self._next_message(self._parent)
+        message = from_bytes(self._hear()) if self._parent is None else self._passed_on(self._parent)
         self._operation = message.fields["op"]
         return message
 
@@ -63,7 +66,7 @@ class GroupChannel:
         if self._parent is None:
             return self._hear() == _YES
         found = self._or_end(self._parent.has_message)
-        self._tell(_YES if found else b"n")
+        self._group.tell(self._digest + (_YES if found else b"n"))
         return found
 
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
@@ -77,26 +80,25 @@ class GroupChannel:
         else:
             self._group.report(fields.get("text", ""))
 
-    def _next_message(self, parent: Channel) -> Message:
+    def _passed_on(self, parent: Channel) -> Message:
+        """Return the parent's next message, once the other ranks have it too."""
         if self._is_lost:
             raise EOFError
         message = self._or_end(parent.receive)
         try:
-            self._tell(to_bytes(message.fields, message.blocks))
+            self._group.tell(self._digest + to_bytes(message.fields, message.blocks))
         except LaneDiedError as error:
             refuse(parent, message, error)
             raise EOFError from error
         return message
 
     def _or_end(self, ask: Callable[[], R]) -> R:
+        """Ask the parent; where it is gone, the other ranks hear it."""
         try:
             return ask()
         except EOFError:
             self._group.tell()
             raise
-
-    def _tell(self, data: bytes) -> None:
-        self._group.tell(self._digest + data)
 
     def _hear(self) -> bytes:
         told = self._group.tell()
@@ -115,20 +117,13 @@ def refuse(parent: Channel, message: Message, error: Exception) -> None:
 
 
 def _digest(fields: Mapping[str, Any]) -> bytes:
-    """Digest a reply, times and numbers that are not exact left out."""
+    """Return a digest of a reply without its times: lists are seconds, or steps with their times."""
     reply = fields.get("error", fields.get("reply"))
     if isinstance(reply, Mapping):
-        reply = {name: value for name, value in reply.items() if name != _OF_ONE_RANK}
+        reply = {name: value for name, value in reply.items() if name != _SPANS}
     elif isinstance(reply, list):
-        # seconds, or steps with their times
         reply = None
     return hashlib.blake2b(json.dumps(reply, sort_keys=True).encode(), digest_size=len(_NOTHING)).digest()
-
-
-_INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
-_EXIT_TIMEOUT_S: Final = 5.0
-
-Processes = Mapping[int, subprocess.Popen[bytes]]
 
 
 def serve_rank(
@@ -144,8 +139,7 @@ def serve_rank(
 
     Raises `LaneError` if this rank cannot join, or the group is lost; rank 0 tells its parent instead.
     """
-    # what is timed on random text is the same on all ranks
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # heads are timed on random states, the same on all ranks
     try:
         group = Group(rank, num_ranks, store, device=device.own_name, lost=lost)
     except LaneError as error:
@@ -153,12 +147,12 @@ def serve_rank(
             raise
         refuse(parent, parent.receive(), error)
         return
-    LaneServer(GroupChannel(group, parent), group).serve_on(device.name)
+    LaneServer(GroupChannel(group, parent), device, group=group).serve_process()
     group.leave()
 
 
 def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], num_threads: int) -> None:
-    """Be rank 0 of a group on this host, over the loopback interface alone, until the parent is gone.
+    """Run rank 0 of a group on this host, over the loopback interface alone, until the parent is gone.
 
     GPUs of the other ranks follow `device`; `cores` are those of all ranks, `num_threads` each rank's.
     """
@@ -167,15 +161,14 @@ def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], 
     os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
     listener = socket.create_server((HOST, 0))
     port: int = listener.getsockname()[1]
-    # a listener that the store opens would be reached from other hosts
-    store = open_store(port, listener=listener.detach())
+    store = open_store(port, listener=listener.detach())  # one that it opened itself would be reached from other hosts
     options = ["--device", device, "--threads", str(num_threads), "--store", str(port), "--cores", *map(str, cores)]
     with _followers(num_ranks, options) as processes:
         serve_rank(0, num_ranks, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
 
 def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
-    """Be another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
+    """Run another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
     serve_rank(rank, num_ranks, open_store(port), device=Device.of_lane(device).of_rank(rank))
 
 

@@ -1,9 +1,9 @@
-"""A decoder of which one rank holds a share: its heads and its hidden units; and a target of it.
+"""A decoder that is split over ranks: each holds some heads and some hidden units of every layer.
 
-It is a `Decoder` of the rank's sizes. The ranks meet inside three matrices: those after attention and after the MLP add
-up the ranks' parts, and of the output head each computes some rows, whose logits are gathered. Embedding, head, norms
-and hidden states are whole on every rank. Everything is dealt out in runs of neighbours, as evenly as it goes: a step
-takes as long as the larger share. Shapes: legend of `runtime.models.decoder`.
+A rank's share is a `Decoder` of the rank's sizes. The ranks exchange data inside three matrices: those after attention
+and after the MLP add up the ranks' parts, and of the `lm_head` each rank computes some rows, whose logits are gathered.
+Embedding, `lm_head`, norms and hidden states are whole on every rank. Heads, units and rows are dealt out in runs of
+neighbours, as evenly as possible: a step takes as long as the larger share. Shapes: legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_of(whole: int, rank: int, world_size: int) -> range:
 
 
 class Share(NamedTuple):
-    """The parts of a decoder's layers that one rank holds: query heads, the key/value heads they read, MLP units."""
+    """What a rank holds of a decoder's layers: query heads, the key/value heads that they read, MLP units."""
 
     heads: range
     kv_heads: range
@@ -62,10 +62,9 @@ class Share(NamedTuple):
         return cls(range(first + queries.start, first + queries.stop), range(kv_head, kv_head + 1), hidden)
 
     def of_config(self, config: ModelConfig) -> ModelConfig:
-        """The sizes that the rank's layers and caches have."""
-        return replace(
-            config, num_heads=len(self.heads), num_kv_heads=len(self.kv_heads), intermediate_size=len(self.hidden)
-        )
+        """Return the sizes of the rank's layers and caches."""
+        heads, kv_heads, hidden = map(len, self)
+        return replace(config, num_heads=heads, num_kv_heads=kv_heads, intermediate_size=hidden)
 
     def part(self, name: str, whole: NDArray[Any], config: ModelConfig) -> NDArray[Any]:
         """Return what the rank holds of a parameter: some rows or columns of a layer's matrices, all of others."""
@@ -103,7 +102,7 @@ class ShardedDecoder(Decoder):
 
     @property
     def shape(self) -> Decoder:
-        """The model as files for it see it: whole sizes, and the embedding that all ranks have; no layers."""
+        """The whole model's sizes and the embedding, without layers: what files of exits are checked against."""
         with torch.device("meta"):
             shape = Decoder(replace(self.whole_config, num_layers=0))
         shape.config, shape.embedding.weight = self.whole_config, self.embedding.weight
@@ -111,20 +110,20 @@ class ShardedDecoder(Decoder):
 
 
 class SummedLinear(Linear):
-    """A linear layer over the rank's share of its inputs: the ranks' outputs added up."""
+    """A linear layer over the rank's share of its inputs: the ranks' outputs are added up."""
 
     def __init__(self, linear: nn.Linear, group: Group) -> None:
-        # a bias counts once
-        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None and group.rank == 0)
+        has_bias = linear.bias is not None and group.rank == 0  # a bias counts once
+        super().__init__(linear.in_features, linear.out_features, bias=has_bias)
         self._group = group
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., out] of the rank's [..., in]."""
+        """Return the sum over all ranks, [..., out], of the rank's inputs [..., in]."""
         return self._group.sum(super().forward(x))
 
 
 class GatheredHead(Linear):
-    """The output head, of which every rank computes some rows."""
+    """The `lm_head`, of which each rank computes some rows."""
 
     def __init__(self, config: ModelConfig, group: Group) -> None:
         super().__init__(config.hidden_size, config.vocab_size, bias=False)
@@ -132,7 +131,7 @@ class GatheredHead(Linear):
         self._group = group
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits over the whole vocabulary [..., V]."""
+        """Return logits over the whole vocabulary [..., V]."""
         run = self._runs[self._group.rank]
         own = linear(x, self.weight[run.start : run.stop])
         parts = self._group.gather(F.pad(own, (0, max(map(len, self._runs)) - len(run))))

@@ -23,19 +23,22 @@ if TYPE_CHECKING:
 
 Rows = tuple[tuple[int, ...], ...]
 Adapter = Callable[[Array], Array]
-"""States of a middle layer -> states for the final norm and head."""
+"""States of a middle layer -> states for the final norm and `lm_head`."""
 
 
 class EarlyExit:
-    """The exits of one target. A layer without a trained adapter is read with the final norm and head alone."""
+    """The exits of one target. A layer without a trained adapter is read with the final norm and `lm_head` alone."""
 
-    def __init__(
-        self, normalise: Callable[[Array], Array], output: OutputRows, weights: Mapping[int, Any], backend: Backend
-    ) -> None:
-        """Args: the final norm; rows of the head; weights of trained adapters by layer; the back end."""
-        self._normalise, self._output, self._weights, self._backend = normalise, output, weights, backend
+    def __init__(self, head_VD: Array, exits: ExitHeads | None, backend: Backend) -> None:
+        """Take the target's `lm_head`, and adapters that were trained for it, if any."""
+        self._backend, self._weights = backend, {} if exits is None else exits.adapters
         self._adapters: dict[int, Adapter] = {}
-        output.run_on(backend)
+        if exits is None:
+            ids = np.arange(len(head_VD))
+            self._output = OutputRows(as_tensor(ids).to(head_VD.device) if is_tensor(head_VD) else ids, head_VD)
+        else:  # copied rows: gathering them for every message would cost more than the product
+            self._output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
+        self._output.run_on(backend)
 
     def open(self, layer: int) -> Adapter | None:
         """Return the adapter of a layer, if there is one; it is made on first use."""
@@ -52,24 +55,14 @@ class EarlyExit:
         """Return the best target ids of every row of states [1, T, D] after a layer, and their log-probabilities."""
         if (adapter := self.open(layer)) is not None:
             x_BTD = adapter(x_BTD)
-        logits_TV = wide(self._output.logits(self._normalise(x_BTD))[0])
+        logits_TV = wide(self._output.logits(self._backend.normalise(x_BTD))[0])
         ids_TK = ranked_ids(logits_TV, num_candidates)
         ids, log_probs = self._backend.on_host(self._output.ids[ids_TK], log_shares(logits_TV, ids_TK))
         return tuple(map(tuple, ids.tolist())), tuple(map(tuple, log_probs.tolist()))
 
 
-def exit_of(head_VD: Array, exits: ExitHeads | None, backend: Backend) -> EarlyExit:
-    """Return the exits of a target with these rows of its head, and adapters that were trained for it, if any."""
-    if exits is None:
-        ids = as_tensor(np.arange(len(head_VD))).to(head_VD.device) if is_tensor(head_VD) else np.arange(len(head_VD))
-        return EarlyExit(backend.normalise, OutputRows(ids, head_VD), {}, backend)
-    # copied rows: gathering them for every message would cost more than the product
-    output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
-    return EarlyExit(backend.normalise, output, exits.adapters, backend)
-
-
 class ExitHeads(NamedTuple):
-    """Trained early exits of a target: adapters by layer (modules, or arrays by their names there), kept target ids."""
+    """Trained exits of a target: adapters by layer (modules, or arrays by their names in them), and kept target ids."""
 
     adapters: Mapping[int, Any]
     kept_ids: Array
@@ -109,7 +102,7 @@ def save_exits(
 
 
 def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> ExitHeads:
-    """Return a folder's exit adapters as arrays in `dtype`; raises as `load_trained`."""
+    """Return a folder's exit adapters as arrays in `dtype`; raises what `load_trained` does."""
     stored = load_trained(folder, ExitFolderConfig, target)
     size, width, layers = target.config.hidden_size, stored.config.width, stored.config.exit_layers
     shapes = {

@@ -1,8 +1,8 @@
 """The target of one sequence: prefill, verification, and the two halves around an early exit.
 
-Its cache is rolled back by its own verdicts: after every one it holds the committed text but the last token, which is
-the first row of the next verification. Of a tree the keys of the accepted path are moved after that text. Shapes:
-legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
+Its own verdicts roll its cache back: after each one the cache holds all committed tokens but the last, which is the
+first row of the next verification. Keys of a tree's accepted path are moved after them. Shapes: legend of
+`runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between, tree_rows
 from runtime.models.vocabulary import best_places
-from runtime.target.early_exits import EarlyExit, exit_of
+from runtime.target.early_exits import EarlyExit
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 
 if TYPE_CHECKING:
@@ -45,23 +45,20 @@ class TargetModel:
     """Rows that draft after those of a window, and need slots as these do."""
 
     def __init__(self, backend: Backend, early_exit: EarlyExit) -> None:
-        """Args: the back end of its layers and heads; its exits."""
         self.backend, self.early_exit = backend, early_exit
         self.config, self.num_layers = backend.config, backend.config.num_layers
         self.cache: Any = self.backend.new_text()
-        self._last_token = 0
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
-        self._raw_features = False
         self._waiting: RowsUnderWay | None = None
 
     @classmethod
     def of(cls, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
-        """Return a target of these weights and trained exits, on a back end; None is torch."""
+        """Return a target of these weights and trained exits, on a back end (None: torch)."""
         from runtime.backends.eager import EagerBackend
 
         backend = backend or EagerBackend(decoder)
-        return cls(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
+        return cls(backend, EarlyExit(decoder.lm_head.weight.detach(), heads, backend))
 
     def scratch_sequence(self, capacity: int) -> Self:
         """Return this model with a greedy sequence of its own, of so many slots; the current sequence is untouched."""
@@ -71,7 +68,7 @@ class TargetModel:
         return other
 
     def begin(self, last_token: int, capacity: int, *, sampling: Sampling = GREEDY) -> None:
-        """Start a sequence of so many slots and one token, which is not read yet; arguments as in `prefill`."""
+        """Start a sequence of so many slots with one token, which is not read yet."""
         self.cache.start(capacity + self.num_streams)
         self._last_token, self._sampling, self._waiting = last_token, sampling, None
         self._feature_layers, self._raw_features = (), False
@@ -86,13 +83,14 @@ class TargetModel:
         exit_layer: int | None = None,
         least_slots: int = 0,
     ) -> None:
-        """Prepare the back end for a sequence that ends with `num_slots` slots and begins with `least_slots` full ones.
+        """Prepare the back end for a sequence that begins with `least_slots` full slots and ends with `num_slots`.
 
         Its verifications have these `rows`, or one; its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
         """
-        cuts = feature_layers if exit_layer is None else (*feature_layers, exit_layer)
+        cuts = feature_layers
         if exit_layer is not None:
             self.early_exit.open(exit_layer)
+            cuts = (*feature_layers, exit_layer)
         self.backend.prepare(
             Plan(
                 num_slots=num_slots,
@@ -116,9 +114,9 @@ class TargetModel:
     ) -> Array | None:
         """Start a sequence of `capacity` slots, a window after it included: read all prompt tokens but the last.
 
-        Returns features of these positions, [len(prompt) - 1, E * D], and `verify` and `prefix` those of theirs: the
-        states after `feature_layers` (ascending; the last layer's before the final norm), at unit scale unless
-        `raw_features`. None without.
+        Returns the features of these positions, [len(prompt) - 1, E * D]; None without `feature_layers`. Features are
+        the states after these layers (ascending; the last layer's before the final norm), at unit scale unless
+        `raw_features`; `verify` and `prefix` return those of their rows.
         """
         self.begin(prompt[-1], capacity, sampling=sampling)
         self._feature_layers, self._raw_features = feature_layers, raw_features
@@ -133,7 +131,10 @@ class TargetModel:
         self.backend.wait()
         if not feature_layers:
             return None
-        return self._on_host(concatenated(features or [self._features_of_nothing()]))
+        if not features:
+            rows = self._embed((), np.arange(0), None)
+            features.append(self._features(rows._replace(taps=(rows.x_BTD[0],) * len(feature_layers))))
+        return self._on_host(concatenated(features))
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Add the tokens of this prompt to those that exits may name."""
@@ -148,7 +149,7 @@ class TargetModel:
 
     @inference
     def verify(self, window: Window) -> Verdict:
-        """Verify a window: all layers over the last committed token and the window; features of the accepted rows."""
+        """Run all layers over the last committed token and the window; the verdict has the accepted rows' features."""
         rows = self.advance(self.embed(window), self.num_layers)
         verdict = self.decide(rows)
         if not self._feature_layers:
@@ -180,24 +181,27 @@ class TargetModel:
         if window.parents:
             tree = tree_rows(window.parents)
             return self._embed(ids, tree.depths + context, tree.mask(context), window)
-        positions = np.arange(context, context + len(ids))
-        return self._embed(ids, positions, None, window)
+        return self._embed(ids, np.arange(context, context + len(ids)), None, window)
 
     @inference
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
         """Run on to layer `stop`, keeping the states after feature layers on the way."""
         x_BTD, done, taps = rows.x_BTD, rows.layers_done, rows.taps
-        for layer in [layer for layer in self._feature_layers if done < layer <= stop]:
-            x_BTD, done = self._run(x_BTD, done, layer, rows), layer
-            taps = (*taps, x_BTD[0])
-        return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop, taps=taps)
+        for layer in sorted({stop, *[layer for layer in self._feature_layers if done < layer < stop]}):
+            x_BTD = self.backend.run_layers(
+                x_BTD, done, layer, positions=rows.positions, mask=rows.mask, cache=self.cache
+            )
+            if layer in self._feature_layers:
+                taps = (*taps, x_BTD[0])
+            done = layer
+        return rows._replace(x_BTD=x_BTD, layers_done=stop, taps=taps)
 
     @inference
     def decide(self, rows: RowsUnderWay) -> Verdict:
         """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
         logits_TV, position = self.backend.logits(rows.x_BTD)[0], self.cache.cursor + 1
         if self._sampling.is_greedy and not is_on_host(logits_TV):
-            # all rows at once: the rules ask for them one by one, and each would be a wait
+            # all rows at once: the rules ask for them one by one, and the device would be waited for each time
             verdict = decide_greedy(best_places(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
         else:
             verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
@@ -219,25 +223,14 @@ class TargetModel:
         mask: NDArray[np.float32] | None,
         window: Window = NO_WINDOW,
     ) -> RowsUnderWay:
-        return RowsUnderWay(
-            window=window,
-            x_BTD=self.backend.embedding(np.array([ids], np.int64)),
-            layers_done=0,
-            positions=positions,
-            mask=mask,
-        )
-
-    def _run(self, x_BTD: Array, start: int, stop: int, rows: RowsUnderWay) -> Array:
-        return self.backend.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
+        x_BTD = self.backend.embedding(np.array([ids], np.int64))
+        return RowsUnderWay(window=window, x_BTD=x_BTD, layers_done=0, positions=positions, mask=mask)
 
     def _on_host(self, array: Array) -> Array:
         return self.backend.on_host(array)[0]
 
-    def _features_of_nothing(self) -> Array:
-        rows = self._embed((), np.arange(0), None)
-        return self._features(rows._replace(taps=(rows.x_BTD[0],) * len(self._feature_layers)))
-
     def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
+        """Return the features of all rows, or of some."""
         taps = rows.taps
         if some is not None:
             # the first rows are a view of the whole, where any others would be gathered

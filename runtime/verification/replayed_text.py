@@ -1,8 +1,8 @@
 """Replay of a known text: a run whose acceptance is given, while the models do all their work.
 
-Tokens depend on their position alone. The target says the text; the draft too, except where one of its tokens is to be
-refused. So windows, verdicts, and which keys are kept follow from the rules as always. A round's next token starts a
-branch where draft or exit offer it: hits and misses follow as well. Models with random weights are run like this.
+Tokens depend on their position alone. The target says the text, and so does the draft, except where one of its tokens
+is to be refused. So windows, verdicts and kept keys follow from the rules as always. A round's next token starts a
+branch where draft or exit offer it, so hits and misses follow too. Models with random weights are run like this.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReplayedText:
         assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
 
     def cut(self, num_tokens: int) -> ReplayedText:
-        """Return its first tokens, so many at most."""
+        """Return the replay of its first tokens, at most so many."""
         parts = {name: getattr(self, name)[:num_tokens] for name in ("text", "drafted", "in_draft", "in_exit")}
         return replace(self, **parts)
 
@@ -52,7 +52,7 @@ class ReplayedText:
         return self.drafted[place] if place < len(self.drafted) else own
 
     def draft_alternatives(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """The draft's candidates for a place: as many as its own, with the word it says among them."""
+        """Return the draft's candidates for a position: as many as its own, with the token that it says among them."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)
@@ -60,7 +60,7 @@ class ReplayedText:
         return _edited(own, [*offered, self.drafted[place]], self.text[place])
 
     def exit_candidates(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """An exit's candidates for a place: as many as its own."""
+        """Return an exit's candidates for a position: as many as its own."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)
@@ -68,7 +68,7 @@ class ReplayedText:
 
 
 def require_replayable(schedule: Schedule, prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
-    """Raise `ConfigError` for windows that no draft model drafts, and for what does not fit together."""
+    """Raise `ConfigError` for windows that no draft model drafts, and for a prompt or tokens that do not fit."""
     traits = schedule.traits
     if not (traits.has_draft_model or traits.window == "none"):
         raise ConfigError(f"method is {schedule.method}: acceptance is replayed for chains of a draft model alone")
@@ -81,7 +81,7 @@ def require_replayable(schedule: Schedule, prompt: Sequence[int], replay: Replay
 
 
 def _edited(own: Sequence[int], first: Sequence[int], word: int) -> tuple[int, ...]:
-    """As many different ids as `own` has: the `first` ones, then those that are neither among them nor the word."""
+    """Return as many different ids as `own` has: the `first` ones, then others of its own, but never the word."""
     others = [token for token in own if token != word and token not in first]
     spare = (token for token in count() if token != word and token not in first and token not in others)
     return tuple(islice(chain(dict.fromkeys(first), others, spare), len(own)))

@@ -1,9 +1,9 @@
 """Verification rules, which accept drafted tokens: greedy, match, ratio, one-hot and typical.
 
 A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows the
-last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at every place that
-is reached and follow the window as long as it holds that token; they leave the target's distribution as it is, provided
-a tree and the order of its siblings were fixed before the draws. Rules hold no state and draw nothing themselves; rows
+last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at each place that is
+reached, and follow the window as long as it holds that token; they leave the target's distribution as it is, provided a
+tree and the order of its siblings were fixed before the draws. Rules hold no state and draw nothing themselves; rows
 that are not reached cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
 
 Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio, for chains alone); match accepts while the
@@ -30,20 +30,20 @@ from runtime.models.vocabulary import ranked_ids
 from runtime.verification.replayed_text import ReplayedText
 
 Stream = Literal["target", "accept", "draft"]
-"""Decisions with draws: the target's token, whether a drafted token is accepted, the draft's token."""
+"""What is drawn for: the target's token, whether a drafted token is accepted, the draft's token."""
 
 _BITS = 53
-"""A float64 holds this many bits of a number below one."""
+"""Bits that a float64 holds of a number below one."""
 
 Probabilities = NDArray[np.float64]
 
 LEAST_TEMPERATURE: Final = 1e-3
 MOST_TEMPERATURE: Final = 100.0
-"""Below the one, text is greedy but for rounding; above the other, it is noise."""
+"""Below the first, text is greedy but for rounding; above the second, it is noise."""
 
 
 def require_temperature(temperature: float) -> None:
-    """Raise `ConfigError` where texts mean nothing at a temperature."""
+    """Raise `ConfigError` for a temperature out of bounds."""
     if temperature and not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         msg = f"temperature is {temperature:g}: it must be 0, or {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
         raise ConfigError(msg)
@@ -67,7 +67,7 @@ def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
 
 
 def sample(weights: Probabilities, draw: float) -> int:
-    """Return the token at which the cumulated weights pass the share `draw`; a token of weight zero never."""
+    """Return the token at which the cumulated weights pass the share `draw`, never one of weight zero."""
     cumulated = np.cumsum(weights)
     return int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
 
@@ -94,7 +94,7 @@ ROOT: Final = -1
 
 TYPICAL_PROBABILITY: Final = 0.09
 TYPICAL_ENTROPY_SHARE: Final = 0.3
-"""Epsilon and alpha of typical acceptance, as Medusa's authors use them."""
+"""Epsilon and alpha of typical acceptance, as Medusa's authors set them."""
 
 Draw = Callable[[int], float]
 """The draw in [0, 1) for the token after a path of so many drafted ones."""
@@ -152,7 +152,7 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
 
 
 def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
-    """`decide` where nothing is drawn: what follows a row is its `best` id, or what a replay makes of it."""
+    """Decide where nothing is drawn: what follows a row is its `best` id, or the replay's."""
     replay = sampling.replay
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
@@ -206,7 +206,7 @@ def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Dr
 
 
 def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
-    """The deepest path of plausible tokens, the first of several; after it a sample of the target's. Lossy."""
+    """Accept the deepest path of plausible tokens, the first of several, then a sample of the target's. Lossy."""
     paths: dict[int, tuple[int, ...]] = {ROOT: ()}
     plausible: dict[int, NDArray[np.bool_]] = {}
     for node, (token, parent) in enumerate(zip(window.tokens, _parents(window), strict=True)):
@@ -221,7 +221,7 @@ def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Dr
 
 
 def _follow(window: Window, choose: Choose) -> Verdict:
-    """Go from the last committed token to the child that is chosen, until what is chosen is none of them."""
+    """Go from the last committed token to the chosen child, until the chosen token is no child."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(_parents(window)):
         children[parent].append(node)
@@ -241,7 +241,7 @@ def _parents(window: Window) -> Sequence[int]:
 
 
 def _verdict(window: Window, path: Sequence[int], next_token: int) -> Verdict:
-    """With a path only where the window is a tree: that of a chain follows from its length."""
+    """Return a verdict, with a path if the window is a tree: that of a chain follows from its length."""
     return Verdict(len(path), next_token, path=tuple(path) if window.parents else ())
 
 

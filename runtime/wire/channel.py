@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 _LENGTHS = struct.Struct("<IQ")
-"""Bytes of the JSON header, bytes of all arrays together."""
+"""Bytes of the JSON header, and of all arrays together."""
 
 _READ_BYTES = 1 << 20
 
 ITEM_BYTES: Final = {"int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-"""Dtypes that cross, by the name numpy and torch share."""
+"""Bytes of an element of each dtype that crosses, by the name that numpy and torch share."""
 
 
 class Block(NamedTuple):
@@ -78,7 +78,7 @@ class Channel:
         return from_bytes(message)
 
     def has_message(self) -> bool:
-        """Whether `receive` would not have to wait; raises `EOFError` if the other end is gone."""
+        """Return whether `receive` would not have to wait; raise `EOFError` if the other end is gone."""
         while self._end_of_message() is None:
             if not self._poll.poll(0):
                 return False
@@ -86,7 +86,7 @@ class Channel:
         return True
 
     def close(self) -> None:
-        """Let go of the socket; the other end sees the end of file."""
+        """Close the socket; the other end sees the end of file."""
         self._socket.close()
 
     def _fill(self, timeout_s: float | None) -> None:
@@ -107,7 +107,7 @@ class Channel:
 
 
 def to_bytes(fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> bytes:
-    """A message as it crosses."""
+    """Return a message as it crosses."""
     if blocks:
         fields = {**fields, "blocks": [(block.dtype, block.shape) for block in blocks]}
     header = json.dumps(fields, separators=(",", ":")).encode()
@@ -116,7 +116,7 @@ def to_bytes(fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> bytes:
 
 
 def from_bytes(message: bytes) -> Message:
-    """The message that `to_bytes` made this of."""
+    """Return the message that `to_bytes` was given."""
     num_header_bytes, _ = _LENGTHS.unpack_from(message)
     place = _LENGTHS.size + num_header_bytes
     fields = json.loads(message[_LENGTHS.size : place])
@@ -129,17 +129,17 @@ def from_bytes(message: bytes) -> Message:
 
 
 def to_block(array: Array) -> Block:
-    """The elements of an array, bit by bit."""
+    """Return the elements of an array, bit by bit."""
     own = as_array(array) if is_tensor(array) else array
     return Block(own.dtype.name, own.shape, own.tobytes())
 
 
 def to_array(block: Block) -> NDArray[Any]:
-    """An array of its own memory."""
+    """Return a block as an array with memory of its own."""
     dtype = BFLOAT16 if block.dtype == BFLOAT16.name else np.dtype(block.dtype)
     return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
 
 
 def to_tensor(block: Block) -> Tensor:
-    """A tensor of its own memory."""
+    """Return a block as a tensor with memory of its own."""
     return as_tensor(to_array(block))

@@ -1,12 +1,12 @@
 """Values as JSON and arrays: named tuples and dataclasses field by field, and whatever they hold.
 
 A type determines how its values are read, so nothing but data crosses. Arrays are `Block`s that follow the JSON in
-order: what of a window was sampled from, the exit's candidates, and features, which stay blocks outside of lanes.
+order: the distributions of a window, the exit's candidates, and features, which stay blocks outside of lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,19 +28,27 @@ class Written(NamedTuple):
 
 
 def write(value: object) -> Written:
-    """A value on its way."""
+    """Return a value on its way."""
     blocks: list[Block] = []
     return Written(_write(value, blocks), blocks)
 
 
 def read(kind: Any, json: Any, blocks: Sequence[Block]) -> Any:
-    """The value of a type, or of a type hint, that `write` made this of."""
+    """Return the value of a type, or of a type hint, that `write` was given."""
     return _read(kind, json, iter(blocks))
+
+
+def read_fields(kinds: Mapping[str, Any], json: Mapping[str, Any], blocks: Iterable[Block]) -> dict[str, Any]:
+    """Return the dictionary of values of these types that `write` was given."""
+    left = iter(blocks)
+    return {name: _read(kinds[name], each, left) for name, each in json.items()}
 
 
 def _write(value: Any, blocks: list[Block]) -> Any:
     if value is None or isinstance(value, _PLAIN):
         return value
+    if isinstance(value, dict):
+        return {name: _write(each, blocks) for name, each in value.items()}
     if isinstance(value, Path | Schedule):
         return str(value) if isinstance(value, Path) else value.model_dump(mode="json")
     if arrays := _arrays(value):
@@ -67,8 +75,7 @@ def _read(kind: Any, found: Any, blocks: Iterator[Block]) -> Any:
         inner = get_args(kind)[0]
         return tuple(found) if inner is int else tuple(_read(inner, each, blocks) for each in found)
     if is_dataclass(kind) or hasattr(kind, "_fields"):
-        hints = _hints(kind)
-        return kind(**{name: _read(hints[name], each, blocks) for name, each in found.items()})
+        return kind(**read_fields(_hints(kind), found, blocks))
     return _PARSED[kind](found) if kind in _PARSED else found
 
 

@@ -1,4 +1,4 @@
-"""What a lane can be asked to time. The parts are those a latency model adds up; see `runtime.worker.timing`."""
+"""What a lane can be asked to time: the parts that a latency model adds up (`runtime.worker.timing`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Part = Literal[
     "prefill",
     "draft_prefill",
 ]
-"""verify: a whole verification, what its reply holds included. verify_tree: that of a drafted tree of `rows` - 1
-nodes, a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next
-tree, the largest they have. head: what a verification does after its last layer, right after it. exit: what a prefix
+"""verify: a whole verification, its reply included. verify_tree: a verification of a drafted tree of `rows` - 1 nodes,
+a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next tree,
+the largest they have. lm_head: what a verification does after its last layer, right after it. exit: what a prefix
 does after its exit layer, right after it, candidates and their message included. draft_step: one step of the draft
 model, proposals included: a row of each of as many branches, one more for each of its `num_guesses`, or rows of the
 text where one proposes. draft_start: the step of a draft with exit features that reads its window again and starts all

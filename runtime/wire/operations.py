@@ -1,28 +1,51 @@
-"""All that a lane can be asked: a class for each operation, with its fields, and the type of its reply.
+"""Asking a lane: an operation is a method of a role in the lane's process, called by its name.
 
-The driver sends an operation (`runtime.lanes.lane.Lane.request`); the lane's roles name the method that handles it
-(`Operation.handled_by`). Mismatches are type errors.
+The driver names the method itself (`runtime.lanes.lane.Lane.request`), so a wrong name or argument is a type error. The
+roles are `runtime.worker.server.LaneServer`, `TargetRole` and `DraftRole` of `runtime.worker.roles`, and
+`runtime.worker.timing.MeasureRole`. Type hints of a method say how its arguments and its reply are read (`codec`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar, get_args, get_origin
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
-from decoding.messages import ExitSignal, Verdict, Window
+from decoding.messages import Window
 from decoding.schedule import Method, Schedule
-from runtime.backends.lane_device import EAGER, Dtype
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
-from runtime.wire.channel import Block, Message
-from runtime.wire.measurement import Measurement
+from runtime.wire.channel import Message
 
-Spans = Sequence[tuple[str, float, float, int]]
-"""Steps of the draft: `decoding.trace.Work`, start, end, rows."""
-
+F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+
+Handler = Callable[[Message], codec.Written]
+"""Answers an operation."""
+
+
+def operation(method: F) -> F:
+    """Mark a method of a role as an operation that the driver may ask for."""
+    method.is_operation = True  # type: ignore[attr-defined]
+    return method
+
+
+def call(request_id: int | None, method: Callable[..., Any], *args: Any, **options: Any) -> Message:
+    """Return the message that asks for an operation; without an id it is not answered."""
+    fields, blocks = codec.write(dict(zip(_arguments(method), args, strict=False)) | options)
+    return Message({"op": method.__qualname__, "id": request_id, "fields": fields}, tuple(blocks))
+
+
+def handlers_of(role: object) -> dict[str, Handler]:
+    """Return what answers each operation of a role, by its name."""
+    methods = [method for method in vars(type(role)).values() if hasattr(method, "is_operation")]
+    return {method.__qualname__: partial(_handled, role, method) for method in methods}
+
+
+def _handled(role: object, method: Callable[..., Any], message: Message) -> codec.Written:
+    return codec.write(method(role, **codec.read_fields(_hints(method), message.fields["fields"], message.blocks)))
 
 
 class Answer(NamedTuple, Generic[R]):
@@ -33,65 +56,31 @@ class Answer(NamedTuple, Generic[R]):
     end_s: float
 
 
-class Handler(NamedTuple):
-    """`name`: the operation; `run`: what answers it."""
-
-    name: str
-    run: Callable[[Message], codec.Written]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operation(Generic[R]):
-    """Something that a lane is asked to do, and to reply to with a value of type R."""
-
-    def message(self, request_id: int | None) -> Message:
-        """The operation on its way; without an id it is not answered."""
-        fields, blocks = codec.write(self)
-        return Message({"op": type(self).__name__, "id": request_id, "fields": fields}, tuple(blocks))
-
-    @classmethod
-    def answer(cls, message: Message) -> Answer[R]:
-        """Read the answer to the operation."""
-        fields = message.fields
-        [base] = [base for base in cls.__orig_bases__ if get_origin(base) is Operation]  # type: ignore[attr-defined]
-        [reply_type] = get_args(base)
-        return Answer(codec.read(reply_type, fields["reply"], message.blocks), fields["start_s"], fields["end_s"])
-
-    @classmethod
-    def handled_by(cls, handle: Callable[[Self], R]) -> Handler:
-        """Return what handles the operation in its lane."""
-
-        def run(message: Message) -> codec.Written:
-            return codec.write(handle(codec.read(cls, message.fields["fields"], message.blocks)))
-
-        return Handler(cls.__name__, run)
+def answer_to(method: Callable[..., R], message: Message) -> Answer[R]:
+    """Return the answer to an operation of its message."""
+    fields = message.fields
+    reply = codec.read(_hints(method)["return"], fields["reply"], message.blocks)
+    return Answer(reply, fields["start_s"], fields["end_s"])
 
 
-# Of every lane
+_hints = lru_cache(get_type_hints)
+
+
+@lru_cache
+def _arguments(method: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name in _hints(method) if name != "return")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ping(Operation[None]):
-    """Do nothing; `load` is a payload to send along."""
+class SequenceStart:
+    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled, or what is replayed."""
 
-    load: tuple[Block, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadTarget(Operation[None]):
-    """Load the target, and its exits if there are trained ones; from then on its operations are there."""
-
-    target: Path
-    exits: Path | None
-    dtype: Dtype
-    device: str = EAGER
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadStreams(Operation[None]):
-    """Load streams for the target that is there."""
-
-    drafter: Path
+    prompt: Sequence[int]
+    max_new_tokens: int
+    schedule: Schedule
+    temperature: float
+    seed: int
+    replay: ReplayedText | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +94,17 @@ class DrafterTraits:
     num_streams: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadDraft(Operation[DrafterTraits]):
-    """Load a drafter of this target; from then on its operations are there."""
+Spans = Sequence[tuple[str, float, float, int]]
+"""Steps of the draft: `decoding.trace.Work`, start, end, rows."""
 
-    target: Path
-    drafter: Path
-    dtype: Dtype
-    device: str = EAGER
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drafted:
+    """A window, the steps done since the last reply, and whether a branch had the outcome (None without branches)."""
+
+    window: Window
+    spans: Spans
+    hit: bool | None = None
 
 
 class RowInvariance(NamedTuple):
@@ -139,142 +131,3 @@ class RowInvariance(NamedTuple):
         means = ", ".join(filter(None, (padded, self.instructions)))
         exact = "exact" if self.is_invariant else "not exact: texts may differ from plain decoding's in near ties"
         return f"{exact}, with {means}" if means else exact
-
-
-class CheckRows(Operation[RowInvariance]):
-    """Test whether the target says the same of a row to the last bit, whatever rows are computed with it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measure(Operation[list[float]]):
-    """Time a part some number of times; replies the seconds of every run."""
-
-    measurement: Measurement
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeepBusy(Operation[list[float]]):
-    """Time a part again and again until another message comes; replies the seconds of every run."""
-
-    measurement: Measurement
-
-
-class Stop(Operation[None]):
-    """Do nothing: a message that ends `KeepBusy` by merely being there."""
-
-
-# Of the target
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SequenceStart:
-    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled, or what is replayed."""
-
-    prompt: Sequence[int]
-    max_new_tokens: int
-    schedule: Schedule
-    temperature: float
-    seed: int
-    replay: ReplayedText | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrepareTarget(Operation[None]):
-    """Compile what the sequence needs, where the target's device compiles."""
-
-    start: SequenceStart
-    feature_layers: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrefillTarget(Operation[Block | None]):
-    """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
-
-    start: SequenceStart
-    feature_layers: tuple[int, ...]
-    raw_features: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verify(Operation[Verdict]):
-    """All layers over the window."""
-
-    window: Window
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stream(Operation[Verdict]):
-    """`Verify` by a target whose streams draft the next window, which the verdict carries."""
-
-    window: Window
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prefix(Operation[ExitSignal]):
-    """The layers up to an exit, and its best ids of every row."""
-
-    window: Window
-    exit_layer: int
-    num_candidates: int
-
-
-class Suffix(Operation[Verdict]):
-    """The remaining layers of the rows last given to `Prefix`."""
-
-
-# Of the draft
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrepareDraft(Operation[None]):
-    """Compile what the sequence needs, where the draft's device compiles."""
-
-    start: SequenceStart
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrefillDraft(Operation[None]):
-    """Read a prompt, with the target's features of it where the schedule has any."""
-
-    start: SequenceStart
-    features: Block | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drafted:
-    """A window, the steps done since the last reply, and whether a branch had the outcome (None without branches)."""
-
-    window: Window
-    spans: Spans
-    hit: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout(Operation[Drafted]):
-    """Draft a window after the tokens committed since the last one, with the target's features of them."""
-
-    committed: Sequence[int]
-    features: Block | None
-
-
-class Branch(Operation[None]):
-    """Start preparing for the outcomes of the window last drafted."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Join(Operation[None]):
-    """Add the exit's roots to the branches."""
-
-    signal: ExitSignal
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Take(Operation[Drafted]):
-    """Keep the branch of an outcome, or none, and finish the next window."""
-
-    num_accepted: int
-    next_token: int
-
-
-class Drop(Operation[Spans]):
-    """Forget the branches: the sequence has ended; replies the steps done since the last reply."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.errors import LaneError
-from runtime.backends.devices import require_device, require_form
+from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import DrafterContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
-from runtime.target.early_exits import exit_of, load_stored_exits
+from runtime.target.early_exits import EarlyExit, load_stored_exits
 from runtime.target.target_model import TargetModel
-from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 from runtime.worker.server import leave_imports_alone
 
 if TYPE_CHECKING:
@@ -24,52 +25,47 @@ if TYPE_CHECKING:
 class CompiledModels:
     """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
 
-    def __init__(self, num_threads: int) -> None:
-        """Args: threads of the lane."""
-        self._num_threads = num_threads
+    def __init__(self, device: Device, num_threads: int) -> None:
+        self._device, self._num_threads = device, num_threads
         self._target: StoredDecoder | None = None
-        self._heads: TorchModels | None = None
 
-    def load_target(self, operation: LoadTarget) -> TargetModel:
-        """The target of a folder, with its exits if there are any."""
-        dtype = arithmetic(operation.dtype)
-        self._target = stored = load_stored_decoder(operation.target, dtype)
-        backend = self._open(stored, operation)
-        exits = load_stored_exits(operation.exits, stored, dtype) if operation.exits else None
-        return TargetModel(backend, exit_of(stored.lm_head.weight, exits, backend))
+    def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
+        """Load the target of a folder, with its exits if there are any."""
+        dtype = arithmetic(form)
+        self._target = stored = load_stored_decoder(target, dtype)
+        backend = self._open(stored, form)
+        heads = load_stored_exits(exits, stored, dtype) if exits else None
+        return TargetModel(backend, EarlyExit(stored.lm_head.weight, heads, backend))
 
-    def load_streams(self, operation: LoadStreams) -> TargetModel:
+    def load_streams(self, folder: Path) -> TargetModel:
         """Raise `LaneError`: streams look at keys."""
         raise LaneError(
-            f"{operation.drafter}: streams of a target need a lane of torch: they look at its keys, which are not there"
+            f"{folder}: streams of a target need a lane of torch: they look at its keys, which are not there"
         )
 
-    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
-        """The drafter of a folder: a draft model by graphs, heads by torch, and what has no weights as it is."""
-        kind, dtype = known_kind(operation.drafter), arithmetic(operation.dtype)
+    def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
+        """Load the drafter of a folder: a draft model by graphs, heads by torch, what has no weights as it is."""
+        kind, dtype = known_kind(folder), arithmetic(form)
         if kind.load_alone is not None:
-            return kind.load_alone(operation.drafter)
+            return kind.load_alone(folder)
         if kind.load_stored is None:
-            return self._of_torch(operation)
+            return self._torch_models.load_drafter(target, folder, form)
         context = DrafterContext(
-            target_folder=operation.target,
+            target_folder=target,
             dtype=dtype,
-            load_target=lambda: self._target or load_stored_decoder(operation.target, dtype, with_layers=False),
+            load_target=lambda: self._target or load_stored_decoder(target, dtype, with_layers=False),
         )
-        draft = kind.load_stored(operation.drafter, context)
-        draft.run_on(self._open(draft.decoder, operation))
+        draft = kind.load_stored(folder, context)
+        draft.run_on(self._open(draft.decoder, form))
         return Drafter(draft)
 
-    def _of_torch(self, operation: LoadDraft) -> WindowDrafter:
-        if self._heads is None:
-            from runtime.parallel.group import Group
-            from runtime.worker.torch_models import TorchModels
+    @cached_property
+    def _torch_models(self) -> TorchModels:
+        from runtime.worker.torch_models import TorchModels
 
-            self._heads = TorchModels(Group.alone(), self._num_threads)
-            leave_imports_alone()
-        return self._heads.load_drafter(operation)
+        found = TorchModels(self._device, self._num_threads)
+        leave_imports_alone()
+        return found
 
-    def _open(self, stored: StoredDecoder, operation: LoadTarget | LoadDraft) -> CompiledDecoder:
-        device = require_device(operation.device)
-        require_form(device.name, device.name, operation.dtype)
-        return CompiledDecoder(stored, device=device, form=operation.dtype, num_threads=self._num_threads)
+    def _open(self, stored: StoredDecoder, form: Dtype) -> CompiledDecoder:
+        return CompiledDecoder(stored, device=self._device, form=form, num_threads=self._num_threads)

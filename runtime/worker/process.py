@@ -1,4 +1,4 @@
-"""The process of one lane, or of one rank of it: pinned, and its threads set before what computes is imported."""
+"""The process of one lane, or of one rank of it: pinned before what computes is imported."""
 
 from __future__ import annotations
 
@@ -12,46 +12,34 @@ from typing import Final
 
 from decoding.errors import MirrorsdError
 
-THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Read by the thread pools when they are loaded, so they must be set before."""
-
-SPIN_VARIABLE: Final = "GOMP_SPINCOUNT"
-SPIN_COUNT: Final = "3000"
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Read by the thread pools when they are loaded, so they are set before the process starts."""
+_SPIN_VARIABLE: Final = "GOMP_SPINCOUNT"
+_SPIN_COUNT: Final = "3000"
 """How often a thread of a lane looks for the others' work before it sleeps.
 
 Measured on two cores with a target of 135M parameters: threads that spin until their slice of time is over, as is the
 default, made a step of two threads 5 to 10 times slower while one other process ran. With 3000 it stays below 3 times,
 for a few percent on quiet cores; without any spinning a step takes 1.5 to 2 times as long there.
 """
-WAIT_VARIABLES: Final = (SPIN_VARIABLE, "OMP_WAIT_POLICY")
-"""A user who has set one of them has decided that already."""
 
 
 def thread_environment(num_threads: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what a lane of so many threads has in its environment besides what is `given`."""
-    own = dict.fromkeys(THREAD_VARIABLES, str(num_threads))
-    if num_threads > 1 and not any(name in given for name in WAIT_VARIABLES):
-        own[SPIN_VARIABLE] = SPIN_COUNT
+    """Return the variables of a lane of so many threads; how they wait is left alone where the user `given` says it."""
+    own = dict.fromkeys(_THREAD_VARIABLES, str(num_threads))
+    if num_threads > 1 and _SPIN_VARIABLE not in given and "OMP_WAIT_POLICY" not in given:
+        own[_SPIN_VARIABLE] = _SPIN_COUNT
     return own
 
 
-def pin(cores: Sequence[int], num_threads: int) -> None:
-    """Bind this process to its cores (where the system can) and its thread pools to their number."""
-    os.environ.update(thread_environment(num_threads, os.environ))
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    # the parent decides when a lane ends: an interrupt from the keyboard reaches the whole group
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
-    """Return the cores of a rank of a lane, dealt out as evenly as it goes; of fewer cores than ranks each has all."""
+def _cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
+    """Return the cores of a rank, dealt out as evenly as possible; if there are fewer than ranks, each has all."""
     if len(cores) < num_ranks:
         return cores
     return cores[len(cores) * rank // num_ranks : len(cores) * (rank + 1) // num_ranks]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Serve the parent over the socket given by number until it closes its end, or as a rank until the group ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, help="of the parent, which rank 0 alone has")
@@ -61,10 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--store", type=int, help="port where rank 0 holds the store of its group")
-    options = parser.parse_args(arguments)
-    pin(cores_of(options.cores, options.rank, options.ranks), options.threads)
+    options = parser.parse_args()
+    if (cores := _cores_of(options.cores, options.rank, options.ranks)) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    # the parent decides when a lane ends: an interrupt from the keyboard reaches the whole group
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if options.rank == 0:
-        serve(socket.socket(fileno=options.socket), options)
+        _serve(socket.socket(fileno=options.socket), options)
         return
     from runtime.parallel.local_group import follow
 
@@ -74,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"rank {options.rank}: {error}")
 
 
-def serve(end: socket.socket, options: argparse.Namespace) -> None:
+def _serve(end: socket.socket, options: argparse.Namespace) -> None:
     """Import what computes on the lane's device, which takes seconds where it is torch, and answer."""
     from runtime.wire.channel import Channel
 
@@ -83,9 +74,10 @@ def serve(end: socket.socket, options: argparse.Namespace) -> None:
 
         lead(Channel(end), options.ranks, device=options.device, cores=options.cores, num_threads=options.threads)
         return
+    from runtime.backends.lane_device import Device
     from runtime.worker.server import LaneServer
 
-    LaneServer(Channel(end), num_threads=options.threads).serve_on(options.device)
+    LaneServer(Channel(end), Device.of_lane(options.device), num_threads=options.threads).serve_process()
 
 
 if __name__ == "__main__":

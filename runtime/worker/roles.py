@@ -1,4 +1,4 @@
-"""What a lane does with its models: one method for every operation, of the target and of the draft.
+"""What a lane does with its models: the operations of a target and of a draft.
 
 Times are read here, in the lane; draft steps are spans of [work, start, end, rows] in the reply that ends them.
 """
@@ -6,82 +6,90 @@ Times are read here, in the lane; draft steps are spans of [work, start, end, ro
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
-import runtime.wire.operations as ops
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.arrays import Array
+from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
+from runtime.instruction_set import described
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 from runtime.wire.channel import Block, to_block
+from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans, operation
 
 F = TypeVar("F", ExitSignal, Verdict)
 
 
-def target_handlers(model: TargetModel) -> tuple[ops.Handler, ...]:
-    """Return what handles each operation of the target."""
+class TargetRole:
+    """Operations of a target."""
 
-    def prefill(operation: ops.PrefillTarget) -> Block | None:
-        start, schedule = operation.start, operation.start.schedule
-        model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
-        features_TE = model.prefill(
+    def __init__(self, model: TargetModel) -> None:
+        self._model = model
+
+    @operation
+    def check_rows(self) -> RowInvariance:
+        """Test whether a row has the same bits, whatever rows are computed with it."""
+        backend = self._model.backend
+        return RowInvariance(is_row_invariant(backend), backend.least_rows, described())
+
+    @operation
+    def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:
+        """Compile what the sequence needs, where the device compiles."""
+        self._model.prepare(
+            num_prompt=len(start.prompt),
+            num_slots=_capacity(start),
+            rows=(start.schedule.num_rows,),
+            feature_layers=feature_layers,
+            exit_layer=start.schedule.exit_layer,
+        )
+
+    @operation
+    def prefill(self, start: SequenceStart, feature_layers: tuple[int, ...], raw_features: bool) -> Block | None:  # noqa: FBT001
+        """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
+        self._model.set_tree(size=start.schedule.tree_size, depth=start.schedule.num_speculative_tokens)
+        features_TE = self._model.prefill(
             start.prompt,
             capacity=_capacity(start),
             sampling=_sampling(start),
-            feature_layers=operation.feature_layers,
-            raw_features=operation.raw_features,
+            feature_layers=feature_layers,
+            raw_features=raw_features,
         )
         return None if features_TE is None else to_block(features_TE)
 
-    def prepare(operation: ops.PrepareTarget) -> None:
-        start, schedule = operation.start, operation.start.schedule
-        model.prepare(
-            num_prompt=len(start.prompt),
-            num_slots=_capacity(start),
-            rows=(schedule.num_rows,),
-            feature_layers=operation.feature_layers,
-            exit_layer=schedule.exit_layer,
-        )
+    @operation
+    def verify(self, window: Window) -> Verdict:
+        """Run all layers over the window."""
+        return _for_the_wire(self._model.verify(window))
 
-    def prefix(operation: ops.Prefix) -> ExitSignal:
-        return _for_the_wire(model.prefix(operation.window, operation.exit_layer, operation.num_candidates))
+    @operation
+    def stream(self, window: Window) -> Verdict:
+        """Verify by a target whose streams draft the next window, which the verdict carries."""
+        return _for_the_wire(self._model.stream(window))
 
-    return (
-        ops.PrepareTarget.handled_by(prepare),
-        ops.PrefillTarget.handled_by(prefill),
-        ops.Verify.handled_by(lambda operation: _for_the_wire(model.verify(operation.window))),
-        ops.Stream.handled_by(lambda operation: _for_the_wire(model.stream(operation.window))),
-        ops.Prefix.handled_by(prefix),
-        ops.Suffix.handled_by(lambda _: _for_the_wire(model.suffix())),
-    )
+    @operation
+    def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
+        """Run the layers up to an exit; replies the best ids of each row."""
+        return _for_the_wire(self._model.prefix(window, exit_layer, num_candidates))
+
+    @operation
+    def suffix(self) -> Verdict:
+        """Run the remaining layers of the rows last given to `prefix`."""
+        return _for_the_wire(self._model.suffix())
 
 
 class DraftRole:
-    """Operations of the draft, and the steps it does between messages."""
+    """Operations of a draft, and the steps it does between messages."""
 
     def __init__(self, drafter: WindowDrafter) -> None:
-        self.drafter = drafter
+        self._drafter = drafter
         self._branches: BranchSet | None = None
         self._spans: list[tuple[str, float, float, int]] = []
-        self._schedule: Schedule | None = None
-
-    @property
-    def handlers(self) -> tuple[ops.Handler, ...]:
-        """Handlers of all operations."""
-        return (
-            ops.PrepareDraft.handled_by(self.prepare),
-            ops.PrefillDraft.handled_by(self.prefill),
-            ops.Rollout.handled_by(self.rollout),
-            ops.Branch.handled_by(self.branch),
-            ops.Join.handled_by(self.join),
-            ops.Take.handled_by(self.take),
-            ops.Drop.handled_by(self.drop),
-        )
 
     @property
     def has_work(self) -> bool:
@@ -95,83 +103,86 @@ class DraftRole:
         num_rows = self._branches.step()
         self._spans.append((Work.BRANCH_STEP, start_s, time.perf_counter(), num_rows))
 
-    def prepare(self, operation: ops.PrepareDraft) -> None:
-        """Be ready for a sequence."""
-        start, num_prompt = operation.start, len(operation.start.prompt)
-        self.drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
+    def forget(self) -> None:
+        """Stop preparing branches."""
+        self._branches = None
 
-    def prefill(self, operation: ops.PrefillDraft) -> None:
-        """Start a sequence, with the target's features of the prompt if the schedule has any."""
-        start = operation.start
-        self._schedule = start.schedule
+    @operation
+    def prepare(self, start: SequenceStart) -> None:
+        """Compile what the sequence needs, where the device compiles."""
+        num_prompt = len(start.prompt)
+        self._drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
+
+    @operation
+    def prefill(self, start: SequenceStart, features: Block | None) -> None:
+        """Read a prompt, with the target's features of it where the schedule has any."""
+        self._schedule: Schedule = start.schedule
         self._branches, self._spans = None, []
-        self.drafter.prefill(
+        self._drafter.prefill(
             start.prompt,
             schedule=start.schedule,
             capacity=len(start.prompt) + start.max_new_tokens,
             sampling=_sampling(start),
-            features_TE=self._array(operation.features),
+            features_TE=self._array(features),
         )
 
-    def rollout(self, operation: ops.Rollout) -> ops.Drafted:
-        """Draft from the committed text; replies the window."""
-        steps = self.drafter.rollout(operation.committed, self._array(operation.features))
-        return ops.Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
+    @operation
+    def rollout(self, committed: Sequence[int], features: Block | None) -> Drafted:
+        """Draft a window after the tokens committed since the last one, with the target's features of them."""
+        return self._drafted(Work.ROLLOUT_STEP, self._drafter.rollout(committed, self._array(features)))
 
-    def branch(self, operation: ops.Branch) -> None:  # noqa: ARG002
+    @operation
+    def branch(self) -> None:
         """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
-        assert self._schedule is not None, "branches without a sequence"
-        assert isinstance(self.drafter, Drafter), "branches of a draft that is no language model"
-        self._branches = BranchSet(self.drafter, self._schedule)
+        assert isinstance(self._drafter, Drafter), "branches of a draft that is no language model"
+        self._branches = BranchSet(self._drafter, self._schedule)
         if self.has_work:
             self.step()
 
-    def join(self, operation: ops.Join) -> None:
-        """Add the exit's roots."""
+    @operation
+    def join(self, signal: ExitSignal) -> None:
+        """Add the exit's roots to the branches."""
         assert self._branches is not None, "an exit message without branches"
-        signal = operation.signal
         self._branches.join(signal._replace(features=self._array(signal.features)))
 
-    def take(self, operation: ops.Take) -> ops.Drafted:
-        """Keep one branch or none, and finish the next window; replies it, and whether it was a hit."""
+    @operation
+    def take(self, num_accepted: int, next_token: int) -> Drafted:
+        """Keep the branch of an outcome, or none, and finish the next window."""
         assert self._branches is not None, "nothing to take"
-        hit, steps = self._branches.take((operation.num_accepted, operation.next_token))
+        hit, steps = self._branches.take((num_accepted, next_token))
         self._branches = None
-        window = self._run(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps)
-        return ops.Drafted(window=window, spans=self._take_spans(), hit=hit)
+        return self._drafted(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps, hit=hit)
 
-    def drop(self, operation: ops.Drop) -> ops.Spans:  # noqa: ARG002
-        """Forget the branches: the sequence has ended."""
+    @operation
+    def drop(self) -> Spans:
+        """Forget the branches: the sequence has ended; replies the steps done since the last reply."""
         self.forget()
         return self._take_spans()
 
-    def forget(self) -> None:
-        """Stop preparing."""
-        self._branches = None
-
     def _array(self, features: Block | None) -> Array | None:
-        return None if features is None else self.drafter.array(features)
+        return None if features is None else self._drafter.array(features)
 
-    def _run(self, work: Work, steps: Steps) -> Window:
+    def _drafted(self, work: Work, steps: Steps, *, hit: bool | None = None) -> Drafted:
+        """Run the steps to their window, timing each."""
         while True:
             start_s = time.perf_counter()
             try:
                 num_rows = next(steps)
             except StopIteration as end:
                 window: Window = end.value
-                return window
+                return Drafted(window=window, spans=self._take_spans(), hit=hit)
             self._spans.append((work, start_s, time.perf_counter(), num_rows))
 
-    def _take_spans(self) -> ops.Spans:
+    def _take_spans(self) -> Spans:
         spans, self._spans = self._spans, []
         return spans
 
 
-def _capacity(start: ops.SequenceStart) -> int:
+def _capacity(start: SequenceStart) -> int:
     return len(start.prompt) + start.max_new_tokens + start.schedule.num_rows
 
 
-def _sampling(start: ops.SequenceStart) -> Sampling:
+def _sampling(start: SequenceStart) -> Sampling:
     return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)
 
 

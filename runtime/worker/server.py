@@ -9,29 +9,20 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import OrderedDict
+from collections.abc import Hashable
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from decoding.errors import LaneError
-from runtime.backends.lane_device import EAGER, Device
-from runtime.backends.self_test import is_row_invariant
+from runtime.backends.lane_device import CORES, Device, Dtype
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.instruction_set import described
 from runtime.target.target_model import TargetModel
-from runtime.wire.channel import Channel, Message
+from runtime.wire.channel import Block, Channel, Message
 from runtime.wire.codec import Written
-from runtime.wire.operations import (
-    CheckRows,
-    DrafterTraits,
-    Handler,
-    LoadDraft,
-    LoadStreams,
-    LoadTarget,
-    Ping,
-    RowInvariance,
-)
-from runtime.worker.roles import DraftRole, target_handlers
+from runtime.wire.operations import DrafterTraits, Handler, handlers_of, operation
+from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.timing import MeasureRole
 
 if TYPE_CHECKING:
@@ -48,7 +39,7 @@ def leave_imports_alone() -> None:
 
 
 KEPT_BYTES: Final = 300_000_000
-"""Of the files of all that stay; a larger drafter is held only as long as it is the last one asked for."""
+"""Bytes of the files of all drafters that stay; a larger one is held only while it is the last one asked for."""
 
 
 class KeptDrafters:
@@ -56,48 +47,45 @@ class KeptDrafters:
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._drafters: OrderedDict[LoadDraft, tuple[WindowDrafter, int]] = OrderedDict()
+        self._drafters: dict[Hashable, tuple[WindowDrafter, int]] = {}
 
-    def get(self, operation: LoadDraft) -> WindowDrafter | None:
-        """The drafter, if it has stayed."""
-        if operation not in self._drafters:
+    def get(self, asked: Hashable) -> WindowDrafter | None:
+        """Return the drafter that was added for this, if it has stayed."""
+        if asked not in self._drafters:
             return None
-        self._drafters.move_to_end(operation)
-        return self._drafters[operation][0]
+        self._drafters[asked] = self._drafters.pop(asked)  # now the one asked for last
+        return self._drafters[asked][0]
 
-    def add(self, operation: LoadDraft, drafter: WindowDrafter) -> None:
-        """Keep one, if it is small."""
-        num_bytes = sum(path.stat().st_size for path in operation.drafter.glob("*.safetensors"))
-        self._drafters[operation] = drafter, num_bytes
-        while self._drafters and sum(size for _, size in self._drafters.values()) > self._most_bytes:
-            self._drafters.popitem(last=False)
+    def add(self, asked: Hashable, drafter: WindowDrafter, folder: Path) -> None:
+        """Keep the drafter of a folder, if it is small."""
+        num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        self._drafters[asked] = drafter, num_bytes
+        while sum(size for _, size in self._drafters.values()) > self._most_bytes:
+            del self._drafters[next(iter(self._drafters))]
 
 
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
-    def __init__(self, channel: Channel | GroupChannel, group: Group | None = None, *, num_threads: int = 1) -> None:
-        """Args: whom it answers; the ranks that share its target, all of which run the same operations; its threads."""
-        self._channel, self._num_threads = channel, num_threads
-        self._group = group if group is not None and group.world_size > 1 else None
-        self._models: dict[bool, TorchModels | CompiledModels] = {}
-        self._target_device = EAGER
+    def __init__(
+        self,
+        channel: Channel | GroupChannel,
+        device: Device = CORES,
+        *,
+        num_threads: int = 1,
+        group: Group | None = None,
+    ) -> None:
+        """Take whom it answers, where it computes with how many threads, and the ranks that share its target."""
+        self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
-        self._handlers: dict[str, Handler] = {}
-        self._handle(
-            Ping.handled_by(lambda _: None),
-            LoadTarget.handled_by(self._load_target),
-            LoadDraft.handled_by(self._load_draft),
-            LoadStreams.handled_by(self._load_streams),
-            *self._measure.handlers,
-        )
+        self._handlers: dict[str, Handler] = handlers_of(self) | handlers_of(self._measure)
 
-    def serve_on(self, device: str) -> None:
-        """Import what computes on a device, before anybody waits for it, and answer until the other end is gone."""
-        self._models_on(device)
+    def serve_process(self) -> None:
+        """Import what computes on the device, before anybody waits for it, and serve."""
+        _ = self._models
         leave_imports_alone()
         self.serve()
 
@@ -119,7 +107,7 @@ class LaneServer:
             if (handler := self._handlers.get(name := message.fields["op"])) is None:
                 known = ", ".join(sorted(self._handlers))
                 raise LaneError(f"this lane has no operation {name!r}; it has loaded those of: {known}")
-            reply = handler.run(message)
+            reply = handler(message)
         except EOFError:
             raise
         except Exception as error:  # noqa: BLE001  the answer carries it and the parent raises it
@@ -144,58 +132,55 @@ class LaneServer:
         """Keep the first failure: those after it are mostly its consequences."""
         self._failure = self._failure or error
 
-    def _handle(self, *handlers: Handler) -> None:
-        self._handlers |= {handler.name: handler for handler in handlers}
+    @operation
+    def ping(self, load: tuple[Block, ...] = ()) -> None:
+        """Do nothing; `load` is a payload to send along."""
 
-    def _load_target(self, operation: LoadTarget) -> None:
+    @operation
+    def load_target(self, target: Path, exits: Path | None, dtype: Dtype) -> None:
+        """Load the target of a folder, and its exits if there are trained ones."""
         self._kept = KeptDrafters()  # they share the embedding of the target before
-        self._target_device = operation.device
-        self._run_target(self._models_on(operation.device).load_target(operation))
+        self._run_target(self._models.load_target(target, exits, dtype))
 
-    def _load_streams(self, operation: LoadStreams) -> None:
+    @operation
+    def load_streams(self, drafter: Path) -> None:
+        """Load streams for the target that is there."""
         if self._group is not None:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
-        require_streams(operation.drafter)
-        self._run_target(self._models_on(self._target_device).load_streams(operation))
+        require_streams(drafter)
+        self._run_target(self._models.load_streams(drafter))
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
+        self._handlers |= handlers_of(TargetRole(model))
 
-        def check(_: CheckRows) -> RowInvariance:
-            is_invariant = is_row_invariant(model.backend)
-            return RowInvariance(is_invariant, model.backend.least_rows, described())
+    @cached_property
+    def _models(self) -> TorchModels | CompiledModels:
+        """What loads the lane's models; only the library that computes is imported."""
+        if self._device.is_compiled:
+            from runtime.worker.compiled_models import CompiledModels
 
-        self._handle(*target_handlers(model), CheckRows.handled_by(check))
+            return CompiledModels(self._device, self._num_threads)
+        from runtime.worker.torch_models import TorchModels
 
-    def _models_on(self, device: str) -> TorchModels | CompiledModels:
-        """Return what loads models for a device; ranks load theirs by torch, which refuses other devices."""
-        by_graphs = Device.of_lane(device).is_compiled and self._group is None
-        if by_graphs not in self._models:
-            if by_graphs:
-                from runtime.worker.compiled_models import CompiledModels
+        return TorchModels(self._device, self._num_threads, self._group)
 
-                self._models[by_graphs] = CompiledModels(self._num_threads)
-            else:
-                from runtime.parallel.group import Group
-                from runtime.worker.torch_models import TorchModels
-
-                self._models[by_graphs] = TorchModels(self._group or Group.alone(), self._num_threads)
-        return self._models[by_graphs]
-
-    def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
-        drafter = self._kept.get(operation)
-        if drafter is None:
-            drafter = self._models_on(operation.device).load_drafter(operation)
+    @operation
+    def load_draft(self, target: Path, drafter: Path, dtype: Dtype) -> DrafterTraits:
+        """Load a drafter of this target from its folder."""
+        loaded = self._kept.get((target, drafter, dtype))
+        if loaded is None:
+            loaded = self._models.load_drafter(target, drafter, dtype)
             if self._group is None:
-                self._kept.add(operation, drafter)
+                self._kept.add((target, drafter, dtype), loaded, drafter)
             gc.collect()  # a draft before it goes now, and not in the middle of a text
-        self._measure.drafter = drafter
-        self._draft = DraftRole(drafter)
-        self._handle(*self._draft.handlers)
+        self._measure.drafter = loaded
+        self._draft = DraftRole(loaded)
+        self._handlers |= handlers_of(self._draft)
         return DrafterTraits(
-            folder=operation.drafter,
-            feature_layers=drafter.feature_layers,
-            raw_features=drafter.raw_features,
-            methods=drafter.methods,
-            num_streams=drafter.num_streams,
+            folder=drafter,
+            feature_layers=loaded.feature_layers,
+            raw_features=loaded.raw_features,
+            methods=loaded.methods,
+            num_streams=loaded.num_streams,
         )

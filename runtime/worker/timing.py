@@ -1,4 +1,4 @@
-"""Timing parts of the models inside their lane, by the very code that decodes, on random text."""
+"""Timing parts of the models inside their lane, by the very code that decodes, on random tokens."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
 from runtime.wire.channel import Channel, to_block
 from runtime.wire.measurement import Measurement, Part
-from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
+from runtime.wire.operations import operation
 
 if TYPE_CHECKING:
     from runtime.parallel.local_group import GroupChannel
 
 _OF_DRAFTS: Final = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"})
+
+
+class Prepared(NamedTuple):
+    """A run to be timed, and what must happen before each of them, outside the clock."""
+
+    run: Callable[[], object]
+    before: Callable[[], object] = lambda: None
 
 
 class MeasureRole:
@@ -40,89 +47,80 @@ class MeasureRole:
         self._aside: dict[Part, tuple[TargetModel | WindowDrafter, Measurement, Prepared]] = {}
         self._timed_before = WeakKeyDictionary[TargetModel | WindowDrafter, set[Measurement]]()
 
-    @property
-    def handlers(self) -> tuple[Handler, ...]:
-        """Handlers of all operations."""
-        return (Measure.handled_by(self.measure), KeepBusy.handled_by(self.keep_busy), Stop.handled_by(lambda _: None))
-
-    def measure(self, operation: Measure) -> list[float]:
+    @operation
+    def measure(self, measurement: Measurement) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
-        measurement = operation.measurement
-        prepared = self._prepared(measurement)
-        seconds = _timed(prepared, replace(measurement, warm_up=self._warm_up(measurement)))
+        seconds = self._seconds(measurement)
         return [next(seconds) for _ in range(measurement.repeats)]
 
-    def _warm_up(self, measurement: Measurement) -> int:
-        """At least one run where a model does this for the first time: what is compiled then is compiled once."""
-        model = self.drafter if measurement.part in _OF_DRAFTS else self.target
-        assert model is not None, "a part of no model"
-        known = self._timed_before.setdefault(model, set())
-        size = replace(measurement, repeats=1, warm_up=0)
-        least = 0 if size in known else 1
-        known.add(size)
-        return max(least, measurement.warm_up)
-
-    def keep_busy(self, operation: KeepBusy) -> list[float]:
+    @operation
+    def keep_busy(self, measurement: Measurement) -> list[float]:
         """Time a part once, and again and again until another message comes; replies the seconds of each."""
-        seconds = _timed(self._prepared(operation.measurement), operation.measurement)
+        seconds = self._seconds(measurement)
         found = [next(seconds)]
         while not self._channel.has_message():
             found.append(next(seconds))
         return found
 
-    def _prepared(self, measurement: Measurement) -> Prepared:
-        """The run to be timed: nothing asked for before it is under way, and all that it asks for gets done."""
-        prepared = self._prepare(measurement)
-
-        def before() -> None:
+    def _seconds(self, measurement: Measurement) -> Iterator[float]:
+        """Yield the seconds of run after run, devices that work on their own waited for before and after each."""
+        model = self._model_of(measurement.part)
+        prepared = self._kept(model, measurement) if measurement.is_aside else self._prepared(model, measurement)
+        for _ in range(self._num_warm_ups(model, measurement)):
+            prepared.before()
+            prepared.run()
+        while True:
             prepared.before()
             self._wait()
-
-        def run() -> None:
+            if measurement.pause_s:
+                time.sleep(measurement.pause_s)
+            start_s = time.perf_counter()
             prepared.run()
             self._wait()
-
-        return Prepared(run, before)
+            yield time.perf_counter() - start_s
 
     def _wait(self) -> None:
         for model in (self.target, self.drafter):
             if isinstance(model, TargetModel | Drafter):
                 model.backend.wait()
 
-    def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in _OF_DRAFTS:
-            if self.drafter is None:
-                raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
-            if measurement.part == "draft_prefill":
-                return self._prepare_prefill(self.drafter, measurement.rows)
-            if measurement.part not in self.drafter.timed_parts:
-                own = ", ".join(self.drafter.timed_parts)
-                raise LaneError(
-                    f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
-                )
-            drafter = self.drafter
-            if not measurement.is_aside:
-                return Prepared(drafter.timed_step(measurement))
-            return self._kept(drafter, measurement, lambda: Prepared(drafter.timed_step(measurement)))
-        if measurement.part not in get_args(Part):
-            raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
-        if self.target is None:
-            raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
-        if measurement.is_aside:
-            return self._kept(self.target, measurement, TargetParts(self.target, measurement).prepare)
-        return TargetParts(self.target, measurement).prepare()
+    def _model_of(self, part: Part) -> TargetModel | WindowDrafter:
+        if part not in get_args(Part):
+            raise LaneError(f"part {part!r} is unknown; known: {', '.join(get_args(Part))}")
+        model = self.drafter if part in _OF_DRAFTS else self.target
+        if model is None:
+            what = "draft" if part in _OF_DRAFTS else "target"
+            raise LaneError(f"{part} cannot be timed: this lane has loaded no {what}")
+        return model
 
-    def _kept(
-        self, model: TargetModel | WindowDrafter, measurement: Measurement, prepare: Callable[[], Prepared]
-    ) -> Prepared:
-        """Return what was prepared aside before, if it was for the same model and size, however often it is timed."""
-        size = replace(measurement, repeats=1, warm_up=0)
+    def _num_warm_ups(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> int:
+        """Return at least one run where a model does this for the first time: what is compiled then, is so once."""
+        known, size = self._timed_before.setdefault(model, set()), _size(measurement)
+        least = 0 if size in known else 1
+        known.add(size)
+        return max(least, measurement.warm_up)
+
+    def _kept(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:
+        """Return what was prepared aside before, if it was for the same model and size."""
         kept = self._aside.get(measurement.part)
-        if kept is None or kept[0] is not model or kept[1] != size:
-            kept = self._aside[measurement.part] = model, size, prepare()
+        if kept is None or kept[0] is not model or kept[1] != _size(measurement):
+            kept = model, _size(measurement), self._prepared(model, measurement)
+            self._aside[measurement.part] = kept
         return kept[2]
 
-    def _prepare_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
+    def _prepared(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:
+        if isinstance(model, TargetModel):
+            return TargetParts(model, measurement).prepare()
+        if measurement.part == "draft_prefill":
+            return self._draft_prefill(model, measurement.rows)
+        if measurement.part not in model.timed_parts:
+            own = ", ".join(model.timed_parts)
+            raise LaneError(
+                f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
+            )
+        return Prepared(model.timed_step(measurement))
+
+    def _draft_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
         if self.target is None:
             raise LaneError("draft_prefill cannot be timed: this lane has loaded no target")
         config = self.target.config
@@ -138,6 +136,11 @@ class MeasureRole:
             drafter.prefill(prompt, schedule=schedule, capacity=rows + 2, features_TE=features_TE)
 
         return Prepared(run)
+
+
+def _size(measurement: Measurement) -> Measurement:
+    """Return a measurement without how often it is timed."""
+    return replace(measurement, repeats=1, warm_up=0)
 
 
 def _random_ids(config: ModelConfig, count: int) -> list[int]:
@@ -158,28 +161,8 @@ def _least_schedule(method: Method) -> Schedule:
     )
 
 
-class Prepared(NamedTuple):
-    """A run to be timed, and what must happen before each of them, outside the clock."""
-
-    run: Callable[[], object]
-    before: Callable[[], object] = lambda: None
-
-
-def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
-    for _ in range(measurement.warm_up):
-        prepared.before()
-        prepared.run()
-    while True:
-        prepared.before()
-        if measurement.pause_s:
-            time.sleep(measurement.pause_s)
-        start_s = time.perf_counter()
-        prepared.run()
-        yield time.perf_counter() - start_s
-
-
 class TargetParts:
-    """The target's parts at one size; each private method prepares the part of its name."""
+    """The target's parts at one size."""
 
     def __init__(self, model: TargetModel, measurement: Measurement) -> None:
         self._model, self._measurement = model, measurement
@@ -200,13 +183,13 @@ class TargetParts:
         model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:
-        """The run to be timed."""
+        """Return the run to be timed."""
         model = self._model
         parts: dict[Part, Callable[[], Prepared]] = {
-            "verify": lambda: self._operation(lambda: codec.write(self._model.verify(self._window))),
-            "verify_tree": lambda: self._tree(self._model.verify),
+            "verify": lambda: self._operation(lambda: codec.write(model.verify(self._window))),
+            "verify_tree": lambda: self._tree(model.verify),
             "stream": self._stream,
-            "lm_head": lambda: self._after_layers(model.num_layers, lambda rows: codec.write(model.decide(rows))),
+            "lm_head": lambda: self._after_layers(model.num_layers, model.decide),
             "exit": self._exit,
             "prefill": self._prefill,
         }
@@ -233,29 +216,27 @@ class TargetParts:
             path.insert(0, first + node)
             node = parents[node]
 
-        def operation() -> None:
+        def run() -> None:
             codec.write(verify(window))
             model.cache.gather(path, first)
 
-        return self._operation(operation)
+        return self._operation(run)
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
         if layer is None:
             raise LaneError("exit cannot be timed without an exit_layer")
-        return self._after_layers(
-            layer, lambda rows: codec.write(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
-        )
+        return self._after_layers(layer, lambda rows: ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
 
-    def _after_layers(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:
-        """The end of an operation, after its layers: they leave none of its weights in the processor's cache."""
+    def _after_layers(self, layer: int, tail: Callable[[RowsUnderWay], Verdict | ExitSignal]) -> Prepared:
+        """Time the end of an operation, after its layers: they leave none of its weights in the processor's cache."""
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:
             model.cache.set_length(self._measurement.context)
             waiting[:] = [model.advance(model.embed(self._window), layer)]
 
-        return Prepared(lambda: tail(waiting[0]), before)
+        return Prepared(lambda: codec.write(tail(waiting[0])), before)
 
-    def _operation(self, operation: Callable[[], object]) -> Prepared:
-        return Prepared(operation, lambda: self._model.cache.set_length(self._measurement.context))
+    def _operation(self, run: Callable[[], object]) -> Prepared:
+        return Prepared(run, lambda: self._model.cache.set_length(self._measurement.context))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
-from decoding.errors import LaneError
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend, arithmetic, backend_opener, torch_threads
-from runtime.backends.lane_device import Device
+from runtime.backends.lane_device import Device, Dtype
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams import StreamingTarget, load_streams
 from runtime.drafters.window_drafter import WindowDrafter
@@ -18,63 +18,56 @@ from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import load_sharded_decoder
 from runtime.target.early_exits import ExitHeads, load_exits
 from runtime.target.target_model import TargetModel
-from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
 
 
 class TorchModels:
     """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
 
-    def __init__(self, group: Group, num_threads: int) -> None:
-        """Args: the ranks that share its target; threads of the lane."""
-        self._group, self._num_threads = group, num_threads
+    def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
+        """Take the lane's device and threads, and the ranks that share its target (None: one)."""
+        self._device, self._num_threads, self._group = device, num_threads, group or Group.alone()
         self._decoder: Decoder | None = None
         self._heads: ExitHeads | None = None
 
-    def load_target(self, operation: LoadTarget) -> TargetModel:
-        """The target of a folder, with its exits; raises `LaneError` for ranks on what torch does not compute."""
-        dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
+    def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
+        """Load the target of a folder, with its exits."""
+        dtype = arithmetic(form)
         if self._group.world_size > 1:
-            own, device = torch.device(self._group.device).type, Device.of_lane(operation.device)
-            if device.own_name.partition(":")[0] != own:
-                raise LaneError(f"a target on several ranks is computed by torch on their {own}, not by {device.name}")
-            return self._group.all_do(lambda: self._load_share(operation, dtype))
-        self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+            return self._group.all_do(lambda: self._load_share(target, exits, dtype))
+        new_backend = self._opener(form)
+        self._decoder = decoder = load_decoder(target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
-        self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
+        self._heads = load_exits(exits, decoder, dtype=dtype) if exits else None
         return TargetModel.of(decoder, self._heads, backend=backend)
 
-    def _load_share(self, operation: LoadTarget, dtype: torch.dtype) -> TargetModel:
-        """This rank's share of a target, whose exits are whole on every rank."""
-        decoder = load_sharded_decoder(operation.target, self._group, dtype=dtype)
-        return TargetModel.of(
-            decoder, load_exits(operation.exits, decoder.shape, dtype=dtype) if operation.exits else None
-        )
+    def _load_share(self, target: Path, exits: Path | None, dtype: torch.dtype) -> TargetModel:
+        """Load this rank's share of a target, whose exits are whole on every rank."""
+        decoder = load_sharded_decoder(target, self._group, dtype=dtype)
+        return TargetModel.of(decoder, load_exits(exits, decoder.shape, dtype=dtype) if exits else None)
 
-    def load_streams(self, operation: LoadStreams) -> TargetModel:
-        """The target loaded last as one that can draft for itself."""
+    def load_streams(self, folder: Path) -> TargetModel:
+        """Load streams for the target loaded last, and return it as one that can draft for itself."""
         assert self._decoder is not None, "streams without their target"
-        return StreamingTarget(self._decoder, load_streams(operation.drafter, self._decoder), self._heads)
+        return StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads)
 
-    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
-        """The drafter of a folder."""
-        dtype = arithmetic(operation.dtype)
+    def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
+        """Load the drafter of a folder."""
+        dtype = arithmetic(form)
 
         def load_target() -> Decoder:
             # a lane of its own needs no more of the target than what a drafter shares with it
             if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
                 return self._decoder
-            return load_decoder(operation.target, dtype=dtype, with_layers=False)
+            return load_decoder(target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(
-            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
-        )
-        drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
-        drafter.run_on(self._open(operation))
+        context = DrafterContext(target_folder=target, dtype=dtype, load_target=load_target, group=self._group)
+        drafter = self._group.all_do(lambda: load_drafter(folder, context))
+        drafter.run_on(self._opener(form))
         return drafter
 
-    def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
-        device = Device.of_lane(operation.device)
-        if self._group.world_size > 1:  # each rank has cores or a GPU of its own, and computes there eagerly
+    def _opener(self, form: Dtype) -> Callable[[Decoder], Backend]:
+        """Return what makes a back end of a decoder; each rank computes eagerly on cores or a GPU of its own."""
+        if self._group.world_size > 1:
             return lambda decoder: EagerBackend(decoder.to(self._group.device))
-        torch.set_num_threads(torch_threads(device, self._num_threads))
-        return backend_opener(device, operation.dtype, num_threads=self._num_threads)
+        torch.set_num_threads(torch_threads(self._device, self._num_threads))
+        return backend_opener(self._device, form, num_threads=self._num_threads)

@@ -11,7 +11,7 @@ from runtime.arrays import as_array, as_tensor, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.backends.openvino import compiler
-from runtime.backends.openvino.packing import quantized, quantized_int4
+from runtime.backends.openvino.packing import quantized
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from tests.runtime.backends.test_devices import forget
 from tests.tiny_models import VOCAB_SIZE, tiny_target
@@ -56,8 +56,8 @@ def rounded(decoder, form):
     decoder = decoder.to(torch.bfloat16).float()
     for name, weight in decoder.named_parameters():
         if form in ("int8", "int4") and weight.dim() == 2 and "embedding" not in name:
-            round_to = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
-            values, scale = (as_tensor(part).float() for part in round_to(as_array(weight)))
+            own_form = "int8" if "lm_head" in name else form
+            values, scale = (as_tensor(part).float() for part in quantized(as_array(weight), own_form))
             weight.copy_((values * scale).view(weight.shape))
     return decoder
 

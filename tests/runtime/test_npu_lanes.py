@@ -1,5 +1,8 @@
 """Drafts on an NPU's lane, whose path runs on the CPU here: next to a compiled target, and when its compiler fails."""
 
+from contextlib import ExitStack
+from functools import cache
+
 import pytest
 
 from decoding.errors import ConfigError
@@ -27,37 +30,22 @@ def npu_on_cpu(tmp_path_factory):
     forget()
 
 
-@pytest.fixture(scope="module")
-def folders(long_folders):
-    """Those that every engine here takes."""
-    return {
-        "target_folder": long_folders.target,
-        "drafter_folder": long_folders.drafter,
-        "exits_folder": long_folders.exits,
-    }
-
-
-def specs(draft_form):
-    return [
+def new_engine(folders, form):
+    """An engine with the draft's weights in a form; the target's are float32."""
+    lanes = [
         LaneSpec(name=TARGET, cores=(0,)),
         LaneSpec(name=TORCH, cores=(1,)),
-        LaneSpec(name=DRAFT, cores=(1,), dtype=draft_form),
+        LaneSpec(name=DRAFT, cores=(1,), dtype=form),
     ]
+    options = {"drafter_folder": folders.drafter, "exits_folder": folders.exits, "draft_deadline_s": 60.0}
+    return Engine(folders.target, lanes=lanes, dtype="float32", **options)
 
 
 @pytest.fixture(scope="module")
-def engine_with(folders):
-    """Engines by the form of the draft's weights; the target's are float32."""
-    made = {}
-
-    def engine(form):
-        if form not in made:
-            made[form] = Engine(lanes=specs(form), dtype="float32", draft_deadline_s=60.0, **folders)
-        return made[form]
-
-    yield engine
-    for one in made.values():
-        one.close()
+def engine_with(long_folders):
+    """Engines by the form of the draft's weights."""
+    with ExitStack() as opened:
+        yield cache(lambda form: opened.enter_context(new_engine(long_folders, form)))
 
 
 def generate(engine, schedule):
@@ -107,12 +95,12 @@ def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the
     assert generate(engine, SCHEDULES["speculative"]).tokens == plain
 
 
-def test_a_compiler_that_ends_its_process_costs_the_draft_and_nothing_else(folders, plain, monkeypatch, tmp_path):
+def test_a_compiler_that_ends_its_process_costs_the_draft_alone(long_folders, plain, monkeypatch, tmp_path):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     is_compiler = "any(word.endswith('openvino.compiler') for word in sys.orig_argv)"
     (tmp_path / "sitecustomize.py").write_text(f"import os, sys\nif {is_compiler}:\n    os.abort()\n")
-    with Engine(lanes=specs("int8"), dtype="float32", **folders) as engine:
+    with new_engine(long_folders, "int8") as engine:
         found = generate(engine, SCHEDULES["hybrid mirror"])
         assert found.tokens == plain
         [event] = found.trace.events

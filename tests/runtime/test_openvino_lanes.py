@@ -7,12 +7,11 @@ import pytest
 from decoding.errors import LaneError
 from runtime.backends.openvino.compiler import Compiler
 from runtime.drafters.medusa import save_medusa
-from runtime.engine import Engine
-from runtime.lanes.lane import Lane, LaneSpec
+from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import PrepareDraft
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, CHAINS, PROMPT, SCHEDULES, for_folders, on_lanes
+from runtime.worker.roles import DraftRole
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, CHAINS, PROMPT, SCHEDULES, for_folders, new_engine, on_lanes
 from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_all
@@ -40,11 +39,6 @@ def own_cache(tmp_path_factory):
         yield
 
 
-def new_engine(folders, dtype):
-    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
-    return Engine(folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, draft_deadline_s=60.0)
-
-
 @pytest.fixture(
     scope="module",
     params=[("grouped queries", "bfloat16"), ("norms of queries and keys", "int8"), ("grouped queries", "int4")],
@@ -52,7 +46,7 @@ def new_engine(folders, dtype):
 def engine_and_folders(request, tmp_path_factory):
     model, dtype = request.param
     folders = save_all(tiny_target(**MODELS[model], max_position=400), tmp_path_factory.mktemp("models"))
-    with new_engine(folders, dtype) as engine:
+    with new_engine(folders, lanes=(TARGET, DRAFT), dtype=dtype) as engine:
         yield engine, folders
 
 
@@ -142,10 +136,10 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     schedule = chain("speculative", folders)
     lane, ask = engine.load_draft(DRAFT, schedule.drafter), Lane.request
 
-    def request(self, operation):
-        if isinstance(operation, PrepareDraft):
+    def request(self, method, *args):
+        if method is DraftRole.prepare:
             lane.kill("the test ends it")
-        return ask(self, operation)
+        return ask(self, method, *args)
 
     monkeypatch.setattr(Lane, "request", request)
     found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())
@@ -173,7 +167,7 @@ def no_torch(tmp_path, monkeypatch):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature):
     verification = {"verification": "match" if temperature else "greedy"}
-    with new_engine(long_folders, "float32") as engine:
+    with new_engine(long_folders, lanes=(TARGET, DRAFT)) as engine:
 
         def text_of(schedule):
             sampled = {"temperature": temperature, "seed": 3, "eos_token_ids": ()}
@@ -195,5 +189,5 @@ def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature):
 def test_a_head_of_the_target_brings_torch_to_its_lane(long_folders, tmp_path, no_torch):
     target = long_folders.decoder
     save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
-    with new_engine(long_folders, "float32") as engine, pytest.raises(LaneError, match="torch was imported"):
+    with new_engine(long_folders, lanes=(TARGET,)) as engine, pytest.raises(LaneError, match="torch was imported"):
         engine.load_draft(TARGET, str(tmp_path / "heads"))

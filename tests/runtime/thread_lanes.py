@@ -22,7 +22,7 @@ class ThreadLane(Lane):
 
         def serve():
             with theirs:
-                LaneServer(Channel(theirs)).serve()
+                LaneServer(Channel(theirs), self.spec.device).serve()
 
         threading.Thread(target=serve, daemon=True).start()
         self._channel = Channel(ours)

@@ -22,7 +22,6 @@ from runtime.backends.cuda.captured_calls import (
     pieces,
     row_bucket,
     text_bucket,
-    wait,
 )
 from runtime.backends.eager import TorchBackend
 from runtime.backends.sequences import BranchRows, Segment, Text
@@ -30,7 +29,7 @@ from runtime.models.decoder import Decoder
 
 
 class CudaBackend(TorchBackend):
-    """Implements `runtime.backends.backend.Backend`; hidden states and logits are tensors of the device."""
+    """Implements `Backend` by captured calls; hidden states and logits are tensors of the device."""
 
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:
         """Move the weights to the device (`cuda:0`, `cpu`); raise `MemoryFitError` if it has no room for them."""
@@ -41,11 +40,11 @@ class CudaBackend(TorchBackend):
         self._memories: WeakSet[CapturedMemory] = WeakSet()
 
     def new_text(self) -> Text:
-        """Room for a text."""
+        """See `Backend`."""
         return Text(self._new_memory(1))
 
     def new_branches(self, num_branches: int) -> CapturedBranches:
-        """Room for branches of a text."""
+        """See `Backend`."""
         return CapturedBranches(self._new_memory(text_bucket(num_branches) if num_branches else 0), num_branches)
 
     @torch.inference_mode()
@@ -68,17 +67,13 @@ class CudaBackend(TorchBackend):
 
     @torch.inference_mode()
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Final norm and output head, by products of few numbers of rows."""
+        """See `Backend`; by products of few numbers of rows."""
         rows = x_BTD.reshape(-1, x_BTD.shape[-1])
         found = [
             self._decoder.logits(F.pad(part, (0, 0, 0, row_bucket(len(part)) - len(part))))[: len(part)]
             for part in torch.split(rows, ROWS[-1])
         ]
         return torch.cat(found).view(*x_BTD.shape[:-1], -1)
-
-    def wait(self) -> None:
-        """Until everything asked for is done."""
-        wait(self.device)
 
     def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
         if isinstance(cache, BranchRows):
@@ -102,7 +97,7 @@ class CudaBackend(TorchBackend):
         return torch.cat(done, dim=1)
 
     def _run_branches(self, x_R1D: Tensor, segment: Segment, rows: BranchRows) -> Tensor:
-        """One call for every number of slots that a row of theirs looks at: seldom more than one."""
+        """Make a call for each number of slots that a row looks at: seldom more than one."""
         places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
         sizes = [GPU.num_slots(place + 1) for place in places_R.tolist()]
         count, stop = text_bucket(first + len(places_R)), first + len(places_R)

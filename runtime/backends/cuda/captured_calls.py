@@ -1,10 +1,10 @@
 """Layers over rows whose keys lie in static memory, captured once; and the sizes that such calls have.
 
-One tensor has room for the longest sequence so far. A call looks at the first so many slots, so nothing moves when a
-sequence grows; where the memory itself must grow, the calls captured on it are forgotten. How many slots a row sees is
-settled by its own slot alone, so that its sums pair up in the same way in any call. Rows that fill a call up write to
-spare slots after the text. On the CPU a function itself is called on the same buffers, so everything but the capture
-runs without a GPU. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+One tensor has room for the longest sequence so far. A call looks at its first slots, so nothing moves when a sequence
+grows; where the memory itself must grow, the calls captured on it are dropped. A row's own slot says how many slots it
+sees, so its sums pair up in the same way in any call. Rows that fill a call up write to spare slots after the text. On
+the CPU the function itself is called on the same buffers, so everything but the capture runs without a GPU. Shapes:
+legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from runtime.models.kv_cache import TorchMemory
 from runtime.models.row_invariance import LayerKeys, Piece, Sight, mask_for_groups
 
 _WARM_UP: Final = 3
-"""Runs before a capture: libraries choose kernels and allocate in them, which a capture must not."""
+"""Runs before a capture: in them libraries choose kernels and allocate, which a capture must not."""
 
 new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
 new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
-"""With types, which torch leaves open."""
+"""torch leaves their types open."""
 
 Replay = Callable[[], object]
-"""One more run on what the buffers hold now."""
+"""Runs once more on what the buffers hold now."""
 
 
 class GraphCapture:
@@ -45,7 +45,7 @@ class GraphCapture:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def captured(self, run: Replay) -> Replay:
-        """The function as a graph; it runs a few times on what the buffers hold."""
+        """Return the function as a graph; it runs a few times on what the buffers hold."""
         if self.device.type != "cuda":
             return run
         graph = torch.cuda.CUDAGraph()
@@ -60,12 +60,6 @@ class GraphCapture:
             with torch.cuda.graph(graph, pool=self._pool):
                 run()
         return graph.replay
-
-
-def wait(device: torch.device) -> None:
-    """Until everything asked of a device by this thread is done."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
 
 
 @contextmanager
@@ -86,22 +80,22 @@ TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
 SPARE: Final = ROWS[-1]
 """Slots after the last row of a call that are there to be written."""
 GPU: Final = Device.of_lane("cuda:0")
-"""Any of them: what it settles (`num_slots`, `slot_sizes`) is the same."""
+"""Any GPU: their `num_slots` and `slot_sizes` are the same."""
 
 
 def row_bucket(num_rows: int) -> int:
-    """Rows of the call that serves so many, which are at most `ROWS[-1]`."""
+    """Return the rows of the call that serves so many, at most `ROWS[-1]`."""
     return ROWS[bisect_left(ROWS, num_rows)]
 
 
 def text_bucket(num_texts: int) -> int:
-    """Texts of the call that serves so many: beyond the largest size a multiple of it."""
+    """Return the texts of the call that serves so many: beyond the largest size a multiple of it."""
     most = TEXTS[-1]
     return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
 
 
 def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
+    """Yield start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
     start = 0
     while start < num_rows:
         seen = GPU.num_slots(first + start + 1)

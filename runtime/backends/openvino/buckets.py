@@ -1,13 +1,13 @@
-"""The static shapes that there are: a graph serves whatever is not larger.
+"""The sizes of compiled graphs: a graph of static size serves all calls that are not larger.
 
-A graph is compiled for one number of rows and one of slots (`slot_sizes`), and holds the weights packed for its rows:
-so there are few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs some
-percent of a step.
+Such a graph is compiled for one number of rows and one of slots (`slot_sizes`), and holds the weights packed for its
+rows, so there are few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs
+some percent of a step.
 
 A graph of open sizes has to be laid out again whenever a call has another size than the last. That takes a good part of
 a small decoder's pass and little of a large one's; a copy takes the weights once more, which is little for a small one.
-So a small decoder has a copy for every number of rows and of a few texts, and one for all calls over more; a middling
-one a copy for single rows, and a large one none.
+So a small decoder has a copy for each number of rows and of a few texts, and one for all calls over more; a middling
+one has a copy for single rows, and a large one none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.instruction_set import has_vnni
 
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
+"""Rows of graphs on devices without limits of their own."""
 _SMALL: Final = 16
+"""A graph of so many rows may be filled up from any number."""
 PROMPT_ROWS: Final = (16, 64)
 """Rows of a prompt in one call, beyond those of windows."""
 
@@ -36,23 +38,23 @@ Size = tuple[int, int]
 
 SINGLE_ROW: Final[Size] = (1, 1)
 SEVERAL_TEXTS: Final[Size] = (0, 1)
-"""The one of calls over any number of texts that has no copy of its own."""
+"""The size of calls over any number of texts that has no copy of its own."""
 COPIES_BYTES: Final = 512_000_000
-"""Of weights that copies may hold besides the first."""
+"""Bytes of weights that copies may hold besides the first graph."""
 _SMALL_COPIES: Final = 8
-"""A decoder of which so many copies fit is a small one."""
+"""A decoder is small if so many copies of it fit."""
 _FEW_TEXTS: Final = 8
-"""That calls may have a copy for, one for each number: it saves a third of a small draft's step over two texts in turn
-with ones over others, and hardly anything of one over many."""
+"""Numbers of texts up to this one have a copy each: that saves a third of a small draft's step over two texts in turn
+with steps over others, and hardly anything of a step over many."""
 
 
 def row_bucket(num_rows: int) -> int:
-    """Rows of the graph that serves so many: from 129 on a multiple of 64."""
+    """Return the rows of the graph that serves so many: from 129 on a multiple of 64."""
     return _ROWS[bisect_left(_ROWS, num_rows)] if num_rows <= _ROWS[-1] else num_rows + -num_rows % 64
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows of a text: one where a graph is half full or small, else full ones."""
+    """Yield start and stop of calls over rows: full ones, then one that fills half of a graph or a small graph."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start
@@ -65,15 +67,15 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def is_small(num_bytes: int) -> bool:
-    """Whether a decoder of so many bytes has a copy for every number of rows."""
+    """Return whether a decoder of so many bytes has a copy for each number of rows."""
     return COPIES_BYTES // num_bytes >= _SMALL_COPIES
 
 
 def own_size(size: Size, num_bytes: int) -> Size | None:
-    """Return the size, if its calls have a copy in a decoder of so many bytes; None if they share a graph.
+    """Return the size of a copy for calls of this size in a decoder of so many bytes; None if they share a graph.
 
-    Calls over many texts share a copy: what laying out takes again is then less than rows that fill up. Those over few
-    take half of all copies at most.
+    Calls over many texts share a copy: laying it out again then takes less than rows that fill up. Those over few take
+    half of all copies at most.
     """
     num_copies = COPIES_BYTES // num_bytes
     if size == SINGLE_ROW:
@@ -84,7 +86,7 @@ def own_size(size: Size, num_bytes: int) -> Size | None:
 
 
 def copies_bytes(num_bytes: int) -> int:
-    """Bytes that copies of a decoder of so many bytes take at most, and what they are read from."""
+    """Return the most bytes that copies of a decoder of so many bytes take, with what they are read from."""
     if is_small(num_bytes):
         return COPIES_BYTES + num_bytes
     return num_bytes if num_bytes <= COPIES_BYTES else 0
@@ -111,7 +113,7 @@ class Limits:
         return self.rows[bisect_left(self.rows, count)]
 
     def require(self, plan: Plan) -> None:
-        """Raise `ConfigError` for a sequence that has no graphs: says which number is too large, and the largest."""
+        """Raise `ConfigError` for a sequence that has no graphs, with the number that is too large and the largest."""
         for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
             if count:
                 self.bucket(count)

@@ -18,11 +18,11 @@ Floats = NDArray[np.float32]
 Rotation = tuple[Floats, Floats]
 """Cosines and sines of rows."""
 _MOST_MEMORIES: Final = 4
-"""That a graph has requests for at once; what was not used for longest goes."""
+"""Memories that a graph has requests for at once; what was not used for longest goes."""
 
 
 class RowInputs:
-    """Memory of calls over so many texts, rows and slots: all segments of such a call use the same."""
+    """Memory of calls over so many texts, rows and slots, which all segments of such a call use."""
 
     def __init__(self, config: ModelConfig, num_texts: int, num_rows: int, num_slots: int) -> None:
         self.size = num_texts, num_rows, num_slots
@@ -49,7 +49,7 @@ class RowInputs:
         """Put in rows of some texts, at most as many as there is memory for."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
-        # what fills up is nobody's: it passes the layers as others do, and must be finite
+        # rows that fill up pass the layers as others do, and must be finite
         self.x[num_texts:], self.x[:, num_rows:] = 0, 0
         for given, own in zip(rotation, self._rotation, strict=True):
             own[:num_texts, :num_rows] = given
@@ -70,7 +70,7 @@ class SegmentCall:
         self._requests: OrderedDict[Buffer, dict[tuple[int, int], _BoundRequest]] = OrderedDict()
 
     def __call__(self, inputs: RowInputs, rows: CallRows) -> None:
-        """From `inputs.x` to `inputs.out`."""
+        """Compute `inputs.out` from `inputs.x`."""
         bound = self._bound(rows, inputs.size[0])
         if bound.inputs is not inputs:
             for name, tensor in inputs.tensors.items():
@@ -79,11 +79,11 @@ class SegmentCall:
         run(bound.request)
 
     def exported(self) -> NDArray[np.uint8]:
-        """What was compiled, to be read again (`Compiler.copy`)."""
+        """Return what was compiled, to be read again (`Compiler.copy`)."""
         return np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
 
     def forget_branches(self) -> None:
-        """Let go of the memory of several texts: those that come now have their own."""
+        """Let go of the memory of several texts: new ones have their own."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
     def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:
@@ -112,13 +112,13 @@ class SegmentCall:
 
 @dataclass(slots=True)
 class _BoundRequest:
-    """A request, and what else than keys it reads and writes; None before its first call."""
+    """A request, and the inputs that it is bound to besides keys; None before its first call."""
 
     request: ov.InferRequest
     inputs: RowInputs | None = None
 
 
 def run(request: ov.InferRequest) -> None:
-    """Have a request done."""
+    """Run a request and wait for it."""
     request.start_async()
     request.wait()

@@ -1,4 +1,4 @@
-"""A decoder that OpenVINO computes, by graphs that hold every weight once where sizes may stay open (CPUs).
+"""A decoder that OpenVINO computes, by graphs that hold each weight once where sizes may stay open (CPUs).
 
 Compiled graphs of fixed sizes each repack the weights for themselves (OpenVINO 2026.4, CPU); one graph of open rows and
 slots repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step
@@ -11,8 +11,8 @@ graph of it would hold a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from runtime.backends.openvino.calls import Floats
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graph import Constants, require_architecture
 from runtime.backends.openvino.layer_graphs import CompiledAdapter, HeadGraphs, LayerGraphs
-from runtime.backends.openvino.packing import LayersTaken, arithmetic, packed
+from runtime.backends.openvino.packing import PackedLayers, arithmetic, packed
 from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
@@ -44,15 +44,15 @@ class CompiledDecoder(Backend):
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, stored: StoredDecoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Take weights (graphs may take them away), device, form and threads; raise `ModelError` without a graph."""
+        """Take the weights, which graphs may take away from it; raise `ModelError` for one that has no graph."""
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
-        self._limits = limits_of(device)
+        self._limits, self._is_open = limits_of(device), device.has_open_sizes
         self._form, self._kept_dtype = form, arithmetic(form, self._limits.half)
-        self._arithmetic = self._kept_dtype if self._kept_dtype == FLOAT32 else arithmetic(form)
         self.dtype: Any = arithmetic(form)
+        self._arithmetic = FLOAT32 if self._kept_dtype == FLOAT32 else arithmetic(form)
         self._compiler = Compiler(device, form, num_threads)
-        self._layers, self._constants = LayersTaken(stored, form, self._kept_dtype), Constants(self._kept_dtype)
+        self._layers, self._constants = PackedLayers(stored, form, self._kept_dtype), Constants(self._kept_dtype)
         self._graphs = self._new_graphs()
         self._rows: set[int] = set()
         self._num_texts: set[int] = set()
@@ -66,65 +66,66 @@ class CompiledDecoder(Backend):
         return self._floor
 
     def new_text(self) -> GrowingText:
-        """Room for a text."""
-        return GrowingText(GrowingMemory(self.config, 1, self._kept_dtype, self._limits.device))
+        """See `Backend`."""
+        return GrowingText(self._new_memory(1))
 
     def new_branches(self, num_branches: int) -> GrowingBranches:
-        """Room for branches of a text, in place of those before."""
+        """See `Backend`."""
         self._graphs.forget_branches()
-        filled_up = self._floor - 1 if self._limits.device.has_open_sizes else self._bucket(max(1, num_branches))
-        room = num_branches + filled_up if num_branches else 0
-        return GrowingBranches(GrowingMemory(self.config, room, self._kept_dtype, self._limits.device), num_branches)
+        filled_up = self._floor - 1 if self._is_open else self._bucket(max(1, num_branches))
+        return GrowingBranches(self._new_memory(num_branches + filled_up if num_branches else 0), num_branches)
+
+    def _new_memory(self, num_texts: int) -> GrowingMemory:
+        return GrowingMemory(self.config, num_texts, self._kept_dtype, self._limits.device)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
 
         Raises `ConfigError` if the device has no graphs of its size, `LaneError` if it refuses one.
         """
+        device = self._limits.device
         self._limits.require(plan)
-        if not self._limits.device.is_npu:
+        if not device.is_npu:
             self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = self._numbers_of_texts(plan)
-        sizes = [size for size in self._limits.device.slot_sizes(plan.num_slots) if size > plan.least_slots]
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
-        for segment in plan.segments:
-            self._make_ready(segment, [(1, count) for count in self._rows | self._single], sizes)
-            self._make_ready(segment, [(count, 1) for count in self._num_texts], sizes)
-        if not self._limits.device.has_open_sizes:
-            prompt_sizes = self._limits.device.slot_sizes(plan.num_prompt)
-            for segment in plan.prompt_segments:
-                self._make_ready(segment, [(1, count) for count in PROMPT_ROWS], prompt_sizes)
+        counts = [*((1, count) for count in self._rows | self._single), *((count, 1) for count in self._num_texts)]
+        sizes = [size for size in device.slot_sizes(plan.num_slots) if size > plan.least_slots]
+        self._graphs.make_ready(plan.segments, counts, sizes)
+        if not self._is_open:
+            counts = [(1, count) for count in PROMPT_ROWS]
+            self._graphs.make_ready(plan.prompt_segments, counts, device.slot_sizes(plan.num_prompt))
         for head in self._heads:
             for count in self._rows | self._num_texts:
                 head.make_ready(count)
 
     def embedding(self, ids: NDArray[np.int64]) -> Floats:
-        """Hidden states that enter the first layer."""
+        """See `Backend`."""
         return self._stored.embedded(ids)
 
     def normalise(self, x: Floats) -> Floats:
-        """The final norm alone, in the type of arithmetic: all heads read the same numbers."""
+        """Apply the final norm alone, in the type of arithmetic: all heads read the same numbers."""
         return self._stored.normalise(x).astype(self._arithmetic).astype(np.float32)
 
     def logits(self, x_BTD: Floats) -> Floats:
-        """Final norm and output head."""
-        logits: Floats = self._head(self._stored.normalise(x_BTD))  # its graph rounds
+        """See `Backend`; the graph of the head rounds."""
+        logits: Floats = self._head(self._stored.normalise(x_BTD))
         return logits
 
     def head(self, rows_VD: NDArray[Any]) -> Head:
-        """A head of other rows; the first ones of the decoder's own are computed by its own."""
+        """See `Backend`; the first rows of the decoder's own `lm_head` are computed by that."""
         own_VD, head = self._stored.lm_head.weight, self._head
         if rows_VD.ctypes.data == own_VD.ctypes.data and rows_VD.strides == own_VD.strides:
             return lambda x: head(x)[..., : len(rows_VD)]
         return self._new_head(rows_VD)
 
     def product(self, weight_OI: NDArray[Any]) -> Head:
-        """Products with a matrix that is not rounded: adapters stay near the identity, features are added."""
-        return self._unrounded(weight_OI)
+        """See `Backend`; the matrix is not rounded: adapters stay near the identity, features are added."""
+        return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
 
     def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
-        """A head of few rows, for which no graph would pay: one row after the other, whatever their number."""
+        """See `Backend`; no graph would pay for few rows: one row after the other, whatever their number."""
         wide_ED = rows_ED.astype(np.float32)
 
         def logits(x: Floats) -> Floats:
@@ -134,17 +135,17 @@ class CompiledDecoder(Backend):
         return logits
 
     def adapter(self, weights: Any) -> Head:
-        """An exit's adapter of its arrays by name."""
-        return CompiledAdapter(weights, self._unrounded, self.config.norm_eps)
+        """See `Backend`; `weights` are arrays by name."""
+        return CompiledAdapter(weights, partial(CompiledDecoder.product, self), self.config.norm_eps)
 
     def features(self, hidden_TED: Floats, *, is_raw: bool) -> NDArray[Any]:
-        """Hidden states as they are sent to a draft."""
+        """See `Backend`."""
         num_rows, num_layers, size = hidden_TED.shape
         features_TED = hidden_TED if is_raw else rms_norm(hidden_TED, None, self.config.norm_eps)
         return features_TED.reshape(num_rows, num_layers * size).astype(arithmetic(self._form))
 
     def array(self, block: Block) -> Floats:
-        """Hidden states that came from another lane."""
+        """See `Backend`."""
         return to_array(block).astype(np.float32)
 
     def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
@@ -169,16 +170,11 @@ class CompiledDecoder(Backend):
         rotation = cos_PH[positions], sin_PH[positions]
         return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
-    def _make_ready(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
-        for num_texts, num_rows in counts:
-            for num_slots in slots:
-                self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
-
     def _numbers_of_texts(self, plan: Plan) -> set[int]:
-        """Sizes of calls over branches: exact ones where sizes are open, where one more costs what a row does."""
+        """Return sizes of calls over branches: exact ones where sizes are open and one more costs what a row does."""
         if not plan.num_branches:
             return set()
-        if not self._limits.device.has_open_sizes:
+        if not self._is_open:
             return {self._bucket(plan.num_branches)}
         counts = range(plan.least_branches or plan.num_branches, plan.num_branches + 1)
         return {max(count, self._floor) for count in counts}
@@ -188,11 +184,12 @@ class CompiledDecoder(Backend):
 
     @cached_property
     def _probed_floor(self) -> int:
+        """The fewest rows that calls should have, found by one layer and the head."""
         prompt, total = 20, PROBED_ROWS[-1]
         ids = np.random.default_rng(0).integers(self.config.vocab_size, size=(1, prompt + total))
         x_BTD = self._stored.embedded(ids)
 
-        whole, self._graphs = self._graphs, self._new_graphs()  # of one layer
+        whole, self._graphs = self._graphs, self._new_graphs()
 
         def read(count: int) -> Floats:
             text, found = self.new_text(), []
@@ -215,18 +212,15 @@ class CompiledDecoder(Backend):
         return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
-        """The least planned size that is large enough, else any graph's; open graphs never fill a single row up."""
+        """Return the least planned size that is large enough, else any graph's; open ones never fill a single row."""
         return min((size for size in self._single.union(planned) if size >= count), default=self._bucket(count))
 
     @property
     def _single(self) -> set[int]:
-        return {self._bucket(1)} if self._limits.device.has_open_sizes else set()
-
-    def _unrounded(self, weight_OI: NDArray[Any]) -> Head:
-        return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
+        return {self._bucket(1)} if self._is_open else set()
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
-        form = form or ("int8" if self._form == "int4" else self._form)  # what int4 would cost most
+        form = form or ("int8" if self._form == "int4" else self._form)  # a head would lose most by int4
         matrix = packed(rows_VD, form, self._kept_dtype)
         head = HeadGraphs(matrix, self._compiler, self._limits, self._constants)
         self._heads.append(head)

@@ -1,9 +1,9 @@
 """Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read.
 
-`compiled_apart` runs this module as a program, and the two talk by files: a compiler that ends its process ends no
+`compiled_apart` runs this module as a program, and the two exchange files: a compiler that ends its process ends no
 lane. A graph is run once too: some fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a
-head did not compile (2026.4). Where the NPU is the CPU (`MIRRORSD_NPU_ON_CPU`), defaults of the CPU say that it
-computes in float32, since a graph that was read from disk has forgotten what it was compiled with.
+head did not compile (2026.4). Where the NPU is the CPU (`MIRRORSD_NPU_ON_CPU`), float32 is set as the CPU's default,
+since a graph that was read from disk has forgotten what it was compiled with.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Settings:
     cpu: dict[str, Any] = field(default_factory=dict)
 
     def new_core(self) -> ov.Core:
-        """OpenVINO with the defaults set."""
+        """Return OpenVINO with the defaults set."""
         core = ov.Core()
         if self.cpu:
             core.set_property("CPU", self.cpu)
@@ -85,7 +85,7 @@ def _cpu_settings(num_threads: int) -> dict[str, Any]:
 
 _ROOT: Final = Path(__file__).parents[3]
 _TIMEOUT_S: Final = 600.0
-"""For one graph; NPUs take seconds."""
+"""The longest that one graph may take; NPUs take seconds."""
 _REFUSED: Final = 3
 """Exit code after an error of OpenVINO's, which is on stderr."""
 
@@ -181,7 +181,7 @@ class Compiler:
             raise LaneError(f"OpenVINO's {self.device} refuses a graph of {self.form} weights: {error}") from error
 
     def copy(self, compiled: Compiled) -> ov.CompiledModel:
-        """A graph that was compiled here once more; it reads what it was made of as long as it lives."""
+        """Return a graph that was compiled here once more; it reads `compiled` as long as it lives."""
         return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:

@@ -1,9 +1,8 @@
-"""A decoder's layers and heads as graphs, made from its weights: of static sizes, or of any.
+"""A decoder's layers and heads as graphs of its weights, of static or of open sizes.
 
 One graph is a segment: hidden states, rotations, a mask and places in, hidden states out; keys and values are inputs
 and outputs in the same memory, so they are updated in place. It computes what `runtime.models.decoder.Layer` does. A
-row's bits depend on nothing but the row and what it sees: one kernel serves all rows of a call, and hidden slots add
-zeros.
+row's bits depend only on the row and what it sees: one kernel serves all rows of a call, and hidden slots add zeros.
 
 Constants share the memory of the weights and do not keep it: a graph of open sizes reads it as late as at its first
 call, so `Constants` have to outlive that. Shapes: legend of `runtime.models.decoder`; S slots.
@@ -21,24 +20,24 @@ from decoding.errors import ModelError
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import COMPILED_ARCHITECTURES
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.packing import LayerWeights, PackedLinear, PackedMatrix, memory_of
+from runtime.backends.openvino.packing import PackedLayer, PackedMatrix, memory_of
 from runtime.models.config import ModelConfig
 
 _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float16): ov.Type.f16}
 
 
 class Constants:
-    """Constants of graphs that compute in one type."""
+    """Constants of graphs that compute in one type; arrays are converted once."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.type = dtype, _TYPES[dtype]
         self._kept: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def matrix(self, matrix: PackedMatrix) -> Node:
-        """A matrix to multiply rows with."""
+        """Return a matrix to multiply rows with."""
         if matrix.scales is None:
-            return self._shared(matrix.values, self.dtype)
-        scales, values = self._shared(matrix.scales, self.dtype), self._memory(matrix.values, np.dtype(np.int8))
+            return self.shared(matrix.values, self.dtype)
+        scales, values = self.shared(matrix.scales, self.dtype), self._memory(matrix.values, np.dtype(np.int8))
         if matrix.form == "int8":
             return op.multiply(op.convert(_constant(values, matrix.shape, ov.Type.i8), self.type), scales)
         groups = matrix.scales.shape[1]
@@ -46,19 +45,12 @@ class Constants:
         steps = op.multiply(op.convert(_constant(values.view(np.uint8), shape, ov.Type.i4), self.type), scales)
         return op.reshape(steps, op.constant(list(matrix.shape)), special_zero=False)
 
-    def vector(self, values: NDArray[Any]) -> Node:
-        """A bias, in the type of arithmetic."""
-        return self._shared(values, self.dtype)
-
-    def scales(self, values: NDArray[Any]) -> Node:
-        """The weights of a norm, which is computed in float32."""
-        return self._shared(values, FLOAT32)
-
     def number(self, value: float) -> Node:
-        """A number in the type of arithmetic."""
+        """Return a number in the type of arithmetic."""
         return op.convert(op.constant(np.float32(value)), self.type)
 
-    def _shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
+    def shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
+        """Return an array in a type: a bias in that of arithmetic, the weights of a norm in float32."""
         return _constant(self._memory(array, dtype), array.shape, _TYPES[dtype])
 
     def _memory(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -96,7 +88,7 @@ class SegmentShape(NamedTuple):
 
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
-    """Name of a layer's keys (part 0) or values (part 1), before or after a call."""
+    """Return the name of a layer's keys (part 0) or values (part 1), before or after a call."""
     return f"{'kv'[part]}{layer}{'.updated' if updated else ''}"
 
 
@@ -108,14 +100,14 @@ def require_architecture(config: ModelConfig) -> None:
 
 
 def segment_graph(
-    config: ModelConfig, layers: Iterable[LayerWeights], shape: SegmentShape, constants: Constants
+    config: ModelConfig, layers: Iterable[PackedLayer], shape: SegmentShape, constants: Constants
 ) -> ov.Model:
-    """The graph of a segment, made of the weights of its layers."""
+    """Return the graph of a segment of these layers."""
     return _Segment(config, shape, constants).build(layers)
 
 
 def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov.Model:
-    """Logits in float32 of normalised hidden states [M, D]."""
+    """Return the graph of logits in float32 of normalised hidden states [M, D]."""
     x = _input(X, [num_rows, head_VD.shape[1]])
     logits = op.matmul(op.convert(x, constants.type), constants.matrix(head_VD), transpose_a=False, transpose_b=True)
     rows = "" if num_rows == ANY else f" of {num_rows} rows"
@@ -142,29 +134,29 @@ class _Segment:
         self._hidden_slots = op.tile(op.convert(self._mask, constants.type), repeats)
         self._updated: list[Node] = []
 
-    def build(self, layers: Iterable[LayerWeights]) -> ov.Model:
+    def build(self, layers: Iterable[PackedLayer]) -> ov.Model:
         x = op.convert(self._x, self._constants.type)
         for index, layer in enumerate(layers, self._shape.start):
             x = self._layer(x, layer, index)
         return ov.Model([_output(OUT, op.convert(x, ov.Type.f32)), *self._updated], self._parameters, str(self._shape))
 
-    def _layer(self, x: Node, layer: LayerWeights, index: int) -> Node:
-        seen = self._attend(self._norm(x, layer.input_norm), layer, index)
-        x = op.add(x, self._linear(seen, layer.out))
-        gate_up = self._linear(self._norm(x, layer.mlp_norm), layer.gate_up)
+    def _layer(self, x: Node, layer: PackedLayer, index: int) -> Node:
+        seen = self._attend(self._norm(x, layer, "input_norm"), layer, index)
+        x = op.add(x, self._linear(seen, layer, "out"))
+        gate_up = self._linear(self._norm(x, layer, "mlp_norm"), layer, "gate_up")
         gate, up = op.split(gate_up, op.constant(2), 2).outputs()
         gated = op.multiply(op.multiply(gate, op.sigmoid(gate)), up)
-        return op.add(x, self._linear(gated, layer.down))
+        return op.add(x, self._linear(gated, layer, "down"))
 
-    def _attend(self, x: Node, layer: LayerWeights, index: int) -> Node:
-        """The values that rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+    def _attend(self, x: Node, layer: PackedLayer, index: int) -> Node:
+        """Return what rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
-        qkv = _reshape(self._linear(x, layer.qkv), [0, 0, num_heads + 2 * num_kv, size])
+        qkv = _reshape(self._linear(x, layer, "qkv"), [0, 0, num_heads + 2 * num_kv, size])
         qkv = op.transpose(qkv, op.constant([0, 2, 1, 3]))
         q, k, v = op.variadic_split(qkv, op.constant(1), op.constant([num_heads, num_kv, num_kv])).outputs()
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = self._norm(q, layer.q_norm), self._norm(k, layer.k_norm)
+        if "q_norm" in layer.vectors:
+            q, k = self._norm(q, layer, "q_norm"), self._norm(k, layer, "k_norm")
         q, k = self._rotate(q, self._q_rotation), self._rotate(k, self._k_rotation)
         k, v = (self._store(part, index, y) for part, y in enumerate((k, v)))
         scores = op.matmul(_reshape(q, [0, num_kv, -1, size]), k, transpose_a=False, transpose_b=True)
@@ -173,7 +165,7 @@ class _Segment:
         return _reshape(op.transpose(seen, op.constant([0, 2, 1, 3])), [0, 0, num_heads * size])
 
     def _rotate(self, x: Node, rotation: Sequence[Node]) -> Node:
-        """Rows [B, heads, T, H] by their positions, in the words that OpenVINO knows as one operation."""
+        """Rotate rows [B, heads, T, H] by their positions, in the form that OpenVINO knows as one operation."""
         cos, sin = rotation
         half = self._config.head_dim // 2
         low, high = op.variadic_split(x, op.constant(3), op.constant([half, half])).outputs()
@@ -181,7 +173,7 @@ class _Segment:
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _store(self, part: int, index: int, new: Node) -> Node:
-        """Write the rows' keys or values [B, K, T, H] at their places; all slots [B, K, S, H]."""
+        """Write the rows' keys or values [B, K, T, H] at their places, and return all slots [B, K, S, H]."""
         config, shape = self._config, self._shape
         kept = _input(
             key_name(index, part),
@@ -193,20 +185,21 @@ class _Segment:
         self._updated.append(_output(key_name(index, part, updated=True), updated))
         return updated
 
-    def _linear(self, x: Node, layer: PackedLinear) -> Node:
-        y = op.matmul(x, self._constants.matrix(layer.matrix), transpose_a=False, transpose_b=True)
-        return y if layer.bias is None else op.add(y, self._constants.vector(layer.bias))
+    def _linear(self, x: Node, layer: PackedLayer, name: str) -> Node:
+        y = op.matmul(x, self._constants.matrix(layer.matrices[name]), transpose_a=False, transpose_b=True)
+        bias = layer.vectors.get(f"{name}.bias")
+        return y if bias is None else op.add(y, self._constants.shared(bias, self._constants.dtype))
 
-    def _norm(self, x: Node, scales: NDArray[Any]) -> Node:
+    def _norm(self, x: Node, layer: PackedLayer, name: str) -> Node:
         wide = op.convert(x, ov.Type.f32)
         mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)
         root = op.sqrt(op.add(mean, op.constant(np.float32(self._config.norm_eps))))
         unit = op.multiply(wide, op.divide(op.constant(np.float32(1)), root))
-        return op.convert(op.multiply(unit, self._constants.scales(scales)), self._constants.type)
+        return op.convert(op.multiply(unit, self._constants.shared(layer.vectors[name], FLOAT32)), self._constants.type)
 
 
 def _reshape(x: Node, shape: Sequence[int]) -> Node:
-    """0 stays what it is, -1 is what is left."""
+    """Reshape; a size of 0 stays as it is, -1 is what is left."""
     return op.reshape(x, op.constant(shape), special_zero=True)
 
 

@@ -22,18 +22,18 @@ from runtime.models.embedded import make_cache, models_folder
 
 _DIGEST: Final = hashlib.sha256
 _MOST_BYTES: Final = 40_000_000_000
-"""Of all files: a few models of 8 billion weights in int4 or int8."""
+"""The most bytes of all files: a few models of 8 billion weights in int4 or int8."""
 
 Bytes = NDArray[np.uint8]
 
 
 def compiled_folder() -> Path:
-    """Where they are kept; it need not exist."""
+    """Return where they are kept; it need not exist."""
     return models_folder().parent / "compiled"
 
 
 def path_of(key: str, suffix: str) -> Path:
-    """The file of what a key tells from everything else."""
+    """Return the file of a key."""
     return compiled_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + suffix)
 
 
@@ -75,7 +75,7 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any
 
 
 def give_back(block: Bytes) -> None:
-    """Let go of the memory that a file's bytes are in; who reads them again has them from disk again."""
+    """Let go of the memory that a file's bytes are in; they are read from disk again where they are needed."""
     mapping = getattr(block, "_mmap", None)
     if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapping.madvise(mmap.MADV_DONTNEED)

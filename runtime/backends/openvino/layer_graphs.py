@@ -1,18 +1,18 @@
-"""A decoder's layers as compiled graphs, none of which is in two of them; and its heads, in the same way.
+"""A decoder's layers as compiled graphs, each layer in one of them; and its heads, in the same way.
 
-Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: every weight is held
+Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: each weight is held
 once, and a cut changes no bit. Where a device takes graphs of open sizes, one serves any number of rows and slots;
 another size than the last costs some milliseconds, so calls are filled up to few sizes, and small decoders have copies
-(`buckets`) that are read from the compiled graph in a sixth of the time. Elsewhere there is a graph for every size, and
-only so many are held as there is room for.
+(`buckets`) that are read from the compiled graph in a sixth of the time. Elsewhere there is a graph for each size, and
+only as many are held as there is room for.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,19 +25,19 @@ from runtime.backends.openvino.calls import Floats, Rotation, RowInputs, Segment
 from runtime.backends.openvino.compiler import Compiled, Compiler
 from runtime.backends.openvino.graph import ANY, OUT, Constants, SegmentShape, X, head_graph, segment_graph
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.packing import LayersTaken, PackedMatrix
+from runtime.backends.openvino.packing import PackedLayer, PackedLayers, PackedMatrix
 from runtime.backends.openvino.texts import CallRows, scratch_rows
 from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
-"""Of the weights that graphs of fixed sizes hold; beyond it those that were not used for longest go, but never the last
-few."""
+"""Bytes of weights that graphs of fixed sizes may hold; beyond it those that were not used for longest go."""
 _FEWEST_GRAPHS: Final = 6
+"""Graphs of fixed sizes that are held in any case."""
 
 
 class GraphKey(NamedTuple):
-    """A graph: its layers and the sizes that it is compiled for, and the one of its calls, None for any."""
+    """A graph: its layers, the sizes that it is compiled for, and the one size of its calls (None: any)."""
 
     shape: SegmentShape
     size: Size | None = None
@@ -47,10 +47,10 @@ class LayerGraphs:
     """The layers of a decoder on a device."""
 
     def __init__(
-        self, config: ModelConfig, layers: LayersTaken, compiler: Compiler, limits: Limits, constants: Constants
+        self, config: ModelConfig, layers: PackedLayers, compiler: Compiler, limits: Limits, constants: Constants
     ) -> None:
-        self._config, self._layers, self._compiler, self._limits = config, layers, compiler, limits
-        self._constants = constants
+        self._config, self._layers, self._compiler, self._constants = config, layers, compiler, constants
+        self._is_open = limits.device.has_open_sizes
         self._cuts: set[int] = set()
         self._calls: OrderedDict[GraphKey, SegmentCall] = OrderedDict()
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
@@ -58,8 +58,8 @@ class LayerGraphs:
         self._compiled: dict[SegmentShape, Compiled] = {}
 
     def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Rotation, rows: CallRows) -> Floats:
-        """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
-        inputs = self._inputs_of(*size, rows.buffer.slots.shape[-2])
+        """Return hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
+        inputs = self._inputs_of((*size, rows.buffer.slots.shape[-2]))
         inputs.fill(x_BTD, rotation, rows)
         for key in self._keys(segment, inputs):
             # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
@@ -75,18 +75,19 @@ class LayerGraphs:
             if any(key.shape.start < cut < key.shape.stop for cut in new):
                 self._drop(key)
 
-    def make_ready(self, segment: Segment, num_texts: int, num_rows: int, num_slots: int) -> None:
-        """Have the graphs of a segment, and have them called once with so many texts, rows and slots."""
-        inputs = self._inputs_of(num_texts, num_rows, num_slots)
-        for key in self._keys(segment, inputs):
-            call = self._call(key)
-            if not self._limits.device.has_open_sizes or inputs.size in self._called.setdefault(key, set()):
-                continue
-            call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
-            self._called[key].add(inputs.size)
-            for layer in range(key.shape.start, key.shape.stop):
-                for matrix in self._layers[layer].matrices:
-                    matrix.give_back()
+    def make_ready(self, segments: Iterable[Segment], sizes: Sequence[Size], slots: Iterable[int]) -> None:
+        """Make the graphs of segments, and call them once with each size and number of slots."""
+        for segment, size, num_slots in product(segments, sizes, slots):
+            inputs = self._inputs_of((*size, num_slots))
+            for key in self._keys(segment, inputs):
+                call = self._call(key)
+                if not self._is_open or inputs.size in self._called.setdefault(key, set()):
+                    continue
+                call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
+                self._called[key].add(inputs.size)
+                for layer in self._layers_of(key):
+                    for matrix in layer.matrices.values():
+                        matrix.give_back()
 
     def forget_branches(self) -> None:
         """Let go of the memory of branches that others are to follow."""
@@ -96,10 +97,15 @@ class LayerGraphs:
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         self.cut([segment])
         start, stop = segment
-        is_open = self._limits.device.has_open_sizes
-        own = own_size(inputs.size[:2], self._num_bytes) if is_open else None
+        own = own_size(inputs.size[:2], self._num_bytes) if self._is_open else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
-        return [GraphKey(SegmentShape(*part, *(() if is_open else inputs.size)), own) for part in parts]
+        return [GraphKey(SegmentShape(*part, *(() if self._is_open else inputs.size)), own) for part in parts]
+
+    def _layers_of(self, key: GraphKey) -> list[PackedLayer]:
+        return [self._layers[index] for index in range(key.shape.start, key.shape.stop)]
+
+    def _bytes_of(self, key: GraphKey) -> int:
+        return sum(layer.num_bytes for layer in self._layers_of(key))
 
     @cached_property
     def _num_bytes(self) -> int:
@@ -109,25 +115,22 @@ class LayerGraphs:
         if key in self._calls:
             self._calls.move_to_end(key)
             return self._calls[key]
-        shape, config, constants = key.shape, self._config, self._constants
-        layers = [self._layers[index] for index in range(shape.start, shape.stop)]
-        num_bytes = self._bytes_of(key)
-        if self._limits.device.has_open_sizes:
+        shape, layers, num_bytes = key.shape, self._layers_of(key), self._bytes_of(key)
+        build = partial(segment_graph, self._config, layers, shape, self._constants)
+        if self._is_open:
             if key.size not in (None, SINGLE_ROW):
                 self._make_room_for_copy(num_bytes)
-            compiled = self._copy(shape)
-            if compiled is None:
-                compiled = self._compiler.compiled(segment_graph(config, layers, shape, constants))
+            compiled = self._copy(shape) or self._compiler.compiled(build())
         else:
             while len(self._calls) >= max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes):
                 self._drop(next(iter(self._calls)))
-            known_by = {"segment": shape, "config": config, "weights": [layer.digest() for layer in layers]}
-            compiled = self._compiler.kept(known_by, lambda: segment_graph(config, layers, shape, constants))
+            known_by = {"segment": shape, "config": self._config, "weights": [layer.digest() for layer in layers]}
+            compiled = self._compiler.kept(known_by, build)
         self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
         return self._calls[key]
 
     def _copy(self, shape: SegmentShape) -> ov.CompiledModel | None:
-        """The graph of some layers once more, if a small decoder has it; what it is read from has to stay."""
+        """Return the graph of some layers once more, if a small decoder has it; what it is read from has to stay."""
         like = next((call for key, call in self._calls.items() if key.shape == shape), None)
         if like is None or not is_small(self._num_bytes):
             return None
@@ -135,11 +138,8 @@ class LayerGraphs:
             self._compiled[shape] = like.exported()
         return self._compiler.copy(self._compiled[shape])
 
-    def _bytes_of(self, key: GraphKey) -> int:
-        return sum(self._layers[index].num_bytes for index in range(key.shape.start, key.shape.stop))
-
     def _make_room_for_copy(self, num_bytes: int) -> None:
-        """Let copies go that were not called for longest; that of single rows stays."""
+        """Drop copies that were not called for longest, but never that of single rows."""
         copies = [key for key in self._calls if key.size is not None]
         held = sum(map(self._bytes_of, copies))
         for key in copies:
@@ -155,15 +155,14 @@ class LayerGraphs:
         if not any(other.shape == key.shape for other in self._calls):
             self._compiled.pop(key.shape, None)
 
-    def _inputs_of(self, num_texts: int, num_rows: int, num_slots: int) -> RowInputs:
-        size = num_texts, num_rows, num_slots
+    def _inputs_of(self, size: tuple[int, int, int]) -> RowInputs:
         if size not in self._inputs:
             self._inputs[size] = RowInputs(self._config, *size)
         return self._inputs[size]
 
 
 class HeadGraphs:
-    """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
+    """The graphs of a head: one where sizes may stay open, else one for each number of rows."""
 
     def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
         self._matrix, self._compiler, self._constants = matrix_VD, compiler, constants
@@ -173,7 +172,7 @@ class HeadGraphs:
         self._bound: dict[int, int] = {}
 
     def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
-        """Logits [T, V] in float32 of normalised hidden states, by a call of so many rows."""
+        """Return logits [T, V] in float32 of normalised hidden states, by a call of so many rows."""
         size = ANY if self._is_open else num_rows
         if size not in self._requests:
             self._requests[size] = self._compiled(size).create_infer_request()
@@ -190,15 +189,13 @@ class HeadGraphs:
         return out[: len(x_TD)].copy()
 
     def make_ready(self, num_rows: int) -> None:
-        """Have the graph of so many rows, and have it called once."""
+        """Make the graph of so many rows, and call it once."""
         if num_rows not in self._memory:
             self(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
             self._matrix.give_back()
 
     def _compiled(self, num_rows: int) -> ov.CompiledModel:
-        def build() -> ov.Model:
-            return head_graph(self._matrix, num_rows, self._constants)
-
+        build = partial(head_graph, self._matrix, num_rows, self._constants)
         if num_rows == ANY:
             return self._compiler.compiled(build())
         return self._compiler.kept({"head": num_rows, "weights": self._matrix.digest()}, build)
@@ -207,14 +204,18 @@ class HeadGraphs:
 class CompiledAdapter:
     """Computes what `runtime.target.exit_adapter.ExitAdapter` does, of the same weights."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], product: Callable[[NDArray[Any]], Head], eps: float) -> None:
-        """Args: its weights by their names there; what computes products with a matrix; of its norm."""
-        self._affine, self._up, self._down = (product(arrays[f"{name}.weight"]) for name in ("affine", "up", "down"))
+    def __init__(
+        self, arrays: Mapping[str, NDArray[Any]], product_with: Callable[[NDArray[Any]], Head], eps: float
+    ) -> None:
+        """Take its weights by their names there, what computes products with a matrix, and the norm's epsilon."""
+        self._affine, self._up, self._down = (
+            product_with(arrays[f"{name}.weight"]) for name in ("affine", "up", "down")
+        )
         self._bias, self._norm = (arrays[name].astype(np.float32) for name in ("affine.bias", "norm"))
         self._eps = eps
 
     def __call__(self, x_BTD: Floats) -> Floats:
-        """Hidden states after the exit layer -> states for the target's final norm and head, [B, T, D]."""
+        """Return states for the target's final norm and `lm_head` of those after the exit layer, [B, T, D]."""
         x_BTD = self._affine(x_BTD) + self._bias
         wide = self._up(rms_norm(x_BTD, self._norm, self._eps))
         sigmoid = (np.tanh(wide / 2) + 1) / 2  # which overflows nowhere

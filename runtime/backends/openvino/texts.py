@@ -4,8 +4,7 @@ A buffer holds keys and values of all layers for one number of slots (`slot_size
 told once where its keys are. A row runs in the buffer of its own position, whatever rows follow it in its pass: sums
 over more than 1,024 slots are made of other parts (OpenVINO 2026.4), so that in a larger buffer it would not have the
 bits of plain decoding. So a window that reaches over the end of a buffer has rows in two, and a buffer that is used
-again is given what was written elsewhere meanwhile. Shapes: legend of
-`runtime.models.decoder`, plus L layers, S slots.
+again gets what was written elsewhere meanwhile. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from runtime.backends.sequences import Branches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
-"""What is added to a score that does not count: its share is zero, and sums stay what they are; float16 has it too."""
+"""Added to a score that does not count: its share is zero, and sums stay as they are; float16 has it too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +45,7 @@ class CallRows(NamedTuple):
 class GrowingMemory:
     """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros.
 
-    `_num_valid` is how many of the first slots of every buffer used so far hold what the one in use does.
+    `_num_valid` is, for each buffer used so far, how many of its first slots hold what the one in use does.
     """
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
@@ -83,11 +82,11 @@ class GrowingMemory:
         self._num_valid = {self._num_slots: 0}
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have so many slots at least; another buffer is given the first `num_kept` of this one."""
+        """Have so many slots at least; another buffer gets the first `num_kept` of this one."""
         self._use(max(self._num_slots, self.num_slots(num_slots)), num_kept)
 
     def use(self, num_slots: int, *, num_kept: int) -> None:
-        """Have the buffer of so many slots in use, with the first `num_kept` of the one before: others follow now."""
+        """Use the buffer of so many slots, with the first `num_kept` of the one before: others are written next."""
         self._use(self.num_slots(num_slots), num_kept)
 
     def _use(self, size: int, num_kept: int) -> None:
@@ -111,7 +110,7 @@ class GrowingMemory:
 
 
 def clear(slots: np.ndarray) -> None:
-    """Write zeros: hidden slots have no share, but zero times what is no number is none, and nobody's text is left."""
+    """Write zeros: hidden slots have no share, but zero times NaN is NaN, and no text of others may stay."""
     slots[...] = 0
 
 
@@ -121,7 +120,7 @@ class GrowingText(Text):
     memory: GrowingMemory
 
     def parts(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield start and stop, counted from the cursor, of those of the next rows that run in one buffer."""
+        """Yield start and stop, counted from the cursor, of the next rows that run in one buffer."""
         start = 0
         for _, rows in groupby(positions, lambda position: self.memory.num_slots(position + 1)):
             stop = start + len(list(rows))
@@ -129,7 +128,7 @@ class GrowingText(Text):
             start = stop
 
     def rows(self, first: int, positions: Sequence[int], mask: NDArray[np.float32] | None) -> CallRows:
-        """Return where the next rows from `first` on go, which run in one buffer and are written before others follow.
+        """Return where the next rows from `first` on go, which run in one buffer and are written before others.
 
         They see each other in text order or by an additive mask [T, cursor + first + T].
         """
@@ -159,7 +158,7 @@ class GrowingBranches(Branches):
 
 
 def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> CallRows:
-    """The first rows of texts that nobody reads: all layers write to the same memory."""
+    """Return the first rows of texts that nobody reads: all layers write to the same memory."""
     one = memory_of(np.zeros((num_texts, config.num_kv_heads, num_slots, config.head_dim), dtype))
     buffer = Buffer(np.lib.stride_tricks.as_strided(one, (config.num_layers, 2, *one.shape), (0, 0, *one.strides)))
     places = np.tile(np.arange(num_rows), (num_texts, 1))

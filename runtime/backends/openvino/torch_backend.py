@@ -1,4 +1,4 @@
-"""Compiled graphs for who computes with torch all the same: recording, training, and heads next to them."""
+"""Compiled graphs for those that compute with torch: recording, and heads next to them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import pytest
 
 from calibrate.profiling.anchors import Anchors, AnchorSample
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Measure
+from runtime.wire.operations import Answer
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import Done
 from tests.calibrate.profiling.fake_machine.laws import Laws
@@ -55,8 +55,8 @@ class OneLane:
     def perf_counter(self) -> float:
         return self.now_s
 
-    def request(self, operation: Measure) -> Done:
-        self.asked = operation.measurement
+    def request(self, _, measurement: Measurement) -> Done:
+        self.asked = measurement
         self.now_s += 7.0
         return Done(Answer([1.0, 4.0], 51.0, 56.5))
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from calibrate.profiling.lane_pairs import link_of, message_costs
 from hwprofiles.profile import BYTES_PER_CANDIDATE
-from runtime.wire.operations import Answer, Ping
+from runtime.wire.operations import Answer
+from runtime.worker.server import LaneServer
 from tests.calibrate.profiling.fake_machine.lanes import Done
 
 PAIR = ("a", "b")
@@ -26,9 +27,9 @@ class PingedLane:
     def perf_counter(self) -> float:
         return self.now_s
 
-    def request(self, operation) -> Done:
-        assert isinstance(operation, Ping)
-        num_bytes = sum(len(block.data) for block in operation.load)
+    def request(self, method, load) -> Done:
+        assert method is LaneServer.ping
+        num_bytes = sum(len(block.data) for block in load)
         self.now_s += 1 + num_bytes / 1000 + self.disturbed.get(len(self.asked), 0.0)
         self.asked.append(num_bytes)
         return Done(Answer(None, 0.0, 0.0))

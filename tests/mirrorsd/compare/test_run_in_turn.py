@@ -42,7 +42,7 @@ class Machine:
         self.loaded.append(lane)
 
     def lane(self, name):
-        return SimpleNamespace(request=lambda operation: self._anchor(name, operation.measurement))
+        return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
 
     def _anchor(self, lane, measurement):
         assert lane in self.loaded, "an anchor on a lane that may have been lost"

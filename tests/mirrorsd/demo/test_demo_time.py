@@ -87,7 +87,7 @@ class World:
         pass
 
     def lane(self, name):
-        return SimpleNamespace(request=lambda operation: self._anchor(name, operation.measurement))
+        return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
 
     def _anchor(self, lane, measurement):
         seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, measurement.context)

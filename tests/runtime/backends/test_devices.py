@@ -164,16 +164,12 @@ def test_a_gpu_is_listed_with_its_memory_and_a_busy_one_with_the_reason(monkeypa
     assert found["cuda:1"].missing.endswith("(CUDA error: all CUDA-capable devices are busy or unavailable)")
 
 
-def test_a_torch_without_cuda_is_the_reason(monkeypatch, with_driver):
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert "is built without CUDA" in cuda_devices()["cuda:0"].missing
-
-
-def test_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver):
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
+@pytest.mark.parametrize(("version", "reason"), [(None, "is built without CUDA"), ("13.0", "torch finds no GPU")])
+def test_a_torch_without_cuda_or_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver, version, reason):
+    monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr(Gpus, "device_count", staticmethod(lambda: 0))
     monkeypatch.setattr(torch, "cuda", Gpus)
-    assert "torch finds no GPU" in cuda_devices()["cuda:0"].missing
+    assert reason in cuda_devices()["cuda:0"].missing
 
 
 @pytest.mark.parametrize(

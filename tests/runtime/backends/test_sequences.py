@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import torch
 
-from runtime.backends.backend import tree_rows
+from runtime.backends.backend import segments_between, tree_rows
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GPU, SPARE
 from runtime.backends.eager import EagerBackend
@@ -157,38 +157,22 @@ def test_branches_after_a_window_see_it(reader, form):
     assert text.cursor == 10
 
 
-PARENTS = (-1, -1, 0, 0)
-
-
-@pytest.fixture
-def decoder():
-    return tiny_target()
-
-
-def passed(backend, text, ids, positions, mask=None, cuts=()):
-    """Hidden states of rows after all layers, in one go or cut after some."""
-    x_BTD, done = backend.embedding(torch.tensor([ids])), 0
-    for stop in (*cuts, backend.config.num_layers):
-        x_BTD, done = backend.run_layers(x_BTD, done, stop, positions=positions, mask=mask, cache=text), stop
-    return x_BTD
-
-
-def text_of(backend, length):
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_layers_run_in_slices_say_the_same_bit_by_bit(is_tree):
+    backend = EagerBackend(tiny_target())
     text = backend.new_text()
     text.start(40)
-    passed(backend, text, range(length), torch.arange(length))
-    text.advance(length)
-    return text
 
+    def passed(ids, positions, mask=None, cuts=()):
+        x_BTD = backend.embedding(torch.tensor([ids]))
+        for start, stop in segments_between(*cuts, NUM_LAYERS):
+            x_BTD = backend.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=text)
+        return x_BTD
 
-@pytest.mark.parametrize("is_tree", [False, True])
-def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree):
-    backend = EagerBackend(decoder)
-    text, ids = text_of(backend, 7), (3, 9, 4, 1, 8)
-    positions, mask = torch.arange(7, 12), None
-    if is_tree:
-        tree = tree_rows(PARENTS)
-        positions, mask = tree.depths + 7, tree.mask(7)
-    whole = passed(backend, text, ids, positions, mask)
+    passed(range(7), torch.arange(7))
+    text.advance(7)
+    tree, ids = tree_rows((-1, -1, 0, 0)), (3, 9, 4, 1, 8)
+    where = (tree.depths + 7, tree.mask(7)) if is_tree else (torch.arange(7, 12),)
+    whole = passed(ids, *where)
     for cuts in ((1,), (1, 2), (2, 3)):
-        assert torch.equal(passed(backend, text, ids, positions, mask, cuts), whole)
+        assert torch.equal(passed(ids, *where, cuts=cuts), whole)

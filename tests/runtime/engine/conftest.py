@@ -7,13 +7,13 @@ from tests.runtime.engine.schedules import PROMPT, for_folders, new_engine
 
 @pytest.fixture(scope="session")
 def engine(tiny_folders):
-    with new_engine(tiny_folders, draft_deadline_s=60.0) as engine:
+    with new_engine(tiny_folders) as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def coarse_engine(tiny_folders):
-    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
+    with new_engine(tiny_folders, dtype="bfloat16") as engine:
         yield engine
 
 

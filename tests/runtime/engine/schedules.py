@@ -48,6 +48,7 @@ def for_folders(schedule, folders):
     return schedule.model_copy(update={"drafter": str(folder)}) if schedule.draft_lane else schedule
 
 
-def new_engine(folders, *, dtype="float32", **options):
-    lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-    return Engine(folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, **options)
+def new_engine(folders, *, lanes=("big", "small"), dtype="float32", **options):
+    specs = [LaneSpec(name=name) for name in lanes]
+    fields = {"exits_folder": folders.exits, "draft_deadline_s": 60.0} | options
+    return Engine(folders.target, lanes=specs, dtype=dtype, **fields)

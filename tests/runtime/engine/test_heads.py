@@ -16,12 +16,10 @@ from runtime.drafters.hydra import save_hydra
 from runtime.drafters.medusa import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams import save_streams
-from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
 from runtime.verification.rules import Sampling
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
-from tests.runtime.engine.schedules import NEAR_TIE, PROMPT
+from tests.runtime.engine.schedules import NEAR_TIE, PROMPT, new_engine
 from tests.runtime.thread_lanes import thread_engine
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
@@ -113,8 +111,7 @@ def test_every_round_of_streaming_is_one_span(engine, folders):
 @pytest.mark.parametrize("method", ["eagle3", "speculative_streaming"])
 def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method):
     expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20)
-    lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-    with Engine(tiny_folders.target, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
+    with new_engine(tiny_folders) as engine:
         found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, eos_token_ids=())
     assert (list(found.tokens), found.trace.events) == (expected, [])
 

@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Timer
 
 import pytest
@@ -13,7 +13,8 @@ from runtime.lanes import lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
-from runtime.wire.operations import Answer, LoadDraft
+from runtime.wire.operations import Answer
+from runtime.worker.server import LaneServer
 from tests.runtime import plain
 from tests.runtime.engine.schedules import (
     AUTOREGRESSIVE,
@@ -24,7 +25,45 @@ from tests.runtime.engine.schedules import (
     new_engine,
     speculative,
 )
-from tests.runtime.unknown_operation import Dance
+from tests.runtime.unknown import Unknown
+
+
+def kill(process_id):
+    with suppress(ProcessLookupError):
+        os.kill(process_id, signal.SIGKILL)
+
+
+def stop(process_id):
+    os.kill(process_id, signal.SIGSTOP)
+
+
+def assert_ended(process_id):
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+
+
+def after(num_rounds, act):
+    """Do something once, after so many commits."""
+    left = num_rounds
+
+    def on_tokens(_):
+        nonlocal left
+        if left == 0:
+            act()
+        left -= 1
+
+    return Listener(on_tokens=on_tokens)
+
+
+def after_tokens(count, said, act):
+    """Keep what is said, and do something from so many tokens on."""
+
+    def on_tokens(tokens):
+        said.extend(tokens)
+        if len(said) >= count:
+            act()
+
+    return Listener(on_tokens=on_tokens)
 
 
 @pytest.mark.parametrize(
@@ -32,15 +71,15 @@ from tests.runtime.unknown_operation import Dance
     [("speculative", 0), ("speculative with features", 2), ("mirror from the exit", 3), ("hybrid mirror", 0)],
 )
 def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before):
-    expected = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).tokens
-    kill = Countdown(rounds_before, lambda: os.kill(engine.lane("small").process_id, signal.SIGKILL))
-    found = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
+    expected = run(SCHEDULES[name], eos_token_ids=()).tokens
+    listener = after(rounds_before, lambda: kill(engine.lane("small").process_id))
+    found = run(SCHEDULES[name], eos_token_ids=(), listener=listener)
     assert found.tokens == expected
     (event,) = found.trace.events
     assert event.lane == "small"
     assert "the target goes on alone" in event.text
     assert found.trace.rounds[-1].num_drafted == 0
-    assert run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).trace.events == []  # the lane is there again
+    assert run(SCHEDULES[name], eos_token_ids=()).trace.events == []  # the lane is there again
 
 
 def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders):
@@ -49,28 +88,10 @@ def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(coarse
     expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
     for name in ("speculative", "mirror from the draft", "hybrid mirror", "mirror with features"):
         schedule = for_folders(SCHEDULES[name], tiny_folders)
-        process_id = coarse_engine.load_draft("small", schedule.drafter).process_id
-        kill = Timer(moments.uniform(0.0, 0.2), kill_if_there, (process_id,))
-        kill.start()
+        timer = Timer(moments.uniform(0, 0.2), kill, (coarse_engine.load_draft("small", schedule.drafter).process_id,))
+        timer.start()
         assert coarse_engine.generate(schedule, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens == expected
-        kill.join()
-
-
-def kill_if_there(process_id):
-    with suppress(ProcessLookupError):
-        os.kill(process_id, signal.SIGKILL)
-
-
-class Countdown:
-    """Does something once, after so many commits."""
-
-    def __init__(self, count, act):
-        self.count, self.act = count, act
-
-    def __call__(self, _):
-        if self.count == 0:
-            self.act()
-        self.count -= 1
+        timer.join()
 
 
 @pytest.mark.parametrize(("name", "rounds_before"), [("speculative", 0), ("mirror from the exit", 2)])
@@ -79,17 +100,16 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
 
     def fail():
         failed.append(engine.lane("small").process_id)
-        engine.lane("small").post(Dance())
+        engine.lane("small").post(Unknown.dance)
 
-    listener = Listener(on_tokens=Countdown(rounds_before, fail))
-    found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=listener)
+    found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=after(rounds_before, fail))
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
     drafted = [entry.num_drafted for entry in found.trace.rounds]
     assert drafted[: rounds_before + 1] == [4] * (rounds_before + 1)
     assert set(drafted[rounds_before + 1 :]) == {0}
     (event,) = found.trace.events
     assert event.lane == "small"
-    assert "this lane has no operation 'Dance'" in event.text
+    assert "this lane has no operation 'Unknown.dance'" in event.text
     assert event.text.endswith("; the target goes on alone")
     assert not engine.lane("small").is_alive
     again = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=()).trace
@@ -97,22 +117,17 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
     assert [engine.lane("small").process_id] != failed
 
 
-def test_a_draft_that_hangs_is_given_up(run, engine, tiny_folders, monkeypatch):
+@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
+def test_a_draft_that_hangs_is_given_up(run, engine, tiny_folders, monkeypatch, name):
     monkeypatch.setattr(engine, "_draft_deadline_s", 0.5)
     expected = run(AUTOREGRESSIVE, max_new_tokens=20, eos_token_ids=()).tokens
-    for name in ("speculative", "mirror from the exit"):
-        process_id = engine.load_draft("small", str(tiny_folders.drafter)).process_id
-        stop = Countdown(1, lambda process_id=process_id: os.kill(process_id, signal.SIGSTOP))
-        found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop))
-        assert found.tokens == expected
-        (event,) = found.trace.events
-        assert "has not answered for 0.5 s" in event.text
-        assert_ended(process_id)
-
-
-def assert_ended(process_id):
-    with pytest.raises(ProcessLookupError):
-        os.kill(process_id, 0)
+    process_id = engine.load_draft("small", str(tiny_folders.drafter)).process_id
+    listener = after(1, lambda: stop(process_id))
+    found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=listener)
+    assert found.tokens == expected
+    (event,) = found.trace.events
+    assert "has not answered for 0.5 s" in event.text
+    assert_ended(process_id)
 
 
 def test_a_draft_that_is_too_slow_is_given_up(run, engine, tiny_folders, monkeypatch):
@@ -125,38 +140,29 @@ def test_a_draft_that_is_too_slow_is_given_up(run, engine, tiny_folders, monkeyp
 
 # While it loads
 
-READING = ("speculative", "hybrid mirror", "mirror with features")
 
+@contextmanager
+def interrupted_loads(act):
+    """Do something to the process of a lane once it is asked to load a draft; yields the ids of these processes."""
+    request, process_ids = Lane.request, []
 
-class InterruptedLoads:
-    """Does something to the process of a lane once it is asked to load a draft; as a context manager."""
+    def and_act(lane, method, *args):
+        reply = request(lane, method, *args)
+        if method is LaneServer.load_draft:
+            process_ids.append(lane.process_id)
+            act(lane.process_id)
+        return reply
 
-    def __init__(self, act):
-        self.act, self.process_ids = act, []
-
-    def __enter__(self):
-        request = Lane.request
-
-        def and_act(lane, operation):
-            reply = request(lane, operation)
-            if isinstance(operation, LoadDraft):
-                self.process_ids.append(lane.process_id)
-                self.act(lane.process_id)
-            return reply
-
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(Lane, "request", and_act)
-        return self
-
-    def __exit__(self, *_):
-        self.patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lane, "request", and_act)
+        yield process_ids
 
 
 def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders):
     expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
-    for name in READING:
+    for name in ("speculative", "hybrid mirror", "mirror with features"):
         schedule = for_folders(SCHEDULES[name], tiny_folders)
-        with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)):
+        with interrupted_loads(kill):
             found = coarse_engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
         assert found.tokens == expected
         (event,) = found.trace.events
@@ -171,21 +177,18 @@ def test_a_draft_that_hangs_while_it_loads_is_ended_and_the_text_is_as_it_was(ru
     monkeypatch.setattr(lane_set, "DRAFT_LOAD_DEADLINE_S", 0.25)
     expected = run(AUTOREGRESSIVE, eos_token_ids=()).tokens
     engine.lane("small").kill("it is to load again")
-    with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGSTOP)) as loads:
+    with interrupted_loads(stop) as process_ids:
         found = run(speculative(), eos_token_ids=())
     assert found.tokens == expected
     (event,) = found.trace.events
     assert event.text == "lane 'small' has not answered for 0.25 s; the target goes on alone"
-    (process_id,) = loads.process_ids
+    (process_id,) = process_ids
     assert_ended(process_id)
 
 
 def test_a_draft_in_the_targets_lane_takes_the_target_with_it(run, engine):
     engine.lane("big").kill("it is to load again")
-    with (
-        InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)),
-        pytest.raises(LaneDiedError, match="'big' is lost: its process ended"),
-    ):
+    with interrupted_loads(kill), pytest.raises(LaneDiedError, match="'big' is lost: its process ended"):
         run(POOLED, max_new_tokens=8)
     assert len(run(POOLED, max_new_tokens=8, eos_token_ids=()).tokens) == 8
 
@@ -199,67 +202,44 @@ def test_a_draft_that_is_not_to_be_had_is_still_an_error(engine, tmp_path):
 PLACEMENTS = {"plain": AUTOREGRESSIVE, "split": speculative(), "mirror": SCHEDULES["hybrid mirror"], "pooled": POOLED}
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
-def test_a_lost_target_hands_over_what_was_committed(run, engine, name):
+@pytest.mark.parametrize(
+    ("name", "act", "error", "message"),
+    [
+        *((name, kill, LaneDiedError, "'big' is lost: its process ended") for name in PLACEMENTS),
+        *((name, stop, LaneTimeoutError, r"lane 'big' has not answered for 0\.25 s") for name in ("mirror", "pooled")),
+    ],
+)
+def test_a_lost_target_hands_over_what_was_committed_and_is_ended(run, engine, name, act, error, message):
     schedule, said = PLACEMENTS[name], []
-    expected = run(schedule, max_new_tokens=24, eos_token_ids=()).tokens
-
-    def kill(tokens):
-        said.extend(tokens)
-        if len(said) > 6:
-            os.kill(engine.lane("big").process_id, signal.SIGKILL)
-
-    with pytest.raises(LaneDiedError, match="'big' is lost: its process ended") as caught:
-        run(schedule, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
-    assert len(said) > 6
-    assert caught.value.tokens == tuple(said) == expected[: len(said)]
-    assert run(schedule, max_new_tokens=24, eos_token_ids=()).tokens == expected
-
-
-@pytest.mark.parametrize("name", ["mirror", "pooled"])
-def test_a_target_that_hangs_hands_over_what_was_committed_and_is_ended(run, engine, name):
-    schedule, said = PLACEMENTS[name], []
-    expected = run(schedule, max_new_tokens=24, eos_token_ids=()).tokens
+    expected = run(schedule, eos_token_ids=()).tokens
     process_id = engine.lane("big").process_id
     with pytest.MonkeyPatch.context() as patch:
 
-        def stop(tokens):
-            said.extend(tokens)
-            if len(said) > 6:
-                os.kill(process_id, signal.SIGSTOP)
+        def lose():
+            act(process_id)
+            if act is stop:
                 patch.setattr(Deadline, "of", lambda *_: 0.25)
 
-        with pytest.raises(LaneTimeoutError, match=r"lane 'big' has not answered for 0\.25 s") as caught:
-            run(schedule, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=stop))
+        with pytest.raises(error, match=message) as caught:
+            run(schedule, eos_token_ids=(), listener=after_tokens(7, said, lose))
     assert len(said) > 6
     assert caught.value.tokens == tuple(said) == expected[: len(said)]
-    with pytest.raises(ProcessLookupError):
-        os.kill(process_id, 0)
-    assert run(schedule, max_new_tokens=24, eos_token_ids=()).tokens == expected
+    assert_ended(process_id)
+    assert run(schedule, eos_token_ids=()).tokens == expected
 
 
 def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committed(run, engine):
     said = []
-
-    def fail(tokens):
-        said.extend(tokens)
-        engine.lane("big").post(Dance())
-
-    with pytest.raises(LaneError, match="no operation 'Dance'") as caught:
-        run(POOLED, listener=Listener(on_tokens=fail))
+    listener = after_tokens(0, said, lambda: engine.lane("big").post(Unknown.dance))
+    with pytest.raises(LaneError, match="no operation 'Unknown.dance'") as caught:
+        run(POOLED, listener=listener)
     assert caught.value.tokens == tuple(said)
 
 
 def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run, engine):
-    expected = run(POOLED, max_new_tokens=24, eos_token_ids=()).tokens
-    said = []
-
-    def kill(tokens):
-        said.extend(tokens)
-        if len(said) == 24:
-            os.kill(engine.lane("big").process_id, signal.SIGKILL)
-
-    found = run(POOLED, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
+    expected = run(POOLED, eos_token_ids=()).tokens
+    listener = after_tokens(24, [], lambda: kill(engine.lane("big").process_id))
+    found = run(POOLED, eos_token_ids=(), listener=listener)
     assert found.tokens == expected
     (event,) = found.trace.events
     assert event.text.startswith("lane 'big' is lost: its process ended")

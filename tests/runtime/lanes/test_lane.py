@@ -13,22 +13,20 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Ping
+from runtime.worker.server import LaneServer
 from runtime.worker.timing import TargetParts
-from tests.runtime.unknown_operation import Dance
+from tests.runtime.unknown import Unknown
 from tests.tiny_models import tiny_target
 
 ROOT = Path(__file__).parents[3]
-
-
-def new_lanes(folders):
-    specs = [LaneSpec(name="big", cores=(min(os.sched_getaffinity(0)),)), LaneSpec(name="small", num_threads=2)]
-    return LaneSet(specs, target=folders.target, drafter=folders.feature_drafter, exits=folders.exits, dtype="float32")
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
 
 
 @pytest.fixture(scope="module")
 def lanes(tiny_folders):
-    lanes = new_lanes(tiny_folders)
+    specs = [LaneSpec(name="big", cores=(min(os.sched_getaffinity(0)),)), LaneSpec(name="small", num_threads=2)]
+    folders = {"target": tiny_folders.target, "drafter": tiny_folders.feature_drafter, "exits": tiny_folders.exits}
+    lanes = LaneSet(specs, dtype="float32", **folders)
     lanes.load_target("big")
     lanes.load_draft("small")
     yield lanes
@@ -48,18 +46,18 @@ def environment_of(lane):
     path, content = Path(f"/proc/{lane.process_id}/environ"), b""
     while not content:  # a process that has just been started has none for a moment
         content = path.read_bytes()
-    return dict(entry.split(b"=", 1) for entry in content.split(b"\0") if b"=" in entry)
+    return dict(entry.split("=", 1) for entry in content.decode().split("\0") if "=" in entry)
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@ON_LINUX
 def test_a_lane_is_pinned_and_told_its_threads(lanes):
     assert os.sched_getaffinity(lanes["big"].process_id) == {min(os.sched_getaffinity(0))}
     assert os.sched_getaffinity(lanes["small"].process_id) == os.sched_getaffinity(0)
-    assert environment_of(lanes["big"])[b"OMP_NUM_THREADS"] == b"1"
-    assert environment_of(lanes["small"])[b"MKL_NUM_THREADS"] == b"2"
+    assert environment_of(lanes["big"])["OMP_NUM_THREADS"] == "1"
+    assert environment_of(lanes["small"])["MKL_NUM_THREADS"] == "2"
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@ON_LINUX
 @pytest.mark.parametrize(
     ("num_threads", "given", "expected"),
     [
@@ -70,26 +68,16 @@ def test_a_lane_is_pinned_and_told_its_threads(lanes):
     ],
 )
 def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monkeypatch, num_threads, given, expected):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     lane = Lane(LaneSpec(name="waiting", num_threads=num_threads))
     lane.start()
-    found = {name.decode(): value.decode() for name, value in environment_of(lane).items()}
-    assert {name: found[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in found} == expected
+    found = environment_of(lane)
+    assert {name: found[name] for name in names if name in found} == expected
     lane.kill("the test is over")
-
-
-def test_thread_counts_are_set_before_torch_is_there():
-    code = (
-        "import os, sys; from runtime.worker.process import pin; pin([], 3); "
-        "print(os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules)"
-    )
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["3", "False"]
 
 
 def test_the_parent_of_lanes_needs_no_torch():
@@ -99,21 +87,21 @@ def test_the_parent_of_lanes_needs_no_torch():
 
 
 def test_answers_come_in_any_order_they_are_waited_for(sleeper):
-    first, second = sleeper.request(Ping()), sleeper.request(Ping())
+    first, second = sleeper.request(LaneServer.ping), sleeper.request(LaneServer.ping)
     later = second.result()
     assert first.result().end_s <= later.start_s
 
 
 def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper):
-    sleeper.post(Dance())
-    with pytest.raises(LaneError, match="no operation 'Dance'"):
-        sleeper.request(Ping()).result()
-    assert sleeper.request(Ping()).result()
+    sleeper.post(Unknown.dance)
+    with pytest.raises(LaneError, match="no operation 'Unknown.dance'"):
+        sleeper.request(LaneServer.ping).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_waiting_has_an_end(sleeper):
     os.kill(sleeper.process_id, signal.SIGSTOP)
-    reply = sleeper.request(Ping())
+    reply = sleeper.request(LaneServer.ping)
     with pytest.raises(LaneTimeoutError, match=r"'sleeper' has not answered for 0\.05 s"):
         reply.result(timeout_s=0.05)
     os.kill(sleeper.process_id, signal.SIGCONT)
@@ -121,28 +109,27 @@ def test_waiting_has_an_end(sleeper):
 
 
 def test_a_killed_lane_says_so_to_whoever_waits(sleeper):
-    reply = sleeper.request(Ping())
-    reply.result()
+    sleeper.request(LaneServer.ping).result()
     os.kill(sleeper.process_id, signal.SIGKILL)
     with pytest.raises(LaneDiedError, match=r"its process ended \(exit code -9\)"):
-        sleeper.request(Ping()).result()
+        sleeper.request(LaneServer.ping).result()
     assert not sleeper.is_alive
-    sleeper.post(Ping())  # into the void
+    sleeper.post(LaneServer.ping)  # into the void
     sleeper.start()
-    assert sleeper.request(Ping()).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper):
-    sleeper.request(Ping()).result()
+    sleeper.request(LaneServer.ping).result()
     os.kill(sleeper.process_id, signal.SIGINT)
-    assert sleeper.request(Ping()).result()
+    assert sleeper.request(LaneServer.ping).result()
 
 
 def test_a_lane_ends_with_its_parent():
     code = (
-        "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.wire.operations import Ping; "
+        "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.worker.server import LaneServer; "
         "lane = Lane(LaneSpec(name='orphan')); lane.start(); "
-        "lane.request(Ping()).result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
+        "lane.request(LaneServer.ping).result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
     )
     # the lane inherits the pipe of this output, which ends only when the lane has ended too
     command = [sys.executable, "-c", code]
@@ -173,9 +160,17 @@ def test_lanes_have_names_of_their_own(tiny_folders):
 # Measuring
 
 
-@pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit"])
-def test_every_part_of_the_target_can_be_timed(lanes, part):
-    seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
+@pytest.mark.parametrize(
+    ("lane", "options"),
+    [
+        *(("big", {"part": part, "rows": 3, "exit_layer": 2}) for part in ("verify", "verify_tree", "lm_head", "exit")),
+        ("small", {"part": "draft_step", "rows": 6, "num_alternatives": 4}),
+        ("small", {"part": "draft_step", "rows": 7, "num_proposals": 4, "with_features": True}),
+        ("small", {"part": "head_step", "rows": 5}),
+    ],
+)
+def test_every_part_can_be_timed(lanes, lane, options):
+    seconds = lanes[lane].measure(Measurement(**options, context=20, repeats=4))
     assert len(seconds) == 4
     assert all(0 < each < 10 for each in seconds)
 
@@ -183,11 +178,10 @@ def test_every_part_of_the_target_can_be_timed(lanes, part):
 @pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
 def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth):
     model, moved = TargetModel.of(tiny_target()), []
-    measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
-    before, run = TargetParts(model, measurement).prepare()[::-1]
-    before()
+    prepared = TargetParts(model, Measurement(part="verify_tree", rows=tree_size + 1, context=20)).prepare()
+    prepared.before()
     model.cache.gather = lambda slots, destination: moved.append((slots, destination))
-    run()
+    prepared.run()
     slots, destination = moved[-1]
     assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
@@ -205,19 +199,6 @@ def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, laye
         prepared.run()
         assert passed == [layers or 4]
         assert model.cache.cursor >= 20 or part == "exit"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rows": 1},
-        {"rows": 6, "num_alternatives": 4},
-        {"rows": 7, "num_proposals": 4, "with_features": True},
-        {"part": "head_step", "rows": 5},
-    ],
-)
-def test_steps_of_the_draft_can_be_timed(lanes, options):
-    assert len(lanes["small"].measure(Measurement(**{"part": "draft_step"} | options, context=15, repeats=3))) == 3
 
 
 def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes):

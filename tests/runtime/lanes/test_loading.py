@@ -7,36 +7,34 @@ from pathlib import Path
 import pytest
 
 from runtime.drafters.registry import find_drafter
-from runtime.wire.operations import LoadDraft
 from runtime.worker import torch_models
 from runtime.worker.server import KeptDrafters
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
 
 
-def drafter_of(root, name, num_bytes):
-    folder = root / name
-    folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(bytes(num_bytes))
-    return LoadDraft(target=root, drafter=folder, dtype="float32")
-
-
-def test_those_not_asked_for_for_longest_make_room(tmp_path):
+@pytest.fixture
+def kept(tmp_path):
+    """Room for 100 bytes, and what adds a drafter of so many bytes."""
     kept = KeptDrafters(most_bytes=100)
-    one, two, three = (drafter_of(tmp_path, name, 40) for name in ("one", "two", "three"))
-    kept.add(one, "one")
-    kept.add(two, "two")
-    assert kept.get(one) == "one"
-    kept.add(three, "three")
-    assert [kept.get(each) for each in (one, two, three)] == ["one", None, "three"]
+
+    def add(name, num_bytes):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(bytes(num_bytes))
+        kept.add(name, name.upper(), tmp_path / name)
+
+    return kept, add
 
 
-def test_a_large_one_is_not_kept_and_leaves_no_other(tmp_path):
-    kept = KeptDrafters(most_bytes=100)
-    small, large = drafter_of(tmp_path, "small", 40), drafter_of(tmp_path, "large", 101)
-    kept.add(small, "small")
-    kept.add(large, "large")
-    assert (kept.get(small), kept.get(large)) == (None, None)
+def test_drafters_not_asked_for_for_longest_make_room_and_a_large_one_is_not_kept(kept):
+    kept, add = kept
+    add("one", 40)
+    add("two", 40)
+    assert kept.get("one") == "ONE"
+    add("three", 40)
+    assert [kept.get(name) for name in ("one", "two", "three")] == ["ONE", None, "THREE"]
+    add("large", 101)
+    assert [kept.get(name) for name in ("one", "three", "large")] == [None] * 3
 
 
 @pytest.fixture
@@ -71,16 +69,13 @@ COMPILER = {"torch._dynamo", "sympy"}
 _LOAD = """
 import sys
 from pathlib import Path
-from runtime.wire.operations import LoadDraft, LoadTarget
+from runtime.backends.lane_device import Device
 from runtime.worker.server import LaneServer
 
 target, exits, drafter = map(Path, sys.argv[2:])
-server = LaneServer(None)
-for load in (
-    LoadTarget(target=target, exits=exits, dtype="float32", device=sys.argv[1]),
-    LoadDraft(target=target, drafter=drafter, dtype="float32", device=sys.argv[1]),
-):
-    server._handlers[type(load).__name__].run(load.message(None))
+server = LaneServer(None, Device.of_lane(sys.argv[1]))
+server.load_target(target, exits, "float32")
+server.load_draft(target, drafter, "float32")
 """
 _MAKE = """
 import sys, torch

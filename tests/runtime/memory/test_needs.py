@@ -9,10 +9,10 @@ import torch
 
 from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
-from runtime.arrays import BFLOAT16, as_array
+from runtime.arrays import BFLOAT16
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
-from runtime.backends.openvino.packing import LayersTaken, packed
+from runtime.backends.openvino.packing import PackedLayers, packed
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.engine import Engine
@@ -97,41 +97,45 @@ def test_parameters_are_those_of_the_decoder(name):
         assert weight_bytes(config, dtype) == num_parameters(config) * ITEM_BYTES[dtype] + tables
 
 
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+
+
+def bytes_of_graphs(stored, form):
+    """Bytes of a decoder's layers and its head as graphs hold them."""
+    head, layers = packed(stored.lm_head.weight, "int8", BFLOAT16), PackedLayers(stored, form, BFLOAT16)
+    return head.num_bytes + sum(layers[index].num_bytes for index in range(stored.config.num_layers))
+
+
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", ["llama", "untied", "qwen2", "qwen3"])
 @pytest.mark.parametrize("form", ["int8", "int4"])
-def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypatch):
+def test_rounded_weights_are_those_of_the_graphs(name, form):
     """Next to what stays as it was, and to the matrices that are joined before they are rounded."""
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     config = tiny_config(**SHAPES[name], hidden_size=64, intermediate_size=192)
     decoder = Decoder(config).to(torch.bfloat16)
     joined = sum(layer.qkv.weight.nbytes for layer in decoder.layers)
     stored = stored_form(decoder)
-    head = packed(as_array(decoder.lm_head.weight), "int8", BFLOAT16).num_bytes
-    layers = LayersTaken(stored, form, BFLOAT16)
-    graphs = head + sum(layers[index].num_bytes for index in range(config.num_layers))
+    graphs = bytes_of_graphs(stored, form)
     vectors = sum(array.nbytes for layer in stored.layers for array in layer.values()) + decoder.final_norm.nbytes
     tables = {id(one): one.weight.nbytes for one in (stored.embedding, stored.lm_head)}
     rotations = 2 * config.max_position * config.head_dim * 4
     assert weight_bytes(config, form) == graphs + vectors + sum(tables.values()) + joined + rotations
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("raw", [QWEN3_8B | {"tie_word_embeddings": False}, QWEN3_8B, OPT_66B])
 @pytest.mark.parametrize("form", ["int8", "int4"])
-def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrices_share(
-    raw, form, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrices_share(raw, form):
     small = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 8, "vocab_size": 211}
     folder = save_shape(raw | small | {"intermediate_size": 192, "ffn_dim": 192}, "small", source="small")
     config = ModelConfig.from_folder(folder)
     arrays = random_arrays(decoder_shapes(config), 0, BFLOAT16)
     vectors = sum(one.nbytes for one in arrays.values() if one.ndim == 1)
     stored = stored_decoder(config, arrays, max_position=config.max_position)
-    head = packed(stored.lm_head.weight, "int8", BFLOAT16).num_bytes
-    layers = LayersTaken(stored, form, BFLOAT16)
-    graphs = sum(layers[index].num_bytes for index in range(config.num_layers))
     rotations = sum(table.nbytes for table in stored.rotary)
-    assert weight_bytes(config, form) == graphs + head + vectors + rotations
+    assert weight_bytes(config, form) == bytes_of_graphs(stored, form) + vectors + rotations
 
 
 def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not():

@@ -57,18 +57,11 @@ def ask(parent, operation="Verify", request=1):
     parent[0].send({"op": operation, "id": request, "fields": {}})
 
 
-def test_every_rank_gets_what_the_parent_sends(parent, ranks):
-    ask(parent)
-    assert [rank.receive().fields["op"] for rank in ranks] == ["Verify", "Verify"]
-
-
-def test_every_rank_knows_whether_there_is_a_message(parent, ranks):
+def test_every_rank_gets_what_the_parent_sends_and_only_rank_0_answers(parent, ranks):
     assert [rank.has_message() for rank in ranks] == [False, False]
     ask(parent)
     assert [rank.has_message() for rank in ranks] == [True, True]
-
-
-def test_only_rank_0_answers(parent, ranks):
+    assert [rank.receive().fields["op"] for rank in ranks] == ["Verify", "Verify"]
     for rank in reversed(ranks):
         rank.send({"id": 1, "reply": 7})
     assert parent[0].receive().fields["reply"] == 7
@@ -76,7 +69,7 @@ def test_only_rank_0_answers(parent, ranks):
 
 
 def test_seconds_are_the_mean_of_the_ranks(parent, ranks):
-    ask(parent, "Measure")
+    ask(parent, "MeasureRole.measure")
     ranks[0].receive()
     ranks[0].send({"id": 1, "reply": [1.0]})
     assert parent[0].receive().fields["reply"] == [2.0]
@@ -158,8 +151,10 @@ def run(tmp_path):
     """Starts ranks (each with its world size) and returns what those say that are waited for."""
     started = []
 
-    def run(function, sizes, waited_for, **deadlines):
-        started.extend(start_rank(function, tmp_path, rank, size, **deadlines) for rank, size in sizes.items())
+    def run(function, sizes, waited_for, *arguments, **deadlines):
+        started.extend(
+            start_rank(function, tmp_path, rank, size, *arguments, **deadlines) for rank, size in sizes.items()
+        )
         for rank in waited_for:
             started[rank].wait(TIMEOUT_S)
         return [result_of(tmp_path, rank) for rank in waited_for]
@@ -172,22 +167,13 @@ def nothing(group):
     return "joined"
 
 
-def one_ends(group):
+def one_is_lost(group, how):
     if group.rank == 1:
+        if how == "hangs":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if how == "leaves word":
+            group.report("out of memory")
         os._exit(3)
-    group.mean([1.0])
-
-
-def one_hangs(group):
-    if group.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    group.mean([1.0])
-
-
-def one_leaves_word(group):
-    if group.rank == 1:
-        group.report("out of memory")
-        os._exit(1)
     group.mean([1.0])
 
 
@@ -222,22 +208,20 @@ def test_a_rank_that_never_joins_is_named(run):
     assert text == "rank 1 of a group of 2 has not joined within 1 s"
 
 
-def test_a_rank_that_ends_is_missed_at_once(run):
-    [(kind, text)] = run(one_ends, {0: 2, 1: 2}, [0], deadline_s=TIMEOUT_S)
+@pytest.mark.parametrize(
+    ("how", "deadline_s", "reason"),
+    [
+        ("ends", TIMEOUT_S, "a rank ended"),
+        ("hangs", DEADLINE_S, "a rank has not answered for 2 s"),
+        ("leaves word", DEADLINE_S, "rank 1 failed: out of memory"),
+    ],
+)
+def test_a_rank_that_ends_is_missed_at_once_one_that_hangs_at_the_deadline_and_its_word_is_told(
+    run, how, deadline_s, reason
+):
+    [(kind, text)] = run(one_is_lost, {0: 2, 1: 2}, [0], how, deadline_s=deadline_s)
     assert kind == "LaneDiedError"
-    assert "a rank ended" in text
-
-
-def test_a_rank_that_hangs_is_missed_at_the_deadline(run):
-    [(kind, text)] = run(one_hangs, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
-    assert kind == "LaneDiedError"
-    assert text == "a group of 2 ranks is lost: a rank has not answered for 2 s"
-
-
-def test_what_a_rank_left_word_of_is_told(run):
-    [(kind, text)] = run(one_leaves_word, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
-    assert kind == "LaneDiedError"
-    assert text == "a group of 2 ranks is lost: rank 1 failed: out of memory"
+    assert text.startswith(f"a group of 2 ranks is lost: {reason}")
 
 
 def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run):
@@ -246,7 +230,6 @@ def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run):
 
 
 def test_what_ranks_exchange_is_everybodys_failures_included_however_long_or_late(run):
-    own = "its memory holds 3 of 4 GB"
-    others = f"rank 1 of 3 failed: LaneError: {own}"
+    own, others = "its memory holds 3 of 4 GB", "rank 1 of 3 failed: LaneError: its memory holds 3 of 4 GB"
     found = run(exchanges, {0: 3, 1: 3, 2: 3}, [0, 1, 2], deadline_s=DEADLINE_S)
     assert found == [[[1.0, 5.0], [], text, True, "at last"] for text in (others, own, others)]

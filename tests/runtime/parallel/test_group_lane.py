@@ -24,7 +24,15 @@ from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders, on_lanes
+from tests.runtime.engine.schedules import (
+    AUTOREGRESSIVE,
+    NEAR_TIE,
+    PROMPT,
+    SCHEDULES,
+    for_folders,
+    new_engine,
+    on_lanes,
+)
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0
@@ -37,22 +45,9 @@ _DRAW = random.Random(3)
 PROMPTS = [[_DRAW.randrange(VOCAB_SIZE) for _ in range(_DRAW.randint(1, 8))] for _ in range(5)]
 
 
-def new_engine(folders, *, dtype="float32", **options):
-    lanes = [LaneSpec(name=BIG), LaneSpec(name="small")]
-    return Engine(
-        folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, draft_deadline_s=DEADLINE_S, **options
-    )
-
-
 @pytest.fixture(scope="module")
 def engine(tiny_folders):
-    with new_engine(tiny_folders) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def coarse_engine(tiny_folders):
-    with new_engine(tiny_folders, dtype="bfloat16") as engine:
+    with new_engine(tiny_folders, lanes=(BIG, "small")) as engine:
         yield engine
 
 
@@ -90,11 +85,12 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders):
             assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == text, name
 
 
-def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders):
-    for prompt in PROMPTS[:2]:
-        expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
-        for name, schedule in schedules_for(tiny_folders):
-            assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
+def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(tiny_folders):
+    with new_engine(tiny_folders, lanes=(BIG, "small"), dtype="bfloat16") as engine:
+        for prompt in PROMPTS[:2]:
+            expected = engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
+            for name, schedule in schedules_for(tiny_folders):
+                assert engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected, name
 
 
 def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders):
@@ -141,11 +137,13 @@ def test_a_lanes_name_says_its_ranks():
     assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
     with pytest.raises(ConfigError, match="has no ranks"):
         LaneSpec(name="cpu0-0ranks")
+    with pytest.raises(ConfigError, match="several ranks compute by torch on cores or GPUs, not by OpenVINO"):
+        LaneSpec(name="openvino:CPU-2ranks")
 
 
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders):
     """And the others end with rank 0, and all of them with the engine."""
-    with new_engine(tiny_folders) as engine:
+    with new_engine(tiny_folders, lanes=(BIG, "small")) as engine:
         expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
         leader = engine.lane(BIG).process_id
         [follower] = followers_of(leader)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import FileStore
 
-from decoding.errors import LaneError, ModelError
+from decoding.errors import ModelError
 from decoding.schedule import Schedule
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.parallel_track import load_parallel_track
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -19,8 +20,6 @@ from runtime.models.config import ModelConfig
 from runtime.parallel import local_group
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import Share, load_sharded_decoder, run_of
-from runtime.wire.operations import LoadTarget
-from runtime.worker.torch_models import TorchModels
 from tests.runtime.drafters.parallel_track.test_tracks import save
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config, tiny_target
@@ -77,11 +76,15 @@ def test_a_share_is_loaded_where_its_rank_computes(tmp_path):
     assert {table.device.type for table in decoder.rotary.buffers()} == {"meta"}
 
 
-@pytest.mark.parametrize(("own", "asked"), [("cpu", "cuda:0"), ("cuda:1", "cpu"), ("cpu", "openvino:CPU")])
-def test_ranks_are_not_asked_to_compute_on_what_is_not_theirs(own, asked, tmp_path):
-    models = TorchModels(SimpleNamespace(rank=1, world_size=2, device=own), 1)
-    with pytest.raises(LaneError, match=f"computed by torch on their {own[:3]}.*, not by {asked}"):
-        models.load_target(LoadTarget(target=tmp_path, exits=None, dtype="float32", device=asked))
+def test_a_gpu_that_computes_eagerly_is_waited_for_where_its_work_is_timed(monkeypatch):
+    waited, backend = [], EagerBackend(tiny_target())
+    stream = SimpleNamespace(synchronize=lambda: waited.append(backend.device))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    backend.wait()
+    assert waited == []
+    backend.device = torch.device("cuda:1")
+    backend.wait()
+    assert waited == [backend.device]
 
 
 def shares(config, world_size):

@@ -150,44 +150,33 @@ def own_pieces(target, texts):
     return pieces
 
 
-def one_hot_rule(target, window, texts):
+def rule_of(verify, target, window, texts, kinds=("own",)):
+    """A rule that takes these kinds of draws, on the target's rows after each of `texts`."""
     rows = target.rows(texts)
-
-    def rule(draw):
-        return verify_one_hot(
-            rows, window, TEMPERATURE, lambda depth: draw("own", depth), lambda depth, rank: draw("accept", depth, rank)
-        )
-
-    return rule
+    return lambda draw: verify(rows, window, TEMPERATURE, *(partial(draw, kind) for kind in kinds))
 
 
-def own_rule(verify, target, window, texts):
-    rows = target.rows(texts)
-    return lambda draw: verify(rows, window, TEMPERATURE, lambda depth: draw("own", depth))
+BOTH = ("own", "accept")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_hot_reproduces_the_target_exactly(seed):
+@pytest.mark.parametrize(
+    ("verify", "kinds", "pieces"), [(verify_one_hot, BOTH, one_hot_pieces), (verify_match, ("own",), own_pieces)]
+)
+def test_one_hot_and_match_reproduce_the_target_exactly(verify, kinds, pieces, seed):
     rng, target = np.random.default_rng(seed), Target(seed)
     window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
-    verdicts = integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts))
+    verdicts = integrate(rule_of(verify, target, window, texts, kinds), pieces(target, texts))
     assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
 
 
 def test_one_hot_is_exact_where_a_tree_holds_every_token():
     target, texts = Target(3), [(3,), (0,), (4,), (1,), (2,)]
     window = Window((3, 0, 4, 1, 2), parents=(-1,) * 5)
-    verdicts = list(integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts)))
+    rule = rule_of(verify_one_hot, target, window, texts, BOTH)
+    verdicts = list(integrate(rule, one_hot_pieces(target, texts)))
     assert {verdict.num_accepted for _, verdict in verdicts} == {1}
     assert total_variation(decided_texts(target, window, verdicts, 2), target.texts(2)) < 1e-12
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_match_reproduces_the_target_exactly(seed):
-    rng, target = np.random.default_rng(seed), Target(seed)
-    window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
-    verdicts = integrate(own_rule(verify_match, target, window, texts), own_pieces(target, texts))
-    assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
 
 
 def speculative_texts(target, draft, named=None):
@@ -201,7 +190,8 @@ def speculative_texts(target, draft, named=None):
         chance = float(np.prod([share_of(q, token) for q, token in zip(own, drafted, strict=True)]))
         if chance:
             window = Window(drafted, (), named or own)
-            verdicts = integrate(ratio_rule(target, window), ratio_pieces(target, window))
+            rule = rule_of(verify_ratio, target, window, [drafted[:1], drafted], BOTH)
+            verdicts = integrate(rule, ratio_pieces(target, window))
             for text, share in decided_texts(target, window, verdicts, 3).items():
                 texts[text] += chance * share
     return texts
@@ -209,16 +199,6 @@ def speculative_texts(target, draft, named=None):
 
 def share_of(distribution, token):
     return dict(zip(distribution.tokens, distribution.probabilities, strict=True)).get(token, 0.0)
-
-
-def ratio_rule(target, window):
-    rows = target.rows([window.tokens[:1], window.tokens])
-
-    def rule(draw):
-        own, accept = partial(draw, "own"), partial(draw, "accept")
-        return verify_ratio(rows, window, TEMPERATURE, own, accept)
-
-    return rule
 
 
 def ratio_pieces(target, window):
@@ -254,7 +234,7 @@ def test_typical_does_not_reproduce_the_target():
     for seed in range(6):
         target = Target(seed)
         window, texts = random_tree(np.random.default_rng(seed), 6, 2)
-        verdicts = list(integrate(own_rule(verify_typical, target, window, texts), own_pieces(target, texts)))
+        verdicts = list(integrate(rule_of(verify_typical, target, window, texts), own_pieces(target, texts)))
         assert sum(chance for chance, _ in verdicts) == pytest.approx(1.0)
         far.append(total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)))
     assert min(far) > 0.01
@@ -266,9 +246,7 @@ def test_the_integral_notices_one_draw_for_all_siblings():
     rows = target.rows(texts)
 
     def rule(draw):
-        return verify_one_hot(
-            rows, window, TEMPERATURE, lambda depth: draw("own", depth), lambda depth, rank: draw("accept", depth)
-        )
+        return verify_one_hot(rows, window, TEMPERATURE, partial(draw, "own"), lambda depth, _: draw("accept", depth))
 
     pieces = one_hot_pieces(target, texts)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from runtime.wire.channel import Block, Channel, Message, to_block, to_tensor
+from runtime.wire.channel import Block, Channel, Message, to_block, to_bytes, to_tensor
 
 
 @pytest.fixture
@@ -16,15 +16,6 @@ def ends():
     yield pair
     for end in pair:
         end.close()
-
-
-def through(message):
-    near, far = [Channel(end) for end in socket.socketpair()]
-    near.send(message.fields, message.blocks)
-    received = far.receive(timeout_s=5)
-    near.close()
-    far.close()
-    return received
 
 
 def test_messages_arrive_in_order_with_their_arrays(ends):
@@ -46,22 +37,16 @@ def test_an_array_larger_than_any_buffer_arrives_whole(ends):
     sender.join()
 
 
-def test_half_a_message_is_no_message():
-    raw, end = socket.socketpair()
-    far = Channel(end)
-    near, copy = socket.socketpair()
-    Channel(near).send({"op": "whole"})
-    sent = copy.recv(1000)
-    raw.sendall(sent[:7])
+def test_half_a_message_is_no_message(ends):
+    near, far = ends
+    sent = to_bytes({"op": "whole"})
+    near._socket.sendall(sent[:7])
     assert not far.has_message()
     with pytest.raises(TimeoutError):
         far.receive(timeout_s=0.01)
-    raw.sendall(sent[7:])
+    near._socket.sendall(sent[7:])
     assert far.has_message()
     assert far.receive().fields == {"op": "whole"}
-    for each in (raw, near, copy):
-        each.close()
-    far.close()
 
 
 def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends):
@@ -84,29 +69,26 @@ def test_a_receiver_that_takes_nothing_is_noticed(ends):
         near.send({}, (Block("int32", (2_500_000,), bytes(10_000_000)),), timeout_s=0.01)
 
 
-def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it():
-    raw, near = socket.socketpair()
+def test_a_receiver_that_takes_a_long_message_slowly_gets_all_of_it(ends):
+    near, far = ends
     num_bytes, taken = 4_000_000, 0
-    send = threading.Thread(
-        target=Channel(near).send,
-        args=({}, (Block("int32", (num_bytes // 4,), bytes(num_bytes)),)),
-        kwargs={"timeout_s": 1},
-    )
+    block = Block("int32", (num_bytes // 4,), bytes(num_bytes))
+    send = threading.Thread(target=near.send, args=({}, (block,)), kwargs={"timeout_s": 1})
     send.start()
     while taken < num_bytes:
         time.sleep(0.02)
-        taken += len(raw.recv(40_000))
+        taken += len(far._socket.recv(40_000))
     send.join()
     assert taken >= num_bytes
-    for each in (raw, near):
-        each.close()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("shape", [(3, 4), (0, 4), (1,)])
-def test_tensors_survive_bit_by_bit(dtype, shape):
+def test_tensors_survive_bit_by_bit(ends, dtype, shape):
+    near, far = ends
     tensor = (torch.randn(*shape) * 100).to(dtype)
-    found = to_tensor(through(Message({}, (to_block(tensor),))).blocks[0])
+    near.send({}, (to_block(tensor),))
+    found = to_tensor(far.receive(timeout_s=5).blocks[0])
     assert found.dtype == dtype
     assert torch.equal(found, tensor)
 

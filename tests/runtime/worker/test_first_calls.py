@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Measure
 from runtime.worker.timing import MeasureRole
 
 STEP = Measurement(part="head_step", rows=4, context=20, repeats=2, warm_up=0)
@@ -23,38 +20,21 @@ class CountingDrafter:
         return lambda: self.steps.append(measurement.rows)
 
 
-@pytest.fixture
-def role():
-    found = MeasureRole(channel=None)
-    found.drafter = CountingDrafter()
-    return found
-
-
 def runs(role, measurement):
     """How often something was done for being timed once more."""
     before = len(role.drafter.steps)
-    assert len(role.measure(Measure(measurement=measurement))) == measurement.repeats
+    assert len(role.measure(measurement)) == measurement.repeats
     return len(role.drafter.steps) - before
 
 
-def test_the_first_time_is_not_kept_and_later_ones_are(role):
+def test_the_first_time_of_every_size_and_model_is_not_kept_and_more_repeats_are_no_other_size():
+    role = MeasureRole(channel=None)
+    role.drafter = first = CountingDrafter()
     assert [runs(role, STEP) for _ in range(3)] == [3, 2, 2]
-
-
-def test_every_size_has_a_first_time_and_more_repeats_are_no_other(role):
-    assert runs(role, STEP) == 3
     assert runs(role, replace(STEP, rows=8)) == 3
     assert runs(role, replace(STEP, repeats=5)) == 5
-
-
-def test_so_has_every_model(role):
-    first, second = role.drafter, CountingDrafter()
-    assert runs(role, STEP) == 3
-    role.drafter = second
+    assert [runs(role, replace(STEP, rows=9, warm_up=2)) for _ in range(2)] == [4, 4], "warming up is enough"
+    role.drafter = CountingDrafter()
     assert runs(role, STEP) == 3
     role.drafter = first
     assert runs(role, STEP) == 2, "one that was kept knows it still"
-
-
-def test_warming_up_that_is_asked_for_is_enough(role):
-    assert [runs(role, replace(STEP, warm_up=2)) for _ in range(2)] == [4, 4]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Ping
+from runtime.wire.operations import Answer
+from runtime.worker.server import LaneServer
 from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, GUESS_S, Laws
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class FakeLane:
     laws: Laws
     machine: FakeEngine
 
-    def request(self, operation) -> Done | FakeRequest:
-        if isinstance(operation, Ping):
+    def request(self, method, work) -> Done | FakeRequest:
+        if method is LaneServer.ping:
             return Done(Answer(None, 0.0, 0.0))
-        self.machine.visits.append((self.name, operation.measurement))
-        request = FakeRequest(self, operation.measurement)
+        self.machine.visits.append((self.name, work))
+        request = FakeRequest(self, work)
         for other in self.machine.under_way:
             other.contended = request.contended = True
         self.machine.under_way.append(request)

@@ -6,8 +6,8 @@ import torch
 from decoding.schedule import Schedule
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import GraphCapture, wait
-from runtime.backends.eager import EagerBackend
+from runtime.backends.cuda.captured_calls import GraphCapture
+from runtime.backends.eager import EagerBackend, wait
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import load_decoder

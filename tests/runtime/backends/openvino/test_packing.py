@@ -5,7 +5,7 @@ import pytest
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.openvino.kept_files import compiled_folder
-from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized, quantized_int4
+from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized
 
 FORMS = ["int8", "int4"]
 
@@ -57,7 +57,7 @@ def test_what_is_not_rounded_stays_where_it_is():
 def test_many_rows_are_rounded_as_few_are(form, monkeypatch):
     monkeypatch.setattr("runtime.backends.openvino.packing._AT_ONCE", 300)
     weight = matrix(rows=7)
-    steps, scales = (quantized_int4 if form == "int4" else quantized)(weight)
+    steps, scales = quantized(weight, form)
     found = packed(weight, form, BFLOAT16)
     assert np.array_equal(found.values, packed_int4(steps) if form == "int4" else steps.reshape(-1))
     assert np.array_equal(found.scales.reshape(-1), scales.reshape(-1))
@@ -83,16 +83,6 @@ def test_another_matrix_or_form_has_another_file():
     for weight, form in ((matrix(), "int8"), (matrix(seed=1), "int8"), (matrix(), "int4"), (matrix().T, "int8")):
         packed(weight, form, BFLOAT16)
     assert len(list(compiled_folder().iterdir())) == 4
-
-
-def test_a_file_that_was_damaged_in_place_is_made_again():
-    """As a power cut leaves it: of the right length, and the rest zeros."""
-    expected = whole(packed(matrix(), "int8", BFLOAT16)).copy()
-    (path,) = compiled_folder().iterdir()
-    written = path.read_bytes()
-    path.write_bytes(written[: len(written) // 2] + bytes(len(written) - len(written) // 2))
-    assert np.array_equal(whole(packed(matrix(), "int8", BFLOAT16)), expected)
-    assert path.read_bytes() == written
 
 
 def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path):

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from runtime.arrays import BFLOAT16
-from runtime.backends.backend import segments_between
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino import buckets
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
@@ -21,6 +20,7 @@ from runtime.backends.openvino.packing import give_back_freed
 from runtime.models.config import decoder_shapes
 from runtime.storage.stored_decoder import random_arrays, stored_decoder
 from tests.runtime.backends.openvino.test_layer_graphs import plan
+from tests.runtime.reading import read
 from tests.tiny_models import tiny_config
 
 MIDDLING = {"hidden_size": 768, "intermediate_size": 3072, "num_heads": 12, "num_kv_heads": 4, "head_dim": 64}
@@ -40,20 +40,8 @@ def main(form):
     once = private_bytes() - start
     for cuts, rows in (((3,), 5), ((), 9), ((5,), 8)):
         backend.prepare(plan(*cuts, num_layers=8, rows=(rows,), num_slots=200))
-        read(backend, [16, rows], cuts=cuts)
+        read(backend, [16, rows], ids=np.arange(16 + rows), cuts=cuts)
     sys.stdout.write(json.dumps([weights, once, private_bytes() - start]))
-
-
-def read(backend, chunks, cuts):
-    text = backend.new_text()
-    text.start(sum(chunks))
-    for count in chunks:
-        places = np.arange(text.cursor, text.cursor + count)
-        x = backend.embedding(places[None])
-        for start, end in segments_between(*cuts, 8):
-            x = backend.run_layers(x, start, end, positions=places, cache=text)
-        backend.logits(x)
-        text.advance(count)
 
 
 def private_bytes():
