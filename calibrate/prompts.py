@@ -8,8 +8,6 @@ Every file holds one JSON object a line. Three kinds of row are known, and may b
   categories become `mt_bench`, as in Spec-Bench's own tables
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ It answers two separate questions: did both worlds take the same decisions (roun
 is the predicted time from the measured one? Nothing here runs a model or a simulation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

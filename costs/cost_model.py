@@ -4,8 +4,6 @@ A cost model answers for whole ranges of contexts at once, and reports how sure 
 What an operation is made of lives in `costs.durations`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 

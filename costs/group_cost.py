@@ -5,8 +5,6 @@ holds in the end. Sources: Thakur, Rabenseifner and Gropp, Optimization of Colle
 (2005); the ring is that of NCCL.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts

@@ -8,8 +8,6 @@ What a schedule's times are by context they are then by context and pace, one pa
 round is that of its context among all contexts, and so many further as there are contexts for all paces before its own.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist, pstdev
 from typing import Final, TypeVar
 

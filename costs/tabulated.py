@@ -3,8 +3,6 @@
 Times are asked for at every row count and every context, and kept where a straight line between others would miss them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The simulator's unit of time: durations are whole ticks, so that sums of them are exact in any order."""
 
-from __future__ import annotations
-
 from math import floor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that are there whole or not at all, and texts from elsewhere that are read within limits."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

@@ -3,8 +3,6 @@
 Sums run over all given traces (micro averages).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

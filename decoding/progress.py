@@ -1,7 +1,5 @@
 """How long work reports its progress to whoever started it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 ReportProgress = Callable[[str, float], None]

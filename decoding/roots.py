@@ -4,8 +4,6 @@ A row r < len(window) ends a round only with a token *other* than the drafted on
 skipped there and the next candidate takes its place (the paper, arXiv 2510.13161, draws this in its Fig. 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

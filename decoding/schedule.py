@@ -3,8 +3,6 @@
 Search writes it, both worlds execute it. Nothing in it is a measurement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import chain
 from math import ceil

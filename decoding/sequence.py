@@ -1,7 +1,5 @@
 """One sequence being decoded: what is committed, and when to stop. Both worlds keep it with this class."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from decoding.messages import Verdict, Window

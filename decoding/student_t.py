@@ -3,8 +3,6 @@
 All intervals of this project hold 90 %, two-sided: half-width `t_quantile(n - 1)` standard errors of n samples.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _NORMAL: Final = 1.6448536

@@ -3,8 +3,6 @@
 Times are seconds from the start of decoding (prefill lies before zero and is kept apart).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple

@@ -4,8 +4,6 @@ The path (r1, r2) is the child of rank r2 of the root's child of rank r1; ranks 
 beginning of the order is a tree itself, so that a tree of any size is a beginning of the same list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Path = tuple[int, ...]

@@ -3,8 +3,6 @@
 A mistake takes more memory than what it is about: a file of a kilobyte, unpacked, could make gigabytes of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 

@@ -6,8 +6,6 @@ and rounds of several sequences have the mean pace (`costs.paces`).
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ Shares are what rounds wait for: drafting that the target hides has none, though
 measured would no longer be hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import hypot
 from typing import NamedTuple

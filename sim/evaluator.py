@@ -9,8 +9,6 @@ and where messages of one round meet on a link their queue is solved (`costs.cro
 several sequences at once would make each other wait for is a matter of events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from costs.cost_model import LaneCost

@@ -1,7 +1,5 @@
 """What a simulation promises: the time per token with an interval, where the time goes, and whole requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt

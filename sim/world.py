@@ -1,7 +1,5 @@
 """The event world: plays a method's own generator over simulated lanes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from costs.cost_model import LaneCost

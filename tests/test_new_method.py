@@ -3,8 +3,6 @@
 See docs/adding-a-method.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

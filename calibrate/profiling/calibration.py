@@ -9,8 +9,6 @@
     what its own checks find far off is decoded again              (passes)
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Two lanes beside each other: how they slow each other, and what messages cost on their way to the draft's."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

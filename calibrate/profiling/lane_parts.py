@@ -6,8 +6,6 @@ heads are timed at one. In a loop a head stays in the processor's cache, which t
 decodings measure what a step takes there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """What the models of a calibration are: their folders' configurations, and how many bytes a part reads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self, TypeVar

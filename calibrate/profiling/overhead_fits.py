@@ -8,8 +8,6 @@ What comes out as less than nothing is noise. What is far beyond the usual is no
 counted, and the profile's notes say so.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import hypot

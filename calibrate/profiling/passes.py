@@ -1,7 +1,5 @@
 """The passes of a calibration: everything is timed once in each, in turn, as often as time allows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The schedules that calibration decodes, on every placement that the lanes allow."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -4,8 +4,6 @@ Every run is made between anchors of its lanes, and compared at their speed. The
 it finds everything asleep.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise

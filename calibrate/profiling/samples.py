@@ -1,7 +1,5 @@
 """All times that a calibration measured, in order: a profile is made from them alone, and can be made again."""
 
-from __future__ import annotations
-
 import gzip
 from collections import defaultdict
 from collections.abc import Mapping

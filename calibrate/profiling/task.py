@@ -1,7 +1,5 @@
 """What a calibration is asked for, and how much it measures for that: which sizes of which parts, and how often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf

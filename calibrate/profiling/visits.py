@@ -4,8 +4,6 @@ Parts are whole operations wherever possible: a layer run alone stays in the pro
 never does. Taking turns (A B C A B C, then backwards) lets a drift of the machine hit all lanes alike.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The models of a record, loaded from their folders into this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,8 +8,6 @@ max(q - p, 0), whatever the text has there.
 Shapes: N tokens of the text, W drafted places, V vocabulary; others by the legend of `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Every decoding method, by name. A method is a generator over `decoding.lanes` and exists only here."""
 
-from __future__ import annotations
-
 from decoding.method_traits import MethodTraits
 from decoding.methods.autoregressive import AUTOREGRESSIVE
 from decoding.methods.draft_then_verify import BLOCK, EAGLE2, EAGLE3, HYDRA, MEDUSA, PROMPT_LOOKUP, SPECULATIVE

@@ -7,8 +7,6 @@ kept, budgets are always filled. Only the exit roots of `hybrid` depend on what 
 Shape legend: R rounds, T positions of all texts, K candidates. `at` are the positions at which rounds start.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

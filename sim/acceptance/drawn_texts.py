@@ -8,8 +8,6 @@ closed forms. The draws of a task are stratified: a share r of all its tokens ha
 Shapes: N tokens of a text, W drafted places, K candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shape legend: T positions of all texts together, P prompts, W longest window, K candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A drafted token is accepted with a rate that belongs to its place in the window,
 else a schedule depends on is an assumption of its own, and a schedule whose assumption is not stated is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Annotated, Final, Self

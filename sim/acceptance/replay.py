@@ -8,8 +8,6 @@ next token is the target's own. Where the text ends the sequence is finished; wh
 after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ guesses are right does not depend on how many are made, so one recorded number f
 of all windows. A window has the same steps whether a rollout drafts it or a branch does, or one after the other.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ is paid once, for the sum of all rows; what a sequence's own context adds to the
 With one sequence this is the cost model's own answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from math import inf

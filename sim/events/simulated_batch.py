@@ -9,8 +9,6 @@ outcome. The others do not keep them waiting: they verify their next token alone
 for what follows it. Where nobody has a branch the draft drafts afresh for all, as it does for one sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, zip_longest

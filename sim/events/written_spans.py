@@ -1,7 +1,5 @@
 """What a trace tells of the work on lanes and links: spans, written when a run has ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A device: one operation at a time, first in, first out; each has to be dispatched."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from sim.machine.shared_memory import Run, Runs, SharedMemory

@@ -1,7 +1,5 @@
 """Links: messages of one direction pass one after the other, and arrive a latency after their last byte has left."""
 
-from __future__ import annotations
-
 from costs.crossings import Hop
 from costs.ticks import one_in_ticks
 

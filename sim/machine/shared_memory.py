@@ -4,8 +4,6 @@ Work is re-timed only when a device starts or stops computing: what has been don
 next end is scheduled. An end that was scheduled before stays in SimPy's queue and is ignored when it comes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

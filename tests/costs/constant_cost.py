@@ -1,7 +1,5 @@
 """A cost model whose times depend on neither rows nor context."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

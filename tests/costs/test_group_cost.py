@@ -1,7 +1,5 @@
 """Lanes of several devices: a share each, and collectives over the links between them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Who reads a prompt, when, and for how long; by hand, and that both simulated worlds agree is tested with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

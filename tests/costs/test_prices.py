@@ -1,7 +1,5 @@
 """The price of an operation alone on its lane: what calibration asks for is what simulation plays."""
 
-from __future__ import annotations
-
 import pytest
 
 from costs.durations import DurationTables

@@ -1,7 +1,5 @@
 """How wide a round is."""
 
-from __future__ import annotations
-
 import pytest
 
 from costs.round_plan import RoundShape, tree_shape

@@ -1,7 +1,5 @@
 """Figures of merit against their definitions, on traces small enough to count."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

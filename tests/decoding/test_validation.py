@@ -1,7 +1,5 @@
 """Types from files are not converted, and what is wrong with a list is not said of each of its items."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import pytest

@@ -1,7 +1,5 @@
 """Every mistake in a YAML file is told with its line and column."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 

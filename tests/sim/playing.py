@@ -1,7 +1,5 @@
 """Playing a schedule on a small machine, and what its trace looks like in plain tuples."""
 
-from __future__ import annotations
-
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace

@@ -1,7 +1,5 @@
 """Batches in the simulated world: their rule, the sequence alone that a batch of one is, and what they are for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

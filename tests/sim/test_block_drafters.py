@@ -1,7 +1,5 @@
 """Drafters of blocks: all tokens of a window in one pass, a row each."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

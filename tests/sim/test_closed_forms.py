@@ -1,7 +1,5 @@
 """Where theory has a formula, the simulator gives its number."""
 
-from __future__ import annotations
-
 import pytest
 
 from hwprofiles.profile import Profile

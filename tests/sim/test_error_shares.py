@@ -1,7 +1,5 @@
 """Errors that two schedules share leave the ratio of their times alone; all others do not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import hypot, isclose
 from typing import Any

@@ -3,8 +3,6 @@
 `python -m tests.sim.test_golden_trace` writes the file anew.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What must hold for any machine: better parts and better drafts do not make a run slower."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import isnan
 

@@ -3,8 +3,6 @@
 Lanes leave each other alone here, and parts cost the same for any rows: so times differ by messages alone.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

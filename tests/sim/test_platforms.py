@@ -1,7 +1,5 @@
 """Both simulated worlds play every platform alike: those that ship, any of their numbers moved, on any two lanes."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, Final
 

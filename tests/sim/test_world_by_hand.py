@@ -1,7 +1,5 @@
 """Whole runs on machines with round numbers, second by second. Spans are (lane, work, start, end, rows)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

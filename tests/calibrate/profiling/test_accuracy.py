@@ -3,8 +3,6 @@
 The machine is one of laws, so the truth is known; its clock is its own, so a hundred seconds take a moment.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, combinations

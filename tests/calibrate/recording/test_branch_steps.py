@@ -3,8 +3,6 @@
 A draft's steps are asked of the draft itself, without lanes: as many as the simulated trace has before each message.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Above temperature zero: rounds replayed along sampled texts are real rounds, exactly or in distribution."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 
 from decoding.tree_shape import parents_of

@@ -1,7 +1,5 @@
 """Replaying a record gives the rounds that the contract's own root choice and commits would give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Two devices on one memory: what has been done when the other one starts or stops, and when pieces of it ended."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

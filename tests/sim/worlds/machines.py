@@ -1,7 +1,5 @@
 """Small machines for tests of the simulator, with round numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random machines for tests of the simulator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

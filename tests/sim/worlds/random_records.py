@@ -1,7 +1,5 @@
 """Random acceptance records for tests of the simulator."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

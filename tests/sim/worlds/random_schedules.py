@@ -1,7 +1,5 @@
 """Random schedules for tests of the simulator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

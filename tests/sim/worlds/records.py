@@ -1,7 +1,5 @@
 """Acceptance records for tests of the simulator, by hand: what every part knows of a text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

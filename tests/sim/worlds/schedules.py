@@ -1,7 +1,5 @@
 """Schedules for tests of the simulator, in the lanes of its small machines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from decoding.record import RecordedTree

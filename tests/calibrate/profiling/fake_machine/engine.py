@@ -1,7 +1,5 @@
 """The machine made of laws as calibration sees it: an engine that loads lanes and decodes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs of the machine made of laws, and profiles that state exactly its laws in a loop."""
 
-from __future__ import annotations
-
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.passes import decode

@@ -1,7 +1,5 @@
 """Laws of a machine: every time is a formula, so calibration can be held to the right answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

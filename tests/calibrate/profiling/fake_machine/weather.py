@@ -1,7 +1,5 @@
 """A machine that changes its mind: cores that switch between two speeds, spikes, and a drift of all of them."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
