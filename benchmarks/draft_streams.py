@@ -44,8 +44,8 @@ from runtime.drafters.registry import find_drafter
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder
 from runtime.wire.measurement import Measurement
+from sim.acceptance.joined_record import Guessing
 from sim.acceptance.replay import Replay
-from sim.acceptance.stream_guesses import Guessing
 from sim.acceptance.walk import Walk
 from training.judging.card import Card, add_benchmark, read_card
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from costs.cost_model import LaneCost, Part
-from costs.group_cost import cost_of
+from costs.cost_model import LaneCost, Part, cost_of
 from costs.round_plan import DRAFT_WORK, operation_calls
 from decoding.schedule import Schedule
 from decoding.trace import Work

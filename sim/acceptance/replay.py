@@ -17,8 +17,7 @@ from costs.round_plan import RoundShape, tree_shape
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS, RootRanks
-from sim.acceptance.joined_record import NO_TOKEN, Drafts, JoinedRecord
-from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.joined_record import NO_TOKEN, Drafts, Guessing, JoinedRecord
 from sim.acceptance.walk import Walk
 
 MOST_KEPT = 4096

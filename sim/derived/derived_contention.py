@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from costs.contention import stretches
-from costs.cost_model import LaneCost, Part
-from costs.group_cost import GroupCost
+from costs.cost_model import GroupCost, LaneCost, Part
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup, LanePart
 from hwprofiles.platform import SECOND_STREAM, Platform

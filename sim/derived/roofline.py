@@ -92,7 +92,7 @@ class StoredModel:
 class RooflineCost:
     """Costs of a device, or of one member's share in a group of equal ones. A `costs.cost_model.LaneCost`.
 
-    What members exchange comes on top of a share, see `costs.group_cost`.
+    What members exchange comes on top of a share, see `costs.cost_model`.
 
     Attributes:
         device: what each member achieves.

@@ -1,22 +1,22 @@
-"""Lanes of the event world: a method's lane calls on the devices and links of a machine.
+"""Lanes of the event world: a method's lane calls on the devices and links of a machine, and the spans they leave.
 
 Consecutive equal steps are simulated as one `Run`, which is cut at a step boundary when a message arrives.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simpy import Event
 
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, LATER, StepKind
 from costs.ticks import one_in_ticks
-from decoding.trace import Work
+from decoding.trace import Span, Trace, Work
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
-from sim.events.written_spans import Steps
-from sim.machine.device import Device
-from sim.machine.link import Link
-from sim.machine.shared_memory import Run, Runs, SharedMemory, Wake
+from sim.events.round_costs import RoundCosts, Step
+from sim.machine import Device, Link, Path, Run, Runs, SharedMemory, Wake
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
@@ -30,6 +30,65 @@ class Reply(Event):
         self._ok = True
         self._value: Any = None
         self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)
+
+
+class Steps(NamedTuple):
+    """Steps of a lane in a row, of one kind of work; the first one may have tokens to catch up with."""
+
+    work: Work
+    steps: Sequence[Step]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all steps."""
+        return sum([step.seconds for step in self.steps])
+
+
+class WrittenSpans:
+    """The spans of one trace, each written at the end of its work."""
+
+    def __init__(self, trace: Trace, costs: RoundCosts) -> None:
+        self._trace, self._costs = trace, costs
+
+    def write(self, lane: str, steps: Steps, run: Run) -> None:
+        """Write the steps of a run, and what the devices of the lane exchange in them."""
+        done_s, times_s = 0.0, run.times_s([step.seconds for step in steps.steps])
+        for (start_s, end_s), step in zip(pairwise(times_s), steps.steps, strict=True):
+            self._write(lane, steps.work, start_s, end_s, step.rows)
+            self._write_collectives(lane, run, done_s, step)
+            done_s += step.seconds
+
+    def send(self, path: Path, num_bytes: float, rows: int, sent_s: float) -> float:
+        """Write a message's way over the links of a path; return when it arrives."""
+        for link in path:
+            start_s, sent_s = max(sent_s, link.free_s), link.arrival_s(num_bytes, sent_s)
+            self._write(link.name, Work.TRANSFER, start_s, sent_s, rows)
+        return sent_s
+
+    def finish(self) -> None:
+        """Drop what would start after the last commit."""
+        trace = self._trace
+        trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
+
+    def _write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
+        """Write a span. It belongs to the round whose commit is the next one after its start."""
+        trace = self._trace
+        round_index = len(trace.rounds)
+        while round_index and trace.rounds[round_index - 1].end_s > start_s:
+            round_index -= 1
+        trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
+
+    def _write_collectives(self, lane: str, run: Run, done_s: float, step: Step) -> None:
+        """Write the collectives of a step, which they divide into equal parts."""
+        collectives_s = self._costs.collectives_s(lane, step)
+        if not collectives_s:
+            return
+        computed_s = (step.seconds - sum(collectives_s)) / len(collectives_s)
+        pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
+        times_s = run.times_s(pieces_s)[2:]
+        for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
+            if end_s > start_s:
+                self._write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, step.rows)
 
 
 class SimulatedLanes:
@@ -48,21 +107,16 @@ class SimulatedLanes:
         self.to_draft, self._to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
     def segment(self, segment: int, *, is_verdict: bool) -> Event:
-        """Queue a segment of the target and return its reply; `is_verdict` is whether it decides the round."""
-        reply = Reply(self.batch.env)
-        self._target.submit(self._segment_runs(segment, reply, is_verdict=is_verdict))
-        return reply
+        """Queue a segment of the target and return its reply; a verdict is acted on after the driver's own time."""
+        batch, costs, reply = self.batch, self.batch.costs, Reply(self.batch.env)
 
-    def _segment_runs(self, segment: int, reply: Reply, *, is_verdict: bool) -> Runs:
-        """Yield the run of a segment, then reply; a verdict is acted on after the driver's own time."""
-        batch, costs = self.batch, self.batch.costs
-        step = batch.segment(segment)
-        run = Run(step.seconds, step.bytes_per_s)
-        yield run
-        if batch.spans is not None:
-            batch.spans.write_segment(segment, step, run)
-        replied_s = batch.env.now + costs.target_half_s
-        reply.arrive_at(replied_s + costs.round_overhead_s if is_verdict else replied_s)
+        def runs() -> Runs:
+            plan = costs.plan
+            yield from self._run(plan.target_lane, Steps(plan.segments[segment].work, [batch.segment(segment)]))
+            reply.arrive_at(batch.env.now + costs.target_half_s + costs.round_overhead_s * is_verdict)
+
+        self._target.submit(runs())
+        return reply
 
     def rollout(self, *, is_first: bool) -> Event:
         """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
@@ -80,12 +134,16 @@ class SimulatedLanes:
         """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
-            run = Run(steps.seconds, steps.steps[-1].bytes_per_s)
-            yield run
-            if batch.spans is not None:
-                batch.spans.write_steps(steps, run)
+            yield from self._run(batch.costs.plan.draft_lane, steps)
         sent_s = batch.env.now + batch.costs.draft_half_s
         reply.arrive_at(batch.send(self._to_target, batch.window_message(), sent_s))
+
+    def _run(self, lane: str, steps: Steps) -> Runs:
+        """Yield steps that nothing interrupts as one run, and write their spans when it has ended."""
+        run = Run(steps.seconds, steps.steps[-1].bytes_per_s)
+        yield run
+        if self.batch.spans is not None:
+            self.batch.spans.write(lane, steps, run)
 
 
 class SimulatedBranches:
@@ -96,11 +154,6 @@ class SimulatedBranches:
     boundary at or after their arrival, and at once if the lane is idle. `sim.arrays.mirror_round` does the same in
     arrays.
     """
-
-    __slots__ = (
-        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lanes", "_most", "_num_steps",
-        "_plan", "_reads_first", "_reply", "_run", "_step_of", "_step_s",
-    )  # fmt: skip
 
     def __init__(self, lanes: SimulatedLanes) -> None:
         batch, schedule = lanes.batch, lanes.batch.schedule
@@ -162,7 +215,7 @@ class SimulatedBranches:
             if not num_steps:
                 continue
             if batch.spans is not None:
-                batch.spans.write_steps(Steps(Work.BRANCH_STEP, [step] * num_steps), run)
+                batch.spans.write(self._plan.draft_lane, Steps(Work.BRANCH_STEP, [step] * num_steps), run)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps

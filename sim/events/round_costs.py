@@ -14,9 +14,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 from costs.contention import PairContention
+from costs.cost_model import GroupCost
 from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
-from costs.group_cost import GroupCost
 from costs.paces import paces
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, LATER, STARTS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks

@@ -24,11 +24,6 @@ class SequenceInBatch:
     `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome.
     """
 
-    __slots__ = (
-        "_batch", "_left", "at", "draft", "num_accepted", "num_drafted", "place", "prompt", "source", "target", "trace",
-        "unfinished",
-    )  # fmt: skip
-
     def __init__(self, batch: SimulatedBatch, prompt: int) -> None:
         outcomes = batch.outcomes
         self.target = self.draft = self

@@ -25,11 +25,10 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.replay import Outcomes
-from sim.events.event_lanes import SimulatedBranches, SimulatedLanes
+from sim.events.event_lanes import SimulatedBranches, SimulatedLanes, Steps, WrittenSpans
 from sim.events.round_costs import RoundCosts, Step
 from sim.events.sequence_in_batch import SequenceInBatch
-from sim.events.written_spans import Steps, WrittenSpans
-from sim.machine.link import Path, arrival_s
+from sim.machine import Path, arrival_s
 
 Begun = tuple[Event, Callable[[SequenceInBatch], object]]
 """The end of what all have asked for, and what every sequence is replied then."""
@@ -60,7 +59,7 @@ class SimulatedBatch:
         self.overlaps = schedule.traits.overlaps
         self.num_passes = self.num_rows = 0
         self.sequences = [SequenceInBatch(self, prompt) for prompt in prompts]
-        self.spans = WrittenSpans(self.sequences[0].trace, schedule, costs) if has_spans else None
+        self.spans = WrittenSpans(self.sequences[0].trace, costs) if has_spans else None
         self._going = self.sequences  # those that have not ended
         self._asked: dict[LaneCall, None] = {}  # in this order
         self._rows: list[int] = []  # of the round under way, as are the places

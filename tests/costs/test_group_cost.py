@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from costs.cost_model import Part
-from costs.group_cost import all_gather_s, all_reduce_s
+from costs.cost_model import Part, all_gather_s, all_reduce_s
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from decoding.errors import ProfileError, RecordError
 from decoding.trace import Work
-from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.joined_record import Guessing
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine

@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from costs.contention import PairContention
-from costs.cost_model import Part
-from costs.group_cost import GroupCost, all_gather_s, all_reduce_s
+from costs.cost_model import GroupCost, Part, all_gather_s, all_reduce_s
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S

@@ -1,10 +1,11 @@
-"""A memory that two devices share: each slows the other while both compute.
+"""The machine that sequences are decoded on: devices, the memory that they share, and the links between them.
 
 Work is re-timed only when a device starts or stops computing: what has been done at the old pace is settled, and the
 next end is scheduled. An end that was scheduled before stays in SimPy's queue and is ignored when it comes.
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -14,6 +15,9 @@ from typing import Any
 
 from simpy import Environment, Event
 from simpy.events import NORMAL
+
+from costs.crossings import Hop
+from costs.ticks import one_in_ticks
 
 
 class Wake(Event):
@@ -27,7 +31,7 @@ class Wake(Event):
         env.schedule(self, NORMAL, delay)
 
     def again(self, delay: float) -> None:
-        """Once more, after it has come: cheaper than a new event, and the same to everybody who did not keep it."""
+        """Schedule this event once more after it has come, which is cheaper than a new one."""
         self.callbacks = self._kept
         self.env.schedule(self, NORMAL, delay)
 
@@ -48,12 +52,11 @@ class Run:
     slowdown: float
 
     def __init__(self, work_s: float, bytes_per_s: float = 0.0) -> None:
-        self.work_s = work_s
-        self.bytes_per_s = bytes_per_s
+        self.work_s, self.bytes_per_s = work_s, bytes_per_s
         self.done_s = 0.0
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
-        """When it started, and when each of these pieces of work ended; to be asked at its own end."""
+        """Return when it started, and when each of these pieces of work ended; to be asked at its own end."""
         times, done = zip(*self.marks, strict=True)
         ends_s = [times[0]]
         for done_s in accumulate(works_s):
@@ -66,33 +69,30 @@ class Run:
 
 Runs = Iterator[Run | None]
 """An operation: one run after the other, each asked for when the one before has ended; None to wait for `resume`."""
-
-
 Slowdowns = Callable[[float, float], tuple[float, float]]
 """How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
-
-
 NextRun = Callable[[], Run | None]
 """What a device does next, None to be idle; asked when its run has ended."""
+_END = Run(0.0)
+_place = attrgetter("place")
 
 
 class SharedMemory:
     """One memory and the two devices that compute out of it, or the only one.
 
-    `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`.
+    `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`;
+    `has_marks` is whether runs shall be able to tell when each of their pieces ended.
     """
 
     def __init__(self, env: Environment, slowdowns: Slowdowns, *, has_marks: bool = False) -> None:
-        """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
         self.env = env
         self._slowdowns, self._has_marks = slowdowns, has_marks
         self._next_runs: list[NextRun] = []  # of the devices
         self._active: list[Run] = []  # in the order of their devices
         self._first: Run | None = None  # of these, to end
-        self._settled_s = self._ends_s = env.now
+        self._settled_s = self._ends_s = self._asked_s = env.now
         self._wake: Wake | None = None
-        self._asked_s = env.now
-        self._asked: list[int] = []  # devices that are asked then, if that is yet to come
+        self._asked: list[int] = []  # devices that are asked at `_asked_s`, if that is yet to come
 
     def join(self, next_run: NextRun) -> int:
         """Take a device in, and return its place."""
@@ -100,19 +100,19 @@ class SharedMemory:
         return len(self._next_runs) - 1
 
     def begin(self, place: int, run: Run) -> None:
-        """An idle device starts to compute."""
+        """Let an idle device start to compute."""
         self._take_up(place, run)
         self._set_pace()
 
     def begin_at(self, place: int, time_s: float) -> None:
-        """An idle device is asked for a run later; those of the same time share an event and are re-timed once."""
+        """Ask an idle device for a run later; those of the same time share an event and are re-timed once."""
         if time_s != self._asked_s:
             self._asked_s, self._asked = time_s, []
             Wake(self.env, time_s - self.env.now, partial(self._ask, self._asked))
         self._asked.append(place)
 
     def cut(self, run: Run, step_s: float) -> int:
-        """Let a run of equal steps end at its next boundary; the number of steps until there."""
+        """Let a run of equal steps end at its next boundary; return the number of steps until there."""
         self._settle(self.env.now)
         num_steps = min(ceil(run.done_s / step_s), round(run.work_s / step_s))
         if num_steps * step_s != run.work_s:
@@ -121,14 +121,12 @@ class SharedMemory:
         return num_steps
 
     def _ask(self, places: Sequence[int], _: Event) -> None:
-        """The time has come for some devices."""
-        active = self._active
-        num_active = len(active)
+        num_active = len(self._active)
         for place in places:
             run = self._next_runs[place]()
             if run is not None:
                 self._take_up(place, run)
-        if len(active) > num_active:
+        if len(self._active) > num_active:
             self._set_pace()
 
     def _take_up(self, place: int, run: Run) -> None:
@@ -183,16 +181,101 @@ class SharedMemory:
         ended = self._first
         assert ended is not None, "nothing to end"
         ended.done_s = ended.work_s
-        place = ended.place
-        following, active = self._next_runs[place](), self._active
+        following, active = self._next_runs[ended.place](), self._active
         if following is None:
             active.remove(ended)
         else:
-            following.place = place
+            following.place = ended.place
             active[active.index(ended)] = following
             if self._has_marks:
                 following.marks = [(self._settled_s, 0.0)]
         self._set_pace()
 
 
-_place = attrgetter("place")
+class Device:
+    """A device that shares a memory: one operation at a time, first in, first out.
+
+    Half of the dispatch (`half_s`, in whole ticks) lies between the sending of an operation and its start, half between
+    its end and the reply; the sender waits for both, and the device is free meanwhile. A second stream of a device is
+    another `Device` of the same memory; a group that computes everything together (`costs.cost_model`) is one.
+    """
+
+    def __init__(self, memory: SharedMemory, *, half_s: float = 0.0) -> None:
+        self._memory, self._env, self._half_s = memory, memory.env, half_s
+        self._computes = False
+        self._under_way: Runs | None = None
+        self._queue: deque[tuple[float, Runs]] = deque()  # time of arrival, operation
+        self._place = memory.join(self._next_run)
+
+    def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
+        """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
+        now_s = self._env.now
+        arrives_s = now_s + after_s + self._half_s
+        self._queue.append((arrives_s, runs))
+        if len(self._queue) == 1 and self._under_way is None:
+            if arrives_s > now_s:
+                self._memory.begin_at(self._place, arrives_s)
+            else:
+                self._go_on()
+
+    def resume(self) -> None:
+        """Go on if idle: an operation under way no longer waits."""
+        if self._under_way is not None and not self._computes:
+            self._go_on()
+
+    def _next_run(self) -> Run | None:
+        """Return the next run of the operation under way, or the first one of the next operation that has arrived."""
+        queue = self._queue
+        while True:
+            if self._under_way is not None:
+                run = next(self._under_way, _END)
+                if run is not _END:
+                    self._computes = run is not None
+                    return run
+                self._under_way = None
+            if not queue:
+                self._computes = False
+                return None
+            arrives_s = queue[0][0]
+            if arrives_s > self._env.now:
+                self._computes = False
+                self._memory.begin_at(self._place, arrives_s)
+                return None
+            self._under_way = queue.popleft()[1]
+
+    def _go_on(self) -> None:
+        run = self._next_run()
+        if run is not None:
+            self._memory.begin(self._place, run)
+
+
+class Link:
+    """One direction of a link, by the name of its track in a trace; the other one is another `Link`.
+
+    A message occupies it for its bytes over the bandwidth, after the messages sent before (until `free_s`), and is on
+    its way for the latency, in which others may follow.
+    """
+
+    def __init__(self, hop: Hop) -> None:
+        self.name, self._latency_s, self._bytes_per_s = hop
+        self.free_s = 0.0
+        self._occupied_s: dict[float, float] = {}  # by bytes: few sizes are sent again and again
+
+    def arrival_s(self, num_bytes: float, sent_s: float) -> float:
+        """Send a message at a time that is known already, after all others, and return when it arrives."""
+        occupied_s = self._occupied_s.get(num_bytes)
+        if occupied_s is None:
+            occupied_s = self._occupied_s[num_bytes] = one_in_ticks(num_bytes / self._bytes_per_s)
+        self.free_s = max(self.free_s, sent_s) + occupied_s
+        return self.free_s + self._latency_s
+
+
+Path = tuple[Link, ...]
+"""Links in a row; each passes a message on when it has all of it. Without links nothing is crossed."""
+
+
+def arrival_s(path: Path, num_bytes: float, sent_s: float) -> float:
+    """Return when a message arrives that is sent at `sent_s`, on a path on which no other comes in between."""
+    for link in path:
+        sent_s = link.arrival_s(num_bytes, sent_s)
+    return sent_s
