@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from costs.cost_model import Floats, Ints
 from decoding.errors import ConfigError
-from decoding.methods.draft_then_verify import BLOCK, PROMPT_LOOKUP
+from decoding.methods.in_turn import BLOCK, PROMPT_LOOKUP
 from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path

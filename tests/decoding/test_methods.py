@@ -197,25 +197,25 @@ def test_a_streaming_target_verifies_what_its_last_pass_drafted():
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "decoding" / "methods"
 MUTANTS = {
-    "draft_then_verify.py": ("lanes.commit(window, verdict)", "lanes.commit(window.tokenz, verdict)"),
-    "mirror.py": ("branches.join(signal)", "branches.join(signal.candidate)"),
-    "autoregressive.py": ("lanes.commit(NO_WINDOW, verdict)", "lanes.commit(NO_WINDOW, verdict.outcom)"),
-    "speculative_streaming.py": ("lanes.target.stream(window)", "lanes.target.streem(window)"),
+    "window": ("in_turn.py", "lanes.commit(window, verdict)", "lanes.commit(window.tokenz, verdict)"),
+    "signal": ("mirror.py", "branches.join(signal)", "branches.join(signal.candidate)"),
+    "verdict": ("in_turn.py", "lanes.commit(NO_WINDOW, verdict)", "lanes.commit(NO_WINDOW, verdict.outcom)"),
+    "lane": ("in_turn.py", "lanes.target.stream(window)", "lanes.target.streem(window)"),
 }
 
 
 def test_every_mutant_is_an_error_and_the_methods_are_none(tmp_path):
-    for name, (right, wrong) in MUTANTS.items():
-        source = (FOLDER / name).read_text(encoding="utf-8")
+    for name, (module, right, wrong) in MUTANTS.items():
+        source = (FOLDER / module).read_text(encoding="utf-8")
         assert right in source
-        (tmp_path / f"mutant_{name}").write_text(source.replace(right, wrong), encoding="utf-8")
-    command = [*map(str, sorted(tmp_path.glob("*.py"))), *(str(FOLDER / name) for name in MUTANTS)]
+        (tmp_path / f"mutant_{name}.py").write_text(source.replace(right, wrong), encoding="utf-8")
+    command = [*map(str, sorted(tmp_path.glob("*.py"))), *map(str, sorted(FOLDER.glob("[!_]*.py")))]
     found, errors, status = api.run(
         ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache"), *command]
     )
     assert (errors, status) == ("", 1)
     complaints = [line for line in found.splitlines() if ": error:" in line]
-    assert sorted({Path(line.split(":")[0]).name for line in complaints}) == sorted(f"mutant_{n}" for n in MUTANTS)
+    assert sorted({Path(line.split(":")[0]).stem for line in complaints}) == sorted(f"mutant_{n}" for n in MUTANTS)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("[!_]*.py")), ids=lambda path: path.stem)

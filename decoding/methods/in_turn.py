@@ -1,16 +1,26 @@
-"""Draft a window, then verify it: one loop for all methods that do not overlap. Their traits and drafters differ."""
+"""Methods in which target and drafter take turns: plain decoding, draft then verify, and drafting in the target's pass.
+
+One loop serves all methods that draft a window and then verify it; their traits and drafters differ.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from decoding.messages import Verdict, Window
+from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.method_traits import CHAIN_RULES, TREE_RULES, MethodTraits
 
 if TYPE_CHECKING:
     from decoding.lanes import Lanes, MethodFlow
     from decoding.schedule import Schedule
+
+
+def autoregressive(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+    """Verify an empty window until the sequence ends."""
+    while lanes.unfinished:
+        verdict: Verdict = yield lanes.target.verify(NO_WINDOW)
+        lanes.commit(NO_WINDOW, verdict)
 
 
 def draft_then_verify(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
@@ -22,6 +32,23 @@ def draft_then_verify(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: 
         lanes.commit(window, verdict)
 
 
+def speculative_streaming(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+    """Verify the tree that the last pass drafted, and draft the next one in the same pass; the first has no tree."""
+    window = NO_WINDOW
+    while lanes.unfinished:
+        verdict: Verdict = yield lanes.target.stream(window)
+        lanes.commit(window, verdict)
+        window = verdict.window or NO_WINDOW
+
+
+AUTOREGRESSIVE = MethodTraits(
+    name="autoregressive",
+    title="plain decoding",
+    flow=autoregressive,
+    drafts="nobody",
+    window="none",
+    rules=CHAIN_RULES,
+)
 SPECULATIVE = MethodTraits(
     name="speculative",  # Leviathan 2211.17192, Chen 2302.01318
     title="synchronous speculation",
@@ -59,3 +86,11 @@ MEDUSA = MethodTraits(
 HYDRA = replace(MEDUSA, name="hydra", title="Hydra", drafts_by_level=True)  # 2402.05109
 EAGLE2 = replace(MEDUSA, name="eagle2", title="EAGLE-2", window="dynamic tree")  # 2406.16858
 EAGLE3 = replace(EAGLE2, name="eagle3", title="EAGLE-3")  # 2503.01840
+SPECULATIVE_STREAMING = MethodTraits(
+    name="speculative_streaming",  # on the target itself: 2402.11131
+    title="speculative streaming",
+    flow=speculative_streaming,
+    drafts="target",
+    window="static tree",
+    rules=TREE_RULES,
+)
