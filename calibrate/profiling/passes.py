@@ -11,10 +11,9 @@ from calibrate.fitting.checks import check_of
 from calibrate.profiling.anchors import Anchors, decode_with_anchors
 from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
-from calibrate.profiling.placements import schedules_of
 from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
-from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.task import CalibrationTask, schedules_of
 from calibrate.profiling.visits import second_looks, visit_in_turn
 from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError

@@ -1,13 +1,29 @@
-"""The models of a record, loaded from their folders into this process."""
+"""The models of a record: a target, its draft model and exits, and the drafters beside it, loaded into this process.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+Drafters beside the draft model are heads, of whose trees a record keeps which nodes hold a text, and prompt lookup, of
+which it keeps what is found. Shapes: N tokens of the text, P of the prompt; others by `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from calibrate.recording.recorded_drafters import RecordedFinder, RecordedHead, TreeDrafter, digest_of
+from calibrate.prompts import EncodedPrompt
 from decoding.errors import ModelFormatError
+from decoding.record import Ids, RecordedChain, RecordedTree
+from decoding.recorded.record_checks import FORMAT
+from decoding.schedule import MAX_TREE, Method
+from decoding.tree_shape import cut
+from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
 from runtime.backends.eager import arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import EAGER, Device, Dtype
@@ -16,12 +32,107 @@ from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa import MedusaDrafter
-from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND, load_prompt_lookup
+from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND, PromptLookupDrafter, load_prompt_lookup
 from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
-from runtime.drafters.streams import load_streams
+from runtime.drafters.streams import StreamTree, load_streams
+from runtime.drafters.trees import places_along
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.target.early_exits import ExitHeads, load_exits
+
+if TYPE_CHECKING:
+    from calibrate.recording.recorder import RecordSettings
+
+_VALUES_PER_WEIGHT: Final = 16
+TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
+DynamicShape = tuple[int, int]
+"""Depth of a dynamic tree, and the nodes that it expands on every level."""
+
+
+class RecordedHead(NamedTuple):
+    """A head of the target, or its streams, as a user calls it; the digest changes with its weights and its tree."""
+
+    name: str
+    drafter: TreeDrafter
+    digest: str
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Target layers whose states it reads."""
+        if isinstance(self.drafter, StreamTree):
+            return (self.drafter.start_layer,)
+        return self.drafter.feature_layers
+
+    def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
+        """The trees to record: of these shapes if they are dynamic, else the head's own."""
+        drafter, streaming = self.drafter, ("speculative_streaming",)
+        methods: tuple[Method, ...] = streaming if isinstance(drafter, StreamTree) else drafter.methods
+        for method in methods:
+            if isinstance(drafter, EagleDrafter):
+                for depth, top_k in shapes:
+                    yield RecordedTree(method=method, drafter=self.name, depth=depth, top_k=top_k)
+            else:
+                depth = max(map(len, drafter.paths))
+                paths = cut(drafter.paths, MAX_TREE, depth)
+                yield RecordedTree(method=method, drafter=self.name, depth=depth, paths=paths)
+
+    def ranks(
+        self,
+        trees: Sequence[RecordedTree],
+        ids: Sequence[int],
+        *,
+        start: int,
+        states: Mapping[int, Tensor],
+        target: Backend,
+    ) -> list[Ids]:
+        """Places in the order of some trees of the nodes that hold the text, [N, depth] each, behind `start` tokens.
+
+        `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
+        """
+        drafter = self.drafter
+        if isinstance(drafter, StreamTree):
+            found = drafter.level_ranks(ids, start=start, x_TD=states[drafter.start_layer])
+            return [places_along(found, tree.paths, tree.depth) for tree in trees]
+        hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
+        features_TE = target.features(hidden_TED, is_raw=drafter.raw_features)
+        if isinstance(drafter, EagleDrafter):
+            shapes = [(tree.depth, tree.top_k) for tree in trees]
+            return drafter.ranks_along(ids, start=start, features_TE=features_TE, shapes=shapes)
+        return [drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth) for tree in trees]
+
+
+class RecordedFinder(NamedTuple):
+    """Prompt lookup as a user has set and called it; the digest changes with its settings."""
+
+    name: str
+    drafter: PromptLookupDrafter
+    digest: str
+
+    @property
+    def chain(self) -> RecordedChain:
+        """What a record calls its windows."""
+        [method] = self.drafter.methods
+        return RecordedChain(method=method, drafter=self.name)
+
+    def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
+        """What is found after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
+        index = self.drafter.index()
+        index.extend(ids[:start])
+        windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)
+        for row, token in zip(windows, ids[start:], strict=True):
+            found = index.continuation(max_window)
+            row[: len(found)] = found
+            index.extend([token])
+        return windows
+
+
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 of all files of a folder of weights, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,3 +241,22 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
     if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
         raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
     return drafter
+
+
+def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
+    """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
+    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
+    draft = None if models.draft is None else models.draft.config
+    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
+    digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
+    for drafters in (models.heads, models.finders):
+        digest.update(json.dumps([(one.name, one.digest) for one in drafters]).encode())
+    adapters = models.exits.adapters if models.exits is not None else {}
+    drafts = () if models.draft is None else (models.draft,)
+    for module in (models.target, *drafts, *(adapters[layer] for layer in sorted(adapters))):
+        for name, weight in module.named_parameters():
+            flat = weight.detach().flatten()
+            places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
+            digest.update(name.encode())
+            digest.update(flat[places].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -11,6 +11,7 @@ token.
 
 from __future__ import annotations
 
+import glob
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,7 @@ import torch
 from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.partial_record import PartialRecord, fingerprint
-from calibrate.recording.recorded_drafters import DynamicShape
-from calibrate.recording.recorded_models import RecordedModels
+from calibrate.recording.recorded_models import DynamicShape, RecordedModels, fingerprint
 from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
@@ -124,6 +123,23 @@ def record_acceptance(
     partial.remove()
     progress("done", 1.0)
     return record
+
+
+class PartialRecord:
+    """The prompts recorded so far, in a file whose name is that of the record and its fingerprint."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._final_name = path.name
+        self.path = path.with_name(f".{path.name}.{name}.npz")
+
+    def load(self) -> list[PromptRecord]:
+        """What an interrupted run left, or nothing."""
+        return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
+
+    def remove(self) -> None:
+        """Remove it, and whatever interrupted runs of other settings left for the same record."""
+        for file in self.path.parent.glob(f".{glob.escape(self._final_name)}.*.npz"):
+            file.unlink(missing_ok=True)
 
 
 class Recorder:

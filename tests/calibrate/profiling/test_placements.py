@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.placements import schedules_of
+from calibrate.profiling.task import schedules_of
 from decoding.schedule import Schedule
 from tests.calibrate.profiling.calibration.asked import task
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.partial_record import fingerprint
-from calibrate.recording.recorded_models import load_models
+from calibrate.recording.recorded_models import fingerprint, load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.errors import ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrate.recording.partial_record import fingerprint
-from calibrate.recording.recorded_drafters import RecordedHead, digest_of
-from calibrate.recording.recorded_models import load_models
+from calibrate.recording.recorded_models import RecordedHead, digest_of, fingerprint, load_models
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import RecordSettings, record_acceptance
 from decoding.errors import ModelFormatError

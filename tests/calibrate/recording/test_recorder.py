@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.partial_record import fingerprint
-from calibrate.recording.recorded_models import RecordedModels
+from calibrate.recording.recorded_models import RecordedModels, fingerprint
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder, RecordSettings, record_acceptance
 from decoding.errors import RecordError
