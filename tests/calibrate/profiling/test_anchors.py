@@ -1,13 +1,20 @@
-"""Anchors are all kept, with their times; what a visit costs beyond the part is told apart from it."""
+"""Anchors are all kept, with their times; those of a run are its lanes' in turn while it rests, and never too many."""
+
+from itertools import pairwise
 
 import pytest
 
-from calibrate.profiling.anchors import Anchors, AnchorSample
+from calibrate.profiling.anchors import Anchors, AnchorSample, RunAnchors, decode_with_anchors, lanes_of
+from calibrate.profiling.run_times import slowdowns_in
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from hwprofiles.profile import Contention
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import Done
 from tests.calibrate.profiling.fake_machine.laws import Laws
+from tests.planner.synthetic import DRAFT_MIRROR, machine
 
 STEP = Measurement(part="draft_step", rows=3, context=10, repeats=2)
 
@@ -70,3 +77,97 @@ def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatc
     assert anchors.take("cpu0") == 2.5
     assert anchors.dispatch_s == {"cpu0": [1.5, 1.5]}
     assert [sample.seconds for sample in anchors.samples] == [2.5]
+
+
+PLAIN = Schedule(method="autoregressive", target_lane="cpu0")
+SPLIT = Schedule(method="speculative", target_lane="cpu0", draft_lane="cpu1", num_speculative_tokens=2)
+POOLED = Schedule(method="speculative", target_lane="cpu0", draft_lane="cpu0", num_speculative_tokens=2)
+MIRROR = DRAFT_MIRROR.model_copy(update={"target_lane": "cpu0", "draft_lane": "cpu1"})
+
+
+def taken(
+    schedule: Schedule, *, rests: int, round_s: float, speed: float = 1.0, other_speed: float = 1.0
+) -> tuple[RunAnchors, Anchors, float]:
+    """Of a sequence with so many rests; and how much time the anchors in it took."""
+    engine = FakeEngine({"cpu0": Laws(speed=speed), "cpu1": Laws(speed=other_speed * speed)})
+    anchors = Anchors({lane: engine.load_target(lane) for lane in engine.laws}, context=10, clock=engine.clock)
+    in_it_s = 0.0
+
+    def generate(listener) -> Trace:
+        nonlocal in_it_s
+        for _ in range(rests):
+            engine.now_s += round_s
+            before_s = engine.now_s
+            listener.at_rest()
+            in_it_s += engine.now_s - before_s
+        return Trace(world="measured")
+
+    _, found = decode_with_anchors(anchors, schedule, generate)
+    return found, anchors, in_it_s
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, SPLIT, POOLED])
+def test_lanes_that_take_turns_have_anchors_in_turn_and_none_at_once(schedule):
+    found, anchors, _ = taken(schedule, rests=8, round_s=0.2)
+    lanes = lanes_of(schedule)
+    assert found.shared == ()
+    assert {lane: len(own) for lane, own in found.alone.items()} == {lane: 2 + 8 // len(lanes) for lane in lanes}
+    in_between = [one.lane for one in anchors.samples[len(lanes) : -len(lanes)]]
+    assert all(one != other for one, other in pairwise(in_between)) or len(lanes) == 1
+
+
+def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone():
+    found, anchors, _ = taken(MIRROR, rests=8, round_s=0.2)
+    assert len(found.shared) == 2 + 4
+    assert {lane: len(own) for lane, own in found.alone.items()} == {"cpu0": 2 + 2, "cpu1": 2 + 2}
+    assert {one.lanes for one in anchors.shared} == {("cpu0", "cpu1")}
+
+
+@pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
+def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane):
+    """Before the sequence another drafter may be loaded."""
+    found, _, _ = taken(schedule, rests=8, round_s=0.6, other_speed=0.5)
+    step_s = Laws(speed=0.5 if lane == "cpu1" else 1.0).step_s(1, 10)
+    assert found.steps == (pytest.approx(step_s),) * (8 + 1)
+
+
+def test_short_rounds_do_not_rest_every_time():
+    found, _, _ = taken(PLAIN, rests=100, round_s=0.01)
+    assert 2 + 5 <= len(found.alone["cpu0"]) <= 2 + 9, "a second, and an anchor every 0.12 s"
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, MIRROR])
+def test_where_steps_are_long_anchors_take_a_quarter_of_the_time_and_no_more(schedule):
+    rests, round_s = 60, 1.0
+    _, _, in_it_s = taken(schedule, rests=rests, round_s=round_s, speed=0.02)
+    assert 0.1 < in_it_s / (rests * round_s + in_it_s) < 0.26
+
+
+def test_what_lanes_cost_each_other_is_the_mean_at_once_over_the_mean_alone():
+    anchors = RunAnchors({"cpu0": (1.0, 3.0), "cpu1": (1.0,)}, ((3.0, 1.0), (3.0, 2.0)))
+    assert anchors.slowdown(MIRROR) == (1.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    "anchors",
+    [
+        RunAnchors(),
+        RunAnchors({"cpu0": (1.0,), "cpu1": (1.0,)}),
+        RunAnchors({"cpu0": (1.0,), "cpu1": ()}, ((1.0, 1.0),)),
+    ],
+)
+def test_without_either_nobody_knows(anchors):
+    assert anchors.slowdown(MIRROR) is None
+
+
+def profile_with(anchor_slowdown: tuple[float, float] | None):
+    entry = Contention(lanes=("cpu1", "cpu0"), slowdown=(1.3, 1.1), anchor_slowdown=anchor_slowdown, source="a test")
+    return machine().model_copy(update={"contention": (entry,)})
+
+
+def test_slowdowns_of_a_run_are_those_of_calibration_times_what_anchors_say_has_changed():
+    """The entry is of the same lanes the other way round."""
+    now = RunAnchors({"cpu0": (1.0,), "cpu1": (1.0,)}, ((1.6, 1.2),))
+    assert slowdowns_in(now, MIRROR, profile_with((1.2, 1.0))) == pytest.approx((1.1 * 1.6 / 1.0, 1.3 * 1.2 / 1.2))
+    assert slowdowns_in(now, MIRROR, profile_with(None)) == (1.1, 1.3)
+    assert slowdowns_in(RunAnchors(), MIRROR, profile_with((1.2, 1.0))) == (1.1, 1.3)

@@ -1,0 +1,173 @@
+"""Devices take one operation at a time and slow each other on one memory; links pass messages one after the other."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sim.machine.device import Device
+from sim.machine.link import Link, arrival_s
+from sim.machine.shared_memory import Run, Runs, SharedMemory
+from simpy import Environment
+
+from costs.crossings import Hop
+
+
+def new_memory() -> SharedMemory:
+    return SharedMemory(Environment(), lambda _one, _other: (2.0, 2.0))
+
+
+def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_they_were_sent():
+    memory = new_memory()
+    device, starts = Device(memory, half_s=0.5), []
+
+    def operation(seconds):
+        starts.append(memory.env.now)
+        yield Run(seconds)
+
+    for seconds, after_s in ((2.0, 3.0), (1.0, 4.0), (1.0, 9.0)):
+        device.submit(operation(seconds), after_s=after_s)
+    memory.env.run()
+    assert starts == [3.5, 5.5, 9.5]
+    assert memory.env.now == 10.5
+
+
+def test_an_operation_may_wait_until_it_is_resumed():
+    memory = new_memory()
+    device, env = Device(memory), memory.env
+    messages = []
+    ends = []
+
+    def operation():
+        while not messages:
+            yield None
+        yield Run(2.0)
+        ends.append(env.now)
+
+    def tell():
+        yield env.timeout(5.0)
+        messages.append("go")
+        device.resume()
+        device.resume()
+
+    device.submit(operation())
+    env.process(tell())
+    env.run()
+    assert ends == [7.0]
+
+
+@pytest.mark.parametrize(("cut_at_s", "steps", "end_s"), [(0.0, 0, 0.0), (0.5, 1, 2.0), (2.0, 1, 2.0), (5.0, 3, 6.0)])
+def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s, steps, end_s):
+    memory = new_memory()
+    run, env = Run(4 * 2.0), memory.env
+    ends = []
+
+    def operation():
+        yield run
+        ends.append(env.now)
+
+    def cut():
+        yield env.timeout(cut_at_s)
+        assert memory.cut(run, 2.0) == steps
+
+    Device(memory).submit(operation())
+    env.process(cut())
+    env.run()
+    assert ends == [end_s]
+
+
+@pytest.mark.parametrize(("halves_s", "expected"), [((1.0,), 2), ((1.0, 1.0), 3), ((1.0, 1.5), 5)])
+def test_devices_that_begin_at_the_same_time_take_one_event_to_do_so(halves_s, expected):
+    """Each begins and ends; the end that was foreseen before another one began comes too, and is ignored."""
+    memory = new_memory()
+    for half_s in halves_s:
+        Device(memory, half_s=half_s).submit(iter([Run(1.0)]))
+    count = 0
+    while memory.env.peek() < inf:
+        memory.env.step()
+        count += 1
+    assert count == expected
+
+
+SECONDS = st.floats(0.1, 50)
+
+
+def ends_s(slowdowns: tuple[float, float], works_s: tuple[float, float], second_starts_s: float = 0.0) -> list[float]:
+    """When the works of both devices end, of which the second is sent later."""
+    env = Environment()
+    memory = SharedMemory(env, lambda _one, _other: slowdowns)
+    ends = [0.0, 0.0]
+
+    def operation(place: int) -> Runs:
+        yield Run(works_s[place])
+        ends[place] = env.now
+
+    for place, after_s in enumerate((0.0, second_starts_s)):
+        Device(memory).submit(operation(place), after_s=after_s)
+    env.run()
+    return ends
+
+
+def test_both_go_on_at_their_own_pace_until_one_is_done():
+    """From 1 to 7 the first does 3 of its 10 seconds and the second all of its 2; then the first is alone again."""
+    assert ends_s((2.0, 3.0), (10.0, 2.0), 1.0) == pytest.approx([13.0, 7.0], abs=1e-9)
+
+
+@given(st.tuples(st.floats(1, 5), st.floats(1, 5)), st.tuples(SECONDS, SECONDS), st.floats(0, 20))
+def test_ends_are_those_of_two_lines(slowdowns, works_s, second_starts_s):
+    alone_s = min(works_s[0], second_starts_s)
+    first_left_s = works_s[0] - alone_s
+    both_s = min(first_left_s * slowdowns[0], works_s[1] * slowdowns[1]) if first_left_s else 0.0
+    first_s = second_starts_s + both_s + first_left_s - both_s / slowdowns[0] if first_left_s else works_s[0]
+    second_s = second_starts_s + both_s + works_s[1] - both_s / slowdowns[1]
+    assert ends_s(slowdowns, works_s, second_starts_s) == pytest.approx([first_s, second_s], abs=1e-9)
+
+
+def test_pieces_of_a_slowed_run_end_when_they_are_done():
+    """Four seconds of work, from 1 on at half of its pace: the halves end at 3 and 7."""
+    env = Environment()
+    memory = SharedMemory(env, lambda _one, _other: (2.0, 1.0), has_marks=True)
+    run = Run(4.0)
+    ends = []
+
+    def operation():
+        yield run
+        ends.append(run.times_s([2.0, 2.0]))
+
+    Device(memory).submit(operation())
+    Device(memory).submit(iter([Run(6.0)]), after_s=1.0)
+    env.run()
+    assert ends == [pytest.approx([0.0, 3.0, 7.0])]
+
+
+TOLERANCE_S = 1e-9
+
+
+def link(latency_s: float = 0.0, bytes_per_s: float = 1.0) -> Link:
+    return Link(Hop("there", latency_s, bytes_per_s))
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0, 5), st.floats(0.5, 50))
+def test_a_saturated_link_moves_all_bytes_at_its_bandwidth_and_latency_is_paid_once_each(sizes, latency_s, bytes_per_s):
+    subject = link(latency_s, bytes_per_s)
+    arrivals = [subject.arrival_s(size, 0.0) for size in sizes]
+    expected = [sum(sizes[: place + 1]) / bytes_per_s + latency_s for place in range(len(sizes))]
+    assert arrivals == pytest.approx(expected, abs=TOLERANCE_S)
+
+
+def test_a_path_passes_messages_on_whole_and_they_queue_where_paths_meet():
+    """Two first hops of 3 s and 1 s into one link of 4 s and a second of latency."""
+    shared = link(1.0, 1.0)
+    assert arrival_s((link(0.5, 4.0), shared), 4.0, 10.0) == 10 + (1 + 0.5) + (4 + 1)
+    assert arrival_s((link(0.0, 4.0), shared), 4.0, 10.0) == 15.5 + 4 + 1
+    assert arrival_s((), 16.0, 10.0) == 10
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 50)), min_size=1, max_size=6), st.floats(1, 4), st.floats(0, 3))
+def test_a_wider_or_nearer_link_never_delivers_anything_later(sent, factor, latency_s):
+    def arrivals(subject):
+        return [subject.arrival_s(num_bytes, at_s) for at_s, num_bytes in sorted(sent)]
+
+    known = arrivals(link(latency_s, 10.0))
+    for better in (link(latency_s, 10.0 * factor), link(latency_s / factor, 10.0)):
+        assert all(new <= old + TOLERANCE_S for new, old in zip(arrivals(better), known, strict=True))
