@@ -78,9 +78,8 @@ class ChatTokenizer(Protocol):
 def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
     """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
 
-    - `demo`: eight prompts for each of Spec-Bench's six kinds of task
-    - `pool`: those of `demo`, then 32 more of every kind, one in ten of them with 250 tokens and more
-    - `long`: six of 300 to 1,500 tokens
+    `demo` has eight prompts for each of Spec-Bench's six kinds of task; `pool` has these and 32 more of every kind,
+    one in ten of them with 250 tokens and more; `long` has six of 300 to 1,500 tokens.
     """
     files = ("demo", "pool") if name == "pool" else (name,)
     return tuple(chain.from_iterable(load_prompts(_BUNDLED / f"{file}.jsonl") for file in files))
@@ -89,8 +88,7 @@ def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     """Read a prompt set, in the order of the file; empty lines are skipped.
 
-    Raises:
-        ConfigError: the file is missing or empty, or a row is wrong; names file and line.
+    Raises `ConfigError`, with file and line, for a file that is missing or empty and for a row that is wrong.
     """
     path = Path(path)
     try:
@@ -133,11 +131,7 @@ def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prom
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple[EncodedPrompt, ...]:
-    """The first turn of each prompt as a chat of the target.
-
-    Raises:
-        ModelFormatError: the tokenizer has no chat template.
-    """
+    """Return the first turn of each prompt as a chat; raises `ModelFormatError` without a chat template."""
     chats = ([{"role": "user", "content": prompt.text}] for prompt in prompts)
     ids = (tuple(tokenizer.encode_chat(chat)) for chat in chats)
     return tuple(EncodedPrompt(one.prompt_id, one.category, its_ids) for one, its_ids in zip(prompts, ids, strict=True))

@@ -96,10 +96,8 @@ def compare(
 ) -> Comparison:
     """Compare the worlds over the traces of one schedule, one pair per prompt.
 
-    `margins` are by prompt the target's logit margin at every position of its text.
-
-    Raises:
-        TraceError: there is nothing to compare, or a trace is of the wrong world or has no time in it.
+    `margins` are by prompt the target's logit margin at every position of its text. Raises `TraceError` where there
+    is nothing to compare, or a trace is of the wrong world or has no time in it.
     """
     _check(schedule, pairs)
     margins = margins or {}

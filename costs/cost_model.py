@@ -47,11 +47,10 @@ class LaneCost(Protocol):
     """A cost model of one lane."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        """Seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
+        """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
 
-        Raises:
-            ProfileError: the lane has no cost for the part.
-            OutOfRangeError: rows or a context were not measured.
+        Raises `ProfileError` where the lane has no cost for the part, `OutOfRangeError` where rows or a context
+        were not measured.
         """
         ...
 
@@ -60,11 +59,7 @@ class LaneCost(Protocol):
         ...
 
     def facts(self, part: Part) -> PartFacts:
-        """Return what else is known of the part.
-
-        Raises:
-            ProfileError: the lane has no cost for the part.
-        """
+        """Return what else is known of the part; raises `ProfileError` where the lane has no cost for it."""
         ...
 
 

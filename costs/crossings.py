@@ -97,11 +97,7 @@ class Messages:
 
     @classmethod
     def of(cls, schedule: Schedule, profile: Profile) -> Messages:
-        """Return the messages of `schedule` on the lanes of `profile`.
-
-        Raises:
-            ProfileError: a message takes longer than is plausible.
-        """
+        """Return the messages of `schedule`; raises `ProfileError` where one takes longer than is plausible."""
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         counts = range(schedule.num_rows)
         state_bytes = profile.features_bytes_per_row

@@ -120,11 +120,7 @@ class DurationTables:
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
     def cost(self, lane: str) -> LaneCost:
-        """Return what calls cost on a lane, collectives of a group included.
-
-        Raises:
-            ProfileError: there is no such lane.
-        """
+        """Return what calls cost on a lane, collectives included; raises `ProfileError` if there is no such lane."""
         return self._costs[self.profile.lane(lane).name]
 
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:

@@ -64,10 +64,10 @@ class PrefillTimes:
         return self._known[key]
 
     def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:
-        """From the request to the start of decoding, for prompts of so many tokens.
+        """Return the times from request to start of decoding, for prompts of so many tokens.
 
-        Raises:
-            ProfileError: a lane's prefill was not measured (`OutOfRangeError`: not for prompts of that length).
+        Raises `ProfileError` where a lane's prefill was not measured (`OutOfRangeError`: not for prompts of
+        that length).
         """
         readers = Readers.of(schedule)
         seconds = {length: self._of(readers, length - 1) for length in dict.fromkeys(prompt_lengths)}

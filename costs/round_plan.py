@@ -133,8 +133,7 @@ class RoundPlan:
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
         """Return the plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
 
-        Raises:
-            ConfigError: the exit does not lie below the target's last layer.
+        Raises `ConfigError` where the exit does not lie below the target's last layer.
         """
         widths = window_widths(schedule, shape)
         part = drafting_part(schedule)

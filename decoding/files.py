@@ -32,10 +32,9 @@ def expanded(path: str | Path) -> Path:
 
 
 def named_path(name: str | Path) -> Path:
-    """The path that a user's name stands for, `~` being a home folder; there need be nothing.
+    """Return the path that a user's name stands for, `~` being a home folder; there need be nothing.
 
-    Raises:
-        ConfigError: no file system could hold a file of that name, or nobody has that home.
+    Raises `ConfigError` where no file system could hold a file of that name, or nobody has that home.
     """
     try:
         path = Path(name).expanduser()
@@ -46,11 +45,9 @@ def named_path(name: str | Path) -> Path:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """A whole file, or whatever else can be read from a path: some devices have no end.
+    """Read a whole file, or whatever else can be read from a path: some devices have no end.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is larger than `max_bytes`, or the path is none.
+    Raises `OSError`, and `ValueError` for more than `max_bytes` and for what is no path.
     """
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
@@ -66,11 +63,9 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 
 def read_compressed(path: Path, max_bytes: int) -> bytes:
-    """What a gzip file holds.
+    """Read what a gzip file holds.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it holds more than `most_unpacked`, or is no whole gzip file.
+    Raises `OSError`, and `ValueError` for more than `most_unpacked` and for what is no whole gzip file.
     """
     most = most_unpacked(path, max_bytes)
     try:
@@ -91,10 +86,9 @@ def most_unpacked(path: Path, max_bytes: int) -> int:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text, as strict as the standard: numbers are finite, texts are ones that can be written.
+    """Parse JSON as strictly as the standard: numbers are finite, texts are ones that can be written.
 
-    Raises:
-        ValueError: it is not such a text, or is nested too deep.
+    Raises `ValueError` for what is not such a text, or is nested too deep.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
@@ -151,8 +145,7 @@ def replace_file(path: Path, *parts: bytes | memoryview) -> None:
 def require_writable(path: Path) -> None:
     """Find out before the work whether `replace_file` can write a file after it; nothing is left behind.
 
-    Raises:
-        ConfigError: it cannot.
+    Raises `ConfigError` where it cannot.
     """
     try:
         place, found = _place(path)

@@ -129,11 +129,7 @@ class AcceptanceRecord:
         return f"{', '.join(f'{name} {value}' for name, value in asked.items())}: {self.missing(schedule)}"
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse a schedule that asks for what was not recorded.
-
-        Raises:
-            RecordError: names what is missing and what there is.
-        """
+        """Raise `RecordError` for a schedule that asks for what was not recorded; it names that, and what there is."""
         if self.missing(schedule):
             raise RecordError(self._refusal(schedule))
 
@@ -169,11 +165,7 @@ class AcceptanceRecord:
         return {}
 
     def save(self, path: str | Path) -> None:
-        """Write a `.npz` file (no pickled objects) atomically.
-
-        Raises:
-            RecordError: the file cannot be written.
-        """
+        """Write a `.npz` file (no pickled objects) atomically; raises `RecordError` where it cannot be written."""
         arrays: dict[str, Any] = {"header": np.frombuffer(self._header(), dtype=np.uint8)}
         for index, prompt in enumerate(self.prompts):
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in self._arrays}
@@ -190,11 +182,7 @@ class AcceptanceRecord:
 
     @classmethod
     def load(cls, path: str | Path) -> AcceptanceRecord:
-        """Read what `save` wrote.
-
-        Raises:
-            RecordError: the file is missing, damaged, or not an acceptance record.
-        """
+        """Read what `save` wrote; raises `RecordError` for a file that is missing, damaged or something else."""
         try:
             if not is_zipfile(path) and Path(path).is_file():
                 raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")

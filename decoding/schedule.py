@@ -212,11 +212,7 @@ def _names(has: Callable[[MethodTraits], bool]) -> str:
 
 
 def load_schedule(path: str | Path) -> Schedule:
-    """Read a schedule YAML.
-
-    Raises:
-        ConfigError: the file is missing or malformed, or a value is wrong; names file, line and value.
-    """
+    """Read a schedule YAML; raises `ConfigError`, with line and value, where it is missing, malformed or wrong."""
     return load_yaml(path, Schedule)
 
 

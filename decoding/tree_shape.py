@@ -15,10 +15,9 @@ def cut(paths: Sequence[Path], size: int, depth: int) -> tuple[Path, ...]:
 
 
 def parents_of(paths: Sequence[Path]) -> tuple[int, ...]:
-    """For each path the place of its parent, -1 for the root's children.
+    """Return for each path the place of its parent, -1 for the root's children.
 
-    Raises:
-        ValueError: a path is empty, a repeat, or comes before its parent.
+    Raises `ValueError` where a path is empty, a repeat, or comes before its parent.
     """
     places: dict[Path, int] = {(): -1}
     parents = []

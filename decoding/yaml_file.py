@@ -96,11 +96,7 @@ def save_yaml(data: Any, path: str | Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old one or the new one, never a part.
-
-    Raises:
-        ConfigError: the file cannot be written; no part of it is left.
-    """
+    """Write a text file whole or not at all; raises `ConfigError` where it cannot be written."""
     try:
         replace_file(path, text.encode())
     except (OSError, ValueError) as error:

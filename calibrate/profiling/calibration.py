@@ -33,11 +33,10 @@ class Calibration(NamedTuple):
     samples: Samples
 
     def save(self, path: Path) -> Profile:
-        """Write both, the samples next to the profile, which names them; returns the profile as written.
+        """Write both, the samples next to the profile, which names them; return the profile as written.
 
-        Raises:
-            ConfigError: the profile cannot be written.
-            ProfileError: the samples cannot be; the profile is there without them.
+        Raises `ConfigError` if the profile cannot be written, `ProfileError` if the samples cannot be: then the
+        profile is there without them.
         """
         samples_path = path.with_suffix(".samples.json.gz")
         try:

@@ -204,10 +204,10 @@ class LaneParts:
         )
 
     def _rows_of(self, kind: DraftStep) -> tuple[int, ...]:
-        """Row counts at which a step is timed.
+        """Return the row counts at which a step is timed.
 
-        A rollout's first step reads a window at most, and its last token; steps that verify guesses in branches may
-        have more rows than those without have.
+        A rollout's first step reads a window at most, and its last token; steps that verify guesses in branches
+        may have more rows than those without have.
         """
         rows = self._effort.draft_rows
         if kind == "draft_step_features":

@@ -66,12 +66,7 @@ class Measuring:
         self.samples.dispatch_s = self._anchors.dispatch_s
 
     def run_passes(self) -> None:
-        """Go through all drafters, again and again while time allows.
-
-        Raises:
-            LaneError: a lane was lost.
-            ModelError: a model cannot be loaded.
-        """
+        """Go through all drafters, again and again while time allows; raises `LaneError` and `ModelError`."""
         drafters = (None, *self._task.heads)
         end_s = self._clock() + _PASSES_BY * (self._end_s - self._clock())
         for index in passes_until(end_s, self._task.effort.passes, self._clock):
@@ -218,11 +213,7 @@ def decode(
     *,
     is_check: bool = False,
 ) -> Run:
-    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after.
-
-    Raises:
-        MirrorsdError: a lane or model is not to be had.
-    """
+    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after."""
     first, last = contexts
     num_tokens = min(num_tokens, last - first)
     length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)

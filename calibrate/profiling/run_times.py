@@ -41,12 +41,7 @@ class TimedSpan(NamedTuple):
 
 
 def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
-    """Return all spans of some kinds of work on a lane, in the order of the trace.
-
-    Raises:
-        ProfileError: a part was not measured on its lane.
-        OutOfRangeError: its rows or context were not.
-    """
+    """Return all spans of some kinds of work on a lane, in the order of the trace; raises as `Prices.operation_s`."""
     prices, contexts, starts = Prices(profile), run.contexts(), _draft_starts(run)
     factor = slowdowns_in(run.anchors, run.schedule, profile)[0 if lane == run.schedule.target_lane else 1]
     others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]

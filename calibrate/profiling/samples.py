@@ -119,11 +119,7 @@ class _Content(BaseModel):
 
 
 def save_samples(samples: Samples, path: Path) -> None:
-    """Write them as compressed JSON, atomically.
-
-    Raises:
-        ProfileError: the file cannot be written.
-    """
+    """Write them as compressed JSON, atomically; raises `ProfileError` where the file cannot be written."""
     content = _Content(format="mirrorsd-samples-2", samples=samples)
     text = content.model_dump_json(exclude={"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}})
     try:
@@ -133,11 +129,7 @@ def save_samples(samples: Samples, path: Path) -> None:
 
 
 def load_samples(path: Path) -> Samples:
-    """Read what `save_samples` wrote.
-
-    Raises:
-        ProfileError: the file is missing, damaged, or holds something else.
-    """
+    """Read what `save_samples` wrote; raises `ProfileError` for a file that is missing, damaged or something else."""
     try:
         return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
     except (OSError, ValueError) as error:

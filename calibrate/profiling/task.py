@@ -73,10 +73,8 @@ def effort_for(
 ) -> Effort:
     """Return the effort up to trees of `max_tree` nodes and draft steps of `max_step` rows.
 
-    A quick one has few sizes, as often as time allows; a full one has more, and as many passes in any case.
-
-    Raises:
-        ConfigError: the contexts are no range.
+    A quick one has few sizes, as often as time allows; a full one has more, and as many passes in any case. Raises
+    `ConfigError` where the contexts are no range.
     """
     first, last = contexts
     if not 0 <= first < last:

@@ -32,11 +32,7 @@ def visit_in_turn(
     backwards: bool,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Iterator[Visit]:
-    """Time all cells of every lane once, lanes taking turns.
-
-    Raises:
-        LaneError: a lane is lost, or has not loaded what is to be timed.
-    """
+    """Time all cells of every lane once, lanes taking turns; raises `LaneError` if one is lost or has not loaded."""
     turns = _turns(cells, backwards=backwards)
     for place, (lane, blocks) in enumerate(turns):
         progress(place / len(turns))

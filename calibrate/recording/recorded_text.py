@@ -65,8 +65,7 @@ def target_text(
 ) -> TargetText:
     """Decode plainly, keeping the states after `layers` (counted from 1; those of the last one before the norm).
 
-    Raises:
-        RecordError: prompt and text together do not fit in the target's positions.
+    Raises `RecordError` where prompt and text together do not fit in the target's positions.
     """
     require_room(target.config, len(prompt), max_new_tokens)
     return TextWriter(target, max_new_tokens=max_new_tokens, layers=layers).alone(WantedText(prompt, sampling))

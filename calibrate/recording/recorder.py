@@ -168,10 +168,9 @@ class Recorder:
         )
 
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
-        """Everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
+        """Yield everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
 
-        Raises:
-            RecordError: a prompt and its text do not fit in the target's positions.
+        Raises `RecordError` for a prompt that does not fit in the target's positions with its text.
         """
         for prompt, _ in texts:
             try:

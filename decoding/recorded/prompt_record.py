@@ -174,10 +174,9 @@ class PromptRecord:
         return PromptRecord(**{each.name: _cut(getattr(self, each.name), num_tokens) for each in fields(self)})
 
     def drafts(self, *, with_features: bool) -> Ids:
-        """Tokens that the draft model drafts, by position, [N, W].
+        """Return the tokens that the draft model drafts, by position, [N, W].
 
-        Raises:
-            RecordError: they were not recorded: the pair has no draft model, or it takes no features.
+        Raises `RecordError` where they were not recorded: the pair has no draft model, or it takes no features.
         """
         drafts = self.feature_rollouts if with_features else self.rollouts
         if len(drafts) != len(self.text):
@@ -187,10 +186,9 @@ class PromptRecord:
         return drafts
 
     def sampled_drafts(self, draws_N: NDArray[np.float64], *, with_features: bool) -> Ids:
-        """What a sampling draft drafts, [N, W]: each token of the text accepted by a draw of its own.
+        """Return what a sampling draft drafts, [N, W]: each token of the text accepted by a draw of its own.
 
-        Raises:
-            RecordError: it was not recorded: the text is greedy, or the draft takes no features.
+        Raises `RecordError` where it was not recorded: the text is greedy, or the draft takes no features.
         """
         acceptance_NW = self.feature_draft_acceptance if with_features else self.draft_acceptance
         refused_NW = self.feature_refused_drafts if with_features else self.refused_drafts

@@ -71,10 +71,9 @@ class RecordHeader(StrictModel):
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of a file as it was saved: ids in 32 bits, margins and probabilities as floats.
+    """Return an array of a file as it was saved: ids in 32 bits, margins and probabilities as floats.
 
-    Raises:
-        RecordError: it holds something else.
+    Raises `RecordError` where it holds something else.
     """
     is_number = name.endswith(("margins", "acceptance"))
     if array.ndim != (1 if name.endswith(("text", "margins")) else 2):

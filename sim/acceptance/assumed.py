@@ -52,12 +52,10 @@ class AssumedAcceptance(Replay):
         return self.drawn_as(self.texts.within(profile))
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
-        """Committed tokens per verification of a chain, in closed form: the drawn texts come to it but for chance.
+        """Return committed tokens per verification of a chain in closed form, to which drawn texts come but for chance.
 
-        Every task has as many tokens, so that this is the harmonic mean over tasks.
-
-        Raises:
-            ValueError: rates are given for fewer places.
+        Every task has as many tokens, so that this is the harmonic mean over tasks. Raises `ValueError` where
+        rates are given for fewer places.
         """
         lengths = [rates.mean_acceptance_length(num_speculative_tokens) for rates in self.by_task.values()]
         return len(lengths) / sum(1 / length for length in lengths)
@@ -67,10 +65,9 @@ class Bernoulli(AssumedAcceptance):
     """Every drafted token is accepted with the same rate, given that all before it were."""
 
     def __init__(self, rate: float, *, texts: Texts | None = None, **assumptions: Any) -> None:
-        """`assumptions` are further fields of `TaskRates`, such as `exit_coverage`.
+        """Draw texts; `assumptions` are further fields of `TaskRates`, such as `exit_coverage`.
 
-        Raises:
-            ConfigError: a rate is no probability, or another assumption is impossible.
+        Raises `ConfigError` where a rate is no probability, or another assumption is impossible.
         """
         super().__init__({"": _rates(rate, assumptions)}, texts)
 
@@ -105,10 +102,7 @@ def covered(
     exit_layers: Sequence[int] = (),
     **assumptions: Any,
 ) -> Replay:
-    """Texts of which drafted tokens are accepted with these rates, and so many outcomes have a branch of any source.
-
-    Errors are those of `Bernoulli`.
-    """
+    """Draw texts with these rates of acceptance, in which so many outcomes have a branch of any source."""
     shares = (hit_rate,) * MAX_TREE
     known = {"feature_rates": rates, "exit_coverage": dict.fromkeys(exit_layers or (1,), shares)} | assumptions
     record = ByTask({"": rates}, texts=texts, **known).record

@@ -37,10 +37,9 @@ class Draws(NamedTuple):
 
 
 def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRecord:
-    """The texts of all tasks, as many of each.
+    """Draw the texts of all tasks, as many of each.
 
-    Raises:
-        ConfigError: there is no task, tasks differ in which assumptions are given, or there are too many texts.
+    Raises `ConfigError` where there is no task, tasks differ in which assumptions are given, or texts are too many.
     """
     first = _alike(by_task)
     _refuse_many(len(by_task), first, texts)

@@ -144,11 +144,7 @@ class JoinedRecord:
         return self._candidates[exit_layer]
 
     def lengths(self, max_new_tokens: int | None) -> list[int]:
-        """New tokens of each prompt, P.
-
-        Raises:
-            RecordError: the record's texts were cut earlier than that.
-        """
+        """Return the new tokens of each prompt, P; raises `RecordError` where the record's texts were cut earlier."""
         most = self.record.max_new_tokens
         wanted = most if max_new_tokens is None else max_new_tokens
         if not 1 <= wanted <= most:

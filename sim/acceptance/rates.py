@@ -127,12 +127,10 @@ class TaskRates(StrictModel):
         return np.concatenate([rates, (1 - rates) * others], axis=1)
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
-        """Committed tokens per verification of a chain, exactly: 1 + a1 + a1 a2 + ...
+        """Return committed tokens per verification of a chain, exactly: 1 + a1 + a1 a2 + ...
 
-        For one rate a this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1).
-
-        Raises:
-            ValueError: rates are given for fewer places.
+        For one rate a this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1). Raises
+        `ValueError` where rates are given for fewer places.
         """
         if num_speculative_tokens > len(self.rates):
             msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} places"

@@ -104,11 +104,7 @@ class RoundCosts:
         return Step(seconds, sum(works[0][1]), works, bytes_per_s)
 
     def _seconds(self, lane: str, calls: Calls, rows: Rows, places: Places) -> float:
-        """Seconds of so many calls of each part in a row, in whole ticks; nothing without rows.
-
-        Raises:
-            ProfileError: the lane has no cost for a part (`OutOfRangeError` where so many rows were not measured).
-        """
+        """Return seconds of so many calls of each part in a row, in whole ticks; nothing without rows."""
         total = sum(rows)
         if not total:
             return 0.0
