@@ -72,7 +72,6 @@ class ChatTokenizer(Protocol):
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
         """Ids of a conversation, the opening of the answer included."""
-        ...
 
 
 def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:

@@ -62,10 +62,6 @@ class PairContention(NamedTuple):
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Slowdown of both for the bandwidths each takes alone: as measured, then max-min fair in the pool."""
-        if self.pool_bytes_per_s == inf:
-            ones = np.ones_like(target_bytes_per_s)
-            return Slowdown(self.target_slowdown * ones, self.draft_slowdown * ones)
-        target_wants = target_bytes_per_s / self.target_slowdown
-        draft_wants = draft_bytes_per_s / self.draft_slowdown
-        target, draft = stretches((target_wants, draft_wants), self.pool_bytes_per_s)
+        wanted = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
+        target, draft = stretches(wanted, self.pool_bytes_per_s)
         return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)

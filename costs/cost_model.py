@@ -52,15 +52,12 @@ class LaneCost(Protocol):
         Raises `ProfileError` where the lane has no cost for the part, `OutOfRangeError` where rows or a context
         were not measured.
         """
-        ...
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """Return why `seconds` would raise, or None."""
-        ...
 
     def facts(self, part: Part) -> PartFacts:
         """Return what else is known of the part; raises `ProfileError` where the lane has no cost for it."""
-        ...
 
 
 class MeasuredCost:

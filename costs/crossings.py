@@ -52,15 +52,11 @@ def route_of(profile: Profile, origin: str, destination: str) -> Route:
     for lane in lanes:  # breadth first: the list grows during the loop
         for link in profile.links:
             if lane in link.lanes and (other := link.lanes[link.lanes[0] == lane]) not in routes:
-                routes[other] = (*routes[lane], _hop(profile, lane, other))
+                way = profile.link(lane, other) or link  # another link may have the lanes in this order
+                hop = Hop(f"{lane}->{other}", one_in_ticks(way.latency_s), way.bytes_per_s)
+                routes[other] = (*routes[lane], hop)
                 lanes.append(other)
     return routes.get(destination, ())
-
-
-def _hop(profile: Profile, origin: str, destination: str) -> Hop:
-    link = profile.link(origin, destination)
-    assert link is not None, "a route over a link that does not exist"
-    return Hop(f"{origin}->{destination}", one_in_ticks(link.latency_s), link.bytes_per_s)
 
 
 def crossing_s(route: Route, num_bytes: Floats) -> Floats:

@@ -155,14 +155,9 @@ class RoundPlan:
         )
 
     @property
-    def most_to_read(self) -> int:
-        """Most committed tokens that a first step reads, the last one included; 0 without a draft lane."""
-        return max(self.unread, default=-1) + 1
-
-    @property
     def first_rows(self) -> tuple[int, ...]:
-        """Rows of a rollout's first step, by the tokens read before the last one; blocks have one per token more."""
-        return tuple(range(1 + self.more_rows, 1 + self.more_rows + self.most_to_read))
+        """Rows of a rollout's first step, by the tokens read before the last committed one; none without a draft lane."""
+        return tuple(1 + self.more_rows + unread for unread in range(max(self.unread, default=-1) + 1))
 
     @property
     def drafting_parts(self) -> tuple[Part, ...]:

@@ -1,23 +1,5 @@
 """Errors a user can meet, in one tree. Broken invariants of our own are plain ``assert``s, not members of it.
 
-::
-
-    MirrorsdError                   catch this to catch them all
-     ├── ConfigError                a YAML file, schedule, setting or argument is wrong
-     ├── ProfileError               a device, link or platform profile is wrong or missing
-     │    └── OutOfRangeError       a question outside the range that was measured
-     ├── PlanError                  no schedule satisfies what was asked
-     ├── RecordError                an acceptance record is wrong, or does not cover the question
-     ├── TraceError                 a trace is wrong, or two traces cannot be compared
-     ├── ModelError                 a model cannot be had or used
-     │    ├── ModelFetchError       it could not be downloaded or placed in the cache
-     │    ├── ModelFormatError      its files are missing, damaged or contradictory
-     │    └── MemoryFitError        it needs more memory than there is
-     ├── TrainingError              data, recipe or state of a training run is wrong
-     └── LaneError                  a lane could not do its work
-          ├── LaneDiedError         its process ended or its device failed
-          └── LaneTimeoutError      it did not answer in time
-
 A message names the file (where there is one), the value found, and the valid ones. However large the value is, the
 message stays one that can be read on a terminal (`MOST_CHARACTERS`).
 """
@@ -96,7 +78,7 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 
 
 class MirrorsdError(Exception):
-    """Base of every error that a user's input, files or machine can cause."""
+    """Base of every error that a user's input, files or machine can cause: whoever catches it catches them all."""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(cut(str(message)))

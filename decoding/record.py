@@ -120,18 +120,19 @@ class AcceptanceRecord:
         for place, one in enumerate(recorded):
             if one.answers(schedule):
                 return place
-        raise RecordError(self._refusal(schedule))
+        raise self._refusal(schedule)
 
-    def _refusal(self, schedule: Schedule) -> str:
+    def _refusal(self, schedule: Schedule) -> RecordError:
         asked = schedule.model_dump(
             mode="json", exclude_defaults=True, exclude={"target_lane", "draft_lane", "drafter"}
         )
-        return f"{', '.join(f'{name} {value}' for name, value in asked.items())}: {self.missing(schedule)}"
+        told = ", ".join(f"{name} {value}" for name, value in asked.items())
+        return RecordError(f"{told}: {self.missing(schedule)}")
 
     def check(self, schedule: Schedule) -> None:
         """Raise `RecordError` for a schedule that asks for what was not recorded; it names that, and what there is."""
         if self.missing(schedule):
-            raise RecordError(self._refusal(schedule))
+            raise self._refusal(schedule)
 
     def missing(self, schedule: Schedule) -> str | None:
         """What a schedule asks for that was not recorded (or assumed), and what was; None if nothing is missing."""
@@ -153,16 +154,8 @@ class AcceptanceRecord:
         return all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in self.prompts)
 
     def num_candidates(self, exit_layer: int | None) -> int:
-        """Ids per position of an exit, or of the draft for None: the fewest of all prompts."""
-        known = self._num_candidates
-        if exit_layer not in known:
-            known[exit_layer] = min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
-        return known[exit_layer]
-
-    @cached_property
-    def _num_candidates(self) -> dict[int | None, int]:
-        """What `num_candidates` has found: it is asked for every schedule of a search."""
-        return {}
+        """Return the ids per position of an exit, or of the draft for None: the fewest of all prompts."""
+        return min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically; raises `RecordError` where it cannot be written."""

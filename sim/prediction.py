@@ -147,11 +147,18 @@ def summarise(
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
     waits, first = Bottlenecks(**times.waits_s), walk.first.index
     first_s = times.seconds[first] - times.handing_over_s[first]
+    errors = error_shares(
+        profile,
+        durations,
+        # a slowed target is as wrong as it is alone, and as the slowdown is
+        target_s=waits.target_prefix + waits.target_suffix + waits.target_verify + waits.contention,
+        draft_s=waits.draft + waits.fallback,
+        both_s=times.hidden_draft_s,
+        total_s=total_s,
+    )
     return Prediction(
         tpot_s=total_s / num_tokens,
-        errors=_errors(profile, durations, waits, times, total_s)
-        | own_share(profile, schedule)
-        | _chance(walk, decode_s / tokens),
+        errors=errors | own_share(profile, schedule) | _chance(walk, decode_s / tokens),
         prefill_s=None if prefill_s is None else float(np.mean(prefill_s)),
         ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
@@ -176,17 +183,3 @@ def _chance(walk: Walk, tpot_s: Floats) -> dict[str, ErrorShare]:
         return {}
     standard_error = float(tpot_s.std(ddof=1)) / sqrt(len(tpot_s))
     return {DRAWS: ErrorShare(1.0, t_quantile(len(tpot_s) - 1) * standard_error / float(tpot_s.mean()))}
-
-
-def _errors(
-    profile: Profile, durations: Durations, waits: Bottlenecks, times: RoundTimes, total_s: float
-) -> dict[str, ErrorShare]:
-    """What is wrong with the lanes' times. A slowed target is as wrong as it is alone, and as the slowdown is."""
-    return error_shares(
-        profile,
-        durations,
-        target_s=waits.target_prefix + waits.target_suffix + waits.target_verify + waits.contention,
-        draft_s=waits.draft + waits.fallback,
-        both_s=times.hidden_draft_s,
-        total_s=total_s,
-    )

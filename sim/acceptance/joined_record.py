@@ -127,10 +127,6 @@ class JoinedRecord:
         of = [p.feature_stream_hits if with_features else p.stream_hits for p in self.record.prompts]
         return _joined(of).astype(np.int64)
 
-    def tree_ranks(self, tree: int) -> Ids:
-        """Places of the text's tokens in the trees drafted from every position, [T, depth]."""
-        return _joined(prompt.tree_ranks[tree] for prompt in self.record.prompts)
-
     def tree_lengths(self, tree: int, size: int) -> Ints:
         """Tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
