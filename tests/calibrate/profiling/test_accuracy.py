@@ -14,9 +14,9 @@ import pytest
 
 from calibrate.profiling.calibration import calibrate
 from hwprofiles.profile import Profile
-from tests.calibrate.profiling.calibration.asked import CONTEXTS, SPEEDS, task
-from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
-from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, SPEEDS, machine, task
+from tests.calibrate.profiling.fake_machine.engine import LANES
+from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
 SEEDS = range(60)
@@ -53,7 +53,7 @@ class Outcome:
 
 def calibrated(seed: int, **changes: float) -> Outcome:
     weather = Weather(seed=seed, **changes)
-    engine = FakeEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
+    engine = machine(weather=weather)
     profile = calibrate(engine, task(time_s=100.0), clock=engine.clock).profile
     assert engine.clock() < 110
     assert profile.notes == ()
@@ -153,11 +153,10 @@ class Error:
 
 def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
     """Of first steps of branches, and of passes that reply states, on every lane that has some."""
-    laws = {name: Laws(speed=speed, first_step_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
-    engine = FakeEngine(laws, weather=Weather(seed=seed, **changes))
+    engine = machine(weather=Weather(seed=seed, **changes), first_step_s=WAKE_S, features_s=FEATURES_S)
     profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
     branches, passes = list[Error](), list[Error]()
-    for name, law in laws.items():
+    for name, law in engine.laws.items():
         lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
         pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
         true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed

@@ -18,7 +18,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.wire.operations import RowInvariance
 from sim.evaluator import predict
-from tests.calibrate.profiling.calibration.asked import (
+from tests.calibrate.profiling.fake_machine.asked import (
     CONTEXTS,
     HEADS,
     SPEEDS,
@@ -30,8 +30,7 @@ from tests.calibrate.profiling.calibration.asked import (
     task,
 )
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
-from tests.calibrate.profiling.fake_machine.heads import LEVEL, STREAMS_S, HeadEngine
-from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, Laws
+from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, STEP_LEVEL
 from tests.planner.synthetic import acceptance_record
 
 
@@ -129,7 +128,7 @@ def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_feat
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick):
-    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
+    engine = machine()
     profile = calibrate(engine, task(heads=HEADS, quick=quick))
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
@@ -139,16 +138,16 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick):
                 expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
                 assert verify_s == pytest.approx(expected_s, **TOLERANCE)
         for name in ("eagle", "medusa"):
-            expected_s = LEVEL * engine.head_s(name, 8) / SPEEDS[lane.name]
+            expected_s = STEP_LEVEL * engine.head_s(name, 8) / SPEEDS[lane.name]
             assert lane.heads[name].at(8, 100) == pytest.approx(expected_s, **TOLERANCE)
-        assert lane.streams["streams"].at(33, 100) == pytest.approx(STREAMS_S / SPEEDS[lane.name], **TOLERANCE)
+        assert lane.streams["streams"].at(33, 100) == pytest.approx(engine.streams_s / SPEEDS[lane.name], **TOLERANCE)
         assert lane.draft_step.at(7, 150) == pytest.approx(laws.step_s(7, 150), **TOLERANCE)
     assert profile.relative_error == pytest.approx(0, abs=1e-6)
 
 
-def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch):
-    monkeypatch.setattr("tests.calibrate.profiling.fake_machine.heads.STREAMS_S", -1e-3)
-    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
+def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note():
+    engine = machine()
+    engine.streams_s = -1e-3
     profile = calibrate(engine, task(heads=HEADS))
     assert all(lane.streams == {} for lane in profile.lanes)
     assert profile.lane("cpu0").heads.keys() == {"eagle", "medusa"}
@@ -177,9 +176,9 @@ def test_a_necessary_part_that_costs_nothing_is_an_error(left, power, part):
 
 
 def test_streams_are_at_the_level_of_the_target_in_runs():
-    engine = HeadEngine({name: Laws(speed=speed, target_in_run=1.04) for name, speed in SPEEDS.items()})
+    engine = machine(target_in_run=1.04)
     profile = calibrate(engine, task(heads={"streams": "speculative_streaming"}))
-    assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * STREAMS_S, **TOLERANCE)
+    assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * engine.streams_s, **TOLERANCE)
 
 
 def test_tables_are_at_the_level_of_real_runs():

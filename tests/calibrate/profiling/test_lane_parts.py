@@ -13,7 +13,7 @@ from hwprofiles.host import LaneCores
 from hwprofiles.profile import Anchor, LaneProfile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.calibration.asked import CONTEXTS, task
+from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import FakeLane
 from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, NUM_LAYERS, Laws

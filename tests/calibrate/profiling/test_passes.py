@@ -18,15 +18,10 @@ from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
-from tests.calibrate.profiling.calibration.asked import HEADS, SPEEDS, machine, task
+from tests.calibrate.profiling.fake_machine.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
-from tests.calibrate.profiling.fake_machine.heads import HeadEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
-
-
-def head_engine(**weather: float) -> HeadEngine:
-    return HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=Weather(**weather))
 
 
 def measured(engine: FakeEngine, asked: CalibrationTask) -> Samples:
@@ -37,7 +32,7 @@ def measured(engine: FakeEngine, asked: CalibrationTask) -> Samples:
 
 
 def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before_to_right_after():
-    engine = head_engine(slow=1.4, fast_s=0.5, slow_s=0.5)
+    engine = machine(weather=Weather(slow=1.4, fast_s=0.5, slow_s=0.5))
     samples = measured(engine, task(heads=HEADS, time_s=60.0))
     anchors = {name: [one for one in samples.anchors if one.lane == name] for name in SPEEDS}
     stands = [(visit.cell.lane, visit.at_s, (visit.before_s, visit.after_s)) for visit in samples.visits]
@@ -66,7 +61,7 @@ def test_every_pass_times_and_decodes_everything_once():
 
 
 def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass():
-    samples = measured(head_engine(), task(heads=HEADS, time_s=200.0))
+    samples = measured(machine(), task(heads=HEADS, time_s=200.0))
     passes = samples.num_passes
     assert passes > 2
     counts = Counter(run.schedule for run in samples.runs if run.schedule.drafter is not None)
@@ -84,7 +79,7 @@ def test_every_second_pass_runs_backwards():
 
 def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target():
     """They are most of every round, and what is predicted of all schedules rests on them."""
-    engine = head_engine()
+    engine = machine()
     samples = measured(engine, task(heads=HEADS, time_s=100.0))
     cells = {False: set(), True: set()}
     for cell in samples.ratios():
@@ -96,7 +91,7 @@ def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target():
 
 
 def test_drafters_take_turns_within_every_pass():
-    engine = head_engine()
+    engine = machine()
     measured(engine, task(heads=HEADS, time_s=80.0))
     loaded = list(dict.fromkeys(engine.loads))
     assert loaded == [(lane, name) for name in ("draft", *HEADS) for lane in SPEEDS]
@@ -253,8 +248,7 @@ def test_what_no_profile_comes_out_of_is_timed_again(measuring):
     seed=st.integers(0, 99),
 )
 def test_progress_only_rises_from_zero_to_one(time_s, surprise, seed):
-    engine = machine(surprise=surprise)
-    engine.weather = Weather(seed=seed, slow=1.45)
+    engine = machine(surprise, Weather(seed=seed, slow=1.45))
     shares = []
     calibrate(engine, task(time_s=time_s), lambda _step, share: shares.append(share), clock=engine.clock)
     assert shares == sorted(shares)

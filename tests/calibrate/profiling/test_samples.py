@@ -14,10 +14,8 @@ from calibrate.profiling.samples import Cell, Samples, Visit, load_samples, save
 from decoding.errors import ProfileError
 from hwprofiles.profile import load_profile
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.calibration.asked import HEADS, SPEEDS, task
+from tests.calibrate.profiling.fake_machine.asked import HEADS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import LANES
-from tests.calibrate.profiling.fake_machine.heads import HeadEngine
-from tests.calibrate.profiling.fake_machine.laws import Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
 TASK = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=200.0)
@@ -25,8 +23,7 @@ TASK = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=200.0)
 
 @pytest.fixture(scope="module")
 def made():
-    laws = {name: Laws(speed=speed, step_in_run=1.2) for name, speed in SPEEDS.items()}
-    engine = HeadEngine(laws, weather=Weather(seed=1, slow=1.4, drift=0.1))
+    engine = machine(weather=Weather(seed=1, slow=1.4, drift=0.1), step_in_run=1.2)
     return calibrate(engine, TASK, clock=engine.clock)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from calibrate.profiling.task import USUAL_BRANCHES, effort_for, schedules_of
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
-from tests.calibrate.profiling.calibration.asked import task
+from tests.calibrate.profiling.fake_machine.asked import task
 
 WINDOWS = st.integers(1, 16)
 CONTEXTS = st.tuples(st.integers(0, 500), st.integers(1, 4000)).map(lambda pair: (pair[0], pair[0] + pair[1]))

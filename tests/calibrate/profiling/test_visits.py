@@ -16,9 +16,8 @@ from calibrate.profiling.visits import second_looks, visit_in_turn
 from decoding.errors import LaneDiedError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
+from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
-from tests.calibrate.profiling.fake_machine.heads import HeadEngine
 from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
@@ -234,7 +233,7 @@ def test_a_busy_spell_on_a_core_does_not_bend_tables():
 @given(st.integers(0, 99), st.sampled_from([0.0, ONE_PASS_S]), st.sampled_from([0, 20, 100]))
 def test_no_table_falls_in_any_weather(seed, time_s, spike_every):
     weather = Weather(seed=seed, slow=1.45, spike_every=spike_every)
-    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
+    engine = machine(weather=weather)
     asked = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=time_s)
     try:
         made = calibrate(engine, asked, clock=engine.clock)

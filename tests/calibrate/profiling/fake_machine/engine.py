@@ -1,4 +1,4 @@
-"""The machine made of laws as calibration sees it: an engine that loads lanes and decodes."""
+"""The machine made of laws as calibration sees it: an engine that loads lanes, heads and streams, and decodes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +20,10 @@ LANES = split_lanes((0, 1))
 
 @dataclass
 class FakeEngine:
-    """An engine whose draft is right about every other token."""
+    """An engine whose draft is right about every other token.
+
+    Heads take `base_s` and a bit for every row, and in a run `level_of` the lane times that; streams add `streams_s`.
+    """
 
     laws: dict[str, Laws]
     surprise: float = 1.0
@@ -39,6 +42,12 @@ class FakeEngine:
     rows: RowInvariance = field(default_factory=lambda: RowInvariance(is_invariant=True, least_rows=1, instructions=""))
     timed_s: float = 0.0
     """What all that was timed has taken; the rest was decoded."""
+    base_s: dict[str, float] = field(default_factory=lambda: {"eagle": 2e-3, "medusa": 1e-3})
+    level_of: dict[str, float] = field(default_factory=dict)
+    streams_s: float = 4e-3
+    drafters: dict[str, str] = field(default_factory=dict)
+    """What lanes draft with, by lane; `loads` are all of them in turn."""
+    loads: list[tuple[str, str]] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now_s
@@ -60,9 +69,19 @@ class FakeEngine:
         self.loaded.add((lane, "target"))
         return FakeLane(lane, self.laws[lane], self)
 
-    def load_draft(self, lane: str) -> FakeLane:
+    def load_draft(self, lane: str, drafter: str = "draft") -> FakeLane:
+        self.loads.append((lane, drafter))
+        self.drafters[lane] = drafter
         self.loaded.add((lane, "draft"))
         return FakeLane(lane, self.laws[lane], self)
+
+    def load_streams(self, lane: str, drafter: str) -> FakeLane:
+        self.loads.append((lane, drafter))
+        self.loaded.add((lane, "streams"))
+        return FakeLane(lane, self.laws[lane], self)
+
+    def head_s(self, drafter: str, rows: int) -> float:
+        return self.base_s[drafter] * (1 + 0.1 * rows)
 
     def generate(
         self,

@@ -75,17 +75,19 @@ class FakeLane:
         self.machine.busy_lanes.remove(self.name)
 
     def seconds(self, m: Measurement, *, contended: bool) -> float:
-        if m.part == "draft_streams":
-            return GUESS_S * (1 + m.rows) / self.laws.speed
-        if m.part == "prefill":
-            return self.laws.prefill_s(m.rows)
-        if m.part == "draft_prefill":
-            return DRAFT_PREFILL * self.laws.prefill_s(m.rows)
-        if m.part == "draft_start":
-            return self.laws.start_s(m.rows, m.context)
+        laws, machine = self.laws, self.machine
         if m.part == "draft_step":
-            factor = self.laws.step_contended if contended else 1.0
-            return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
-        return (self.laws.target_contended if contended else 1.0) * self.laws.target_s(
-            m.part, m.rows, m.context, m.exit_layer
-        )
+            factor = laws.step_contended if contended else 1.0
+            return factor * laws.step_s(m.rows, m.context, with_features=m.with_features)
+        by_part = {
+            "head_step": lambda: machine.head_s(machine.drafters[self.name], m.rows) / laws.speed,
+            "stream": lambda: laws.target_s("verify", m.rows, m.context, None) + machine.streams_s / laws.speed,
+            "draft_streams": lambda: GUESS_S * (1 + m.rows) / laws.speed,
+            "prefill": lambda: laws.prefill_s(m.rows),
+            "draft_prefill": lambda: DRAFT_PREFILL * laws.prefill_s(m.rows),
+            "draft_start": lambda: laws.start_s(m.rows, m.context),
+        }
+        if m.part in by_part:
+            return by_part[m.part]()
+        factor = laws.target_contended if contended else 1.0
+        return factor * laws.target_s(m.part, m.rows, m.context, m.exit_layer)

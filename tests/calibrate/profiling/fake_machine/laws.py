@@ -10,6 +10,8 @@ NUM_LAYERS = 10
 EXIT_LAYERS = (4, 6)
 EXIT_S = 3e-3
 HEAD_S = 12e-3
+STEP_LEVEL = 1.5
+"""What a step of a draft head takes in a run, where the target empties the cache, over its time in a loop."""
 GUESS_S = 2e-3
 """What one more guess of the draft's streams adds."""
 DRAFT_PREFILL = 0.25

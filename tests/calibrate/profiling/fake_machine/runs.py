@@ -8,7 +8,7 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from runtime.lanes.sequence_lanes import Listener
-from tests.calibrate.profiling.fake_machine.laws import GAP_S
+from tests.calibrate.profiling.fake_machine.laws import GAP_S, STEP_LEVEL
 
 if TYPE_CHECKING:
     from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -29,6 +29,8 @@ class FakeRun:
         self.now_s = 0.0
 
     def decode(self, max_new_tokens: int) -> Trace:
+        if self.schedule.is_tree:
+            return self.decode_trees(max_new_tokens)
         left, index = max_new_tokens, 0
         while left:
             committed = min(left, 1 + (index % 2) * min(2, self.schedule.num_speculative_tokens))
@@ -40,6 +42,29 @@ class FakeRun:
             self.now_s += GAP_S
             left, index = left - committed, index + 1
             self.rest()
+        self.trace.decode_s = self.now_s
+        return self.trace
+
+    def decode_trees(self, max_new_tokens: int) -> Trace:
+        """Every round commits one token: nothing of an arbitrary text is accepted by a tree."""
+        schedule, engine = self.schedule, self.engine
+        rows = schedule.tree_size + 1
+        window = Window((1,) * schedule.tree_size, parents=(-1,) * schedule.tree_size)
+        steps = (1, schedule.tree_top_k, schedule.tree_top_k) if schedule.tree_top_k else (1,)
+        for index in range(max_new_tokens):
+            for level, step_rows in enumerate(steps if schedule.draft_lane else ()):
+                factor = engine.level_of.get(schedule.draft_lane, STEP_LEVEL)
+                step_s = factor * engine.head_s(schedule.drafter, step_rows) / self.draft.speed
+                step_s += 0.0 if level else self.draft.first_step_s
+                self.span(schedule.draft_lane, Work.ROLLOUT_STEP, step_s, index, step_rows)
+            work, added_s = Work.VERIFY, 0.0
+            if schedule.draft_lane is None:
+                work, added_s = Work.STREAM, self.target.target_in_run * engine.streams_s / self.target.speed
+            self.span(schedule.target_lane, work, self.first_s("verify", rows) + added_s, index, rows)
+            self.trace.begin_round(self.now_s)
+            self.trace.end_round(self.now_s, window, Verdict(0, 1), 1)
+            self.context += 1
+            self.now_s += GAP_S
         self.trace.decode_s = self.now_s
         return self.trace
 

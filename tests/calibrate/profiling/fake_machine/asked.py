@@ -11,6 +11,7 @@ from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
@@ -48,9 +49,10 @@ def task(*, exit_features: tuple[int, ...] = (), num_streams: int = 0, **changes
     return replace(usual, **changes)
 
 
-def machine(surprise: float = 1.0, **laws: float) -> FakeEngine:
+def machine(surprise: float = 1.0, weather: Weather | None = None, **laws: float) -> FakeEngine:
     """The second core is slower, both together are faster; in runs all lanes behave alike."""
-    return FakeEngine({name: Laws(speed=speed, **laws) for name, speed in SPEEDS.items()}, surprise=surprise)
+    by_lane = {name: Laws(speed=speed, **laws) for name, speed in SPEEDS.items()}
+    return FakeEngine(by_lane, surprise=surprise, weather=weather or Weather())
 
 
 def pairs_of(profile: Profile) -> dict[tuple[str, str], tuple[float, float]]:
