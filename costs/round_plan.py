@@ -156,7 +156,7 @@ class RoundPlan:
 
     @property
     def first_rows(self) -> tuple[int, ...]:
-        """Rows of a rollout's first step, by the tokens read before the last committed one; none without a draft lane."""
+        """Rows of a rollout's first step, by the tokens read before the last committed one; none without a drafter."""
         return tuple(1 + self.more_rows + unread for unread in range(max(self.unread, default=-1) + 1))
 
     @property

@@ -5,12 +5,10 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim.machine.device import Device
-from sim.machine.link import Link, arrival_s
-from sim.machine.shared_memory import Run, Runs, SharedMemory
 from simpy import Environment
 
 from costs.crossings import Hop
+from sim.machine import Device, Link, Run, Runs, SharedMemory, arrival_s
 
 
 def new_memory() -> SharedMemory:
