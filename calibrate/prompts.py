@@ -20,7 +20,7 @@ from decoding.errors import ConfigError, shown
 from decoding.files import parse_json, read_text
 
 MAX_CHARACTERS: Final = 1_000_000
-"""Of a prompt: a quarter of a million tokens and more, which a tokenizer reads in seconds."""
+"""Longest text of a prompt: a quarter of a million tokens and more, which a tokenizer reads in seconds."""
 MAX_NAME_CHARACTERS: Final = 200
 MAX_FILE_BYTES: Final = 256 << 20
 
@@ -68,7 +68,7 @@ class EncodedPrompt(NamedTuple):
 
 
 class ChatTokenizer(Protocol):
-    """What turns a conversation into token ids (`runtime.models.tokenizer.Tokenizer` does)."""
+    """Turns a conversation into token ids, as `runtime.models.tokenizer.Tokenizer` does."""
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
         """Ids of a conversation, the opening of the answer included."""

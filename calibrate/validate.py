@@ -83,7 +83,7 @@ class Comparison:
 
     @property
     def tpot_error_at_anchor(self) -> float:
-        """The same without what the machine's own change of speed since calibration explains."""
+        """`tpot_error` without what the machine's own change of speed since calibration explains."""
         return self.simulated_tpot_s / self.measured_tpot_s_at_anchor - 1
 
 

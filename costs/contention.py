@@ -46,7 +46,7 @@ class PairContention(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
-        """What the profile knows of the two lanes; no slowdown where it has no entry."""
+        """Return what the profile knows of the two lanes; no slowdown where it has no entry."""
         pool = profile.pool_bytes_per_s(target_lane, draft_lane) or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 

@@ -118,7 +118,7 @@ Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operati
 def all_reduce_s(
     num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float, algorithm: Algorithm = "ring"
 ) -> float:
-    """Everybody gets the sum of what all hold.
+    """Return the seconds in which everybody gets the sum of what all hold.
 
     Ring: a reduce-scatter and an all-gather, each of n - 1 steps with an n-th of the bytes. Tree: sums go up a binomial
     tree and the result comes down again, all bytes on every level.
@@ -130,7 +130,7 @@ def all_reduce_s(
 
 
 def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
-    """Everybody gets the shares of all: what is held doubles from step to step (Bruck, any number of devices)."""
+    """Return the seconds of sharing all shares: what is held doubles from step to step (Bruck, any count)."""
     return _num_levels(num_devices) * latency_s + (num_devices - 1) / num_devices * num_bytes / bytes_per_s
 
 

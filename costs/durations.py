@@ -26,7 +26,7 @@ from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 
 MOST_PAIRS = 2048
-"""So many slowdowns are kept: schedules that share one are asked for soon after each other."""
+"""Slowdowns that are kept: schedules that share one are asked for soon after each other."""
 
 Calls = tuple[tuple[Part, int], ...]
 """Parts, each with its number of calls or with its rows."""

@@ -37,7 +37,7 @@ class Readers(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Schedule) -> Readers:
-        """Those of a schedule."""
+        """Return the readers of a schedule's prompts."""
         traits, part = schedule.traits, None
         if traits.has_draft_model:
             part = _DRAFT
@@ -88,19 +88,19 @@ class PrefillTimes:
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
 
     def _states_s(self, target: str, draft: str, rows: int) -> float:
-        """The states of so many tokens on their way from lane to lane; of none nothing crosses."""
+        """Return the seconds that states of so many tokens are on their way; of none nothing crosses."""
         num_bytes = np.array([rows * self._profile.features_bytes_per_row])
         return float(crossing_s(route_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
 
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
-        """Reading so many tokens alone; none take no time, however few were measured."""
+        """Return the seconds of reading so many tokens alone; none take no time, however few were measured."""
         self._profile.lane(lane)
         cost = self._costs[lane]
         cost.facts(part)  # refused where nothing was measured
         return float(cost.seconds(part, rows, _ANY_CONTEXT)[0]) if rows else 0.0
 
     def _at_once(self, readers: Readers, target_s: float, draft_s: float) -> tuple[float, float]:
-        """When both have read that begin at the same time: slowed until one has, then the other goes on alone."""
+        """Return when either has read, if both begin at once: slowed until one has, then the other goes on alone."""
         target, draft, part, _ = readers
         assert part is not None, "nobody reads next to the target"
         of_target, of_draft = PairContention.of(self._profile, target, draft).slowdown_of_two(

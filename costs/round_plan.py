@@ -59,7 +59,7 @@ LATER: Mapping[StepKind, StepKind] = {
     "all_roots": "all_later",
     "exit_roots": "exit_later",
 }
-"""What comes after a first step, by its kind."""
+"""The kind of the steps that follow a first step of branches, by its kind."""
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})

@@ -10,12 +10,12 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 500
-"""Of a message: what it begins with (the file and the line) and what it ends with are kept."""
+"""Longest message: a longer one keeps its beginning (the file and the line) and its end."""
 _MOST_OF_A_VALUE: Final = 200
 _ENDING: Final = 120
 _GAP: Final = " [...] "
 _FEW: Final = 8
-"""Names that are listed anyhow."""
+"""Up to so many names are all listed."""
 _MORE: Final = "and {} more mistakes"
 
 

@@ -15,15 +15,15 @@ from typing import Any, Final, NoReturn
 from decoding.errors import ConfigError, cut, shown
 
 MAX_BYTES: Final = 16 << 20
-"""Of a text, unless its reader says otherwise."""
+"""Largest file that is read, unless its reader says otherwise."""
 _MOST_TIMES_SMALLER: Final = 100
-"""Ours are compressed to a fifth; what was made a thousandth is there to fill memory."""
+"""Most bytes unpacked per byte packed: our files are packed to a fifth, and only a bomb to a thousandth."""
 _SMALL_BYTES: Final = 1 << 20
-"""What fills no memory compresses as it may."""
+"""Files that unpack to less may be packed as well as they like."""
 _ESCAPE: Final = re.compile(rb"\\u[dD]")
-"""What surrogates begin with."""
+"""Beginning of the escape of a surrogate."""
 _MOST_OF_A_NAME: Final = 40
-"""Characters of a file's name in that of its scratch file: a name has 255 bytes at most."""
+"""Characters of a file's name that its scratch file's name repeats: a name has 255 bytes at most."""
 
 
 def expanded(path: str | Path) -> Path:
@@ -185,7 +185,7 @@ def _try_to_write(place: Path) -> None:
 
 
 def _usual_mode() -> int:
-    """What a new file's permissions would be; temporary files are private."""
+    """Return the permissions that a new file would have; temporary files are private."""
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask

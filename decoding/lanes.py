@@ -66,7 +66,7 @@ class DraftLane(Protocol):
 
 
 class Lanes(Protocol):
-    """What a method is given."""
+    """The two lanes that a method is given, and the sequence that it decodes."""
 
     @property
     def target(self) -> TargetLane:

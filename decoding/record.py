@@ -135,7 +135,7 @@ class AcceptanceRecord:
             raise self._refusal(schedule)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """What a schedule asks for that was not recorded (or assumed), and what was; None if nothing is missing."""
+        """Return what a schedule asks for that was not recorded (or assumed), and what was; None if all was."""
         return next(missing_for(schedule, self), None)
 
     def samples_drafts(self, schedule: Schedule) -> bool:

@@ -142,7 +142,7 @@ class Schedule(StrictModel):
 
     @property
     def traits(self) -> MethodTraits:
-        """What is true of the method."""
+        """The facts of the method, see `MethodTraits`."""
         return METHODS[self.method]
 
     @property
@@ -172,12 +172,12 @@ class Schedule(StrictModel):
 
     @property
     def branch_guesses(self) -> int:
-        """Guesses of every branch in its steps after the first one: after a single token there is no room for more."""
+        """Stream tokens of every branch in its steps after the first, as far as the window has room."""
         return max(0, min(self.draft_streams, self.num_speculative_tokens - 2)) if self.traits.overlaps else 0
 
     @property
     def fewest_draft_steps(self) -> int:
-        """Steps that a draft model takes for a window if every guess of its streams is right: one for each without."""
+        """Steps for a window if all tokens of a draft's streams are right; one a token without streams."""
         return 1 + ceil((self.num_speculative_tokens - 1) / (1 + self.draft_streams))
 
     @property

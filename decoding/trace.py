@@ -12,7 +12,7 @@ from pydantic import FailFast
 from decoding.messages import Outcome, Verdict, Window
 
 NOT_COMMITTED = -1
-"""In place of the target's own token where the sequence ended before it."""
+"""Stands for the target's own token where the sequence ended before it."""
 
 
 class Work(StrEnum):

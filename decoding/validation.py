@@ -22,12 +22,12 @@ Pair = Annotated[tuple[T, T], Field(strict=False)]
 """A list of two in a file."""
 
 MOST_MISTAKES: Final = 30_000
-"""Whoever makes more wrote another kind of file."""
+"""A file with more mistakes is of another kind."""
 
 MOST_SHOWN: Final = 10
-"""A message has room for fewer."""
+"""Mistakes that are described; a message has room for fewer."""
 _MOST_CHARACTERS: Final = 300
-"""Within another message."""
+"""Longest description within another message."""
 
 
 def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:

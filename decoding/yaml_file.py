@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 40
-"""Of lists and maps inside each other; our own files have at most eight."""
+"""Most lists and maps inside each other; our own files have at most eight."""
 MAX_NODES: Final = 50_000
 """Values, lists and maps of a file, those that aliases stand for counted once per alias; a profile has two thousand."""
 

@@ -74,7 +74,7 @@ class BatchPredictor:
         return batch_size * costs.fewest_s(schedule, 1) / costs.fewest_s(schedule, batch_size)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
-        """What the schedule does with so many sequences at once; errors are those of `predict_batch`."""
+        """Predict a schedule with so many sequences at once; errors are those of `predict_batch`."""
         costs, tables = self._costs(schedule, batch_size), self._tables
         outcomes = self._acceptance.outcomes(schedule, self._max_new_tokens)
         plan, count = costs.plan, len(outcomes.lengths)
@@ -138,7 +138,7 @@ def best_by_batch(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> dict[int, BatchPrediction]:
-    """Of every batch size the schedule of most tokens per second; errors are those of `predict_batch`."""
+    """Return for every batch size the schedule of most tokens per second; errors are those of `predict_batch`."""
     predictor = BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
     return {
         size: max((predictor.predict(one, size) for one in schedules), key=lambda found: found.tokens_per_s)

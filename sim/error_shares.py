@@ -35,12 +35,12 @@ class ErrorShare(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """What the whole time may be off by for this cause alone, relative."""
+        """Half-width (90 %) of the whole time for this cause alone, relative."""
         return self.share * self.relative_error
 
 
 Errors = Mapping[str, ErrorShare]
-"""By cause."""
+"""Error shares by the name of their cause."""
 _NOTHING = ErrorShare(0.0, 0.0)
 
 

@@ -37,12 +37,12 @@ class Evaluator:
         self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """What `predict` would refuse the schedule for: not recorded, or not measured. None if it would not."""
+        """Return why `predict` would refuse the schedule (not recorded, or not measured), or None."""
         reason = self._acceptance.missing(schedule)
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """What the schedule does; errors are those of `evaluate`."""
+        """Predict one schedule; errors are those of `evaluate`."""
         acceptance = self._acceptance
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)

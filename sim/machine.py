@@ -72,7 +72,7 @@ Runs = Iterator[Run | None]
 Slowdowns = Callable[[float, float], tuple[float, float]]
 """How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
 NextRun = Callable[[], Run | None]
-"""What a device does next, None to be idle; asked when its run has ended."""
+"""Returns what a device does next, None to be idle; called when its run has ended."""
 _END = Run(0.0)
 _place = attrgetter("place")
 

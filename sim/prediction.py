@@ -178,7 +178,7 @@ def summarise(
 
 
 def _chance(walk: Walk, tpot_s: Floats) -> dict[str, ErrorShare]:
-    """What other draws of as many texts could change, from how much these differ; a single text does not show it."""
+    """Return the error by chance of drawn texts, from how much these differ; a single text does not show it."""
     if not walk.is_drawn or len(tpot_s) < 2:
         return {}
     standard_error = float(tpot_s.std(ddof=1)) / sqrt(len(tpot_s))

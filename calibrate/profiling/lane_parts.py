@@ -76,7 +76,7 @@ class LaneParts:
         yield from chain(whole, *last, *others)
 
     def passes(self) -> Iterator[Measurement]:
-        """Those of `measurements` that are a pass through the whole target, one of each width."""
+        """Yield those of `measurements` that are a pass through the whole target, one of each width."""
         first = self._effort.contexts[0]
         return (of for (_, context), of in self.timed["verify"].items() if context == first)
 
@@ -173,7 +173,7 @@ class LaneParts:
         return self._effort.contexts if is_wide else self._effort.contexts[:1]
 
     def _verify(self, rows: int, context: int) -> Measurement:
-        """Of a chain, or of a tree where chains are not so wide: the mask of a tree costs next to nothing."""
+        """Return a verification of a chain, or of a tree where chains are not so wide: its mask costs little."""
         part: Part = "verify_tree" if rows in self._effort.tree_rows else "verify"
         return Measurement(part=part, rows=rows, context=context, repeats=self._effort.repeats, warm_up=1)
 
@@ -245,7 +245,7 @@ class HeadParts:
     def _streams_table(
         self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float
     ) -> dict[LanePart, LatencyTable]:
-        """What streams add to a verification: the mean difference of those timed in turn; nothing if that is noise."""
+        """Return what streams add, the mean difference of verifications timed in turn; nothing if that is noise."""
         without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
         pairs = list(zip(without, with_them, strict=True))
         ratio = estimate([Ratio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
@@ -275,6 +275,6 @@ class HeadParts:
         return prefills("draft_prefill", self._task) if self._traits.reads_states else {}
 
     def _stream(self, part: Part) -> Measurement:
-        """Once: a verification without streams and one with them follow each other at once."""
+        """Return one verification without streams or with them, which follow each other at once."""
         context = self._task.effort.contexts[0]
         return Measurement(part=part, rows=_STREAM_ROWS, context=context, repeats=1, warm_up=0)

@@ -16,11 +16,11 @@ from runtime.target.early_exits import ExitFolderConfig
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 
 _LAYER_BYTES: Final = {"bfloat16": 2.0, "float32": 4.0, "int8": 1.0, "int4": 0.5}
-"""Of a layer's weight."""
+"""Bytes of one weight of a layer, by the form of the weights."""
 _HEAD_BYTES: Final = _LAYER_BYTES | {"int4": 1.0}
-"""Of a weight of a head."""
+"""Bytes of one weight of a head."""
 _STATE_BYTES: Final = {"float32": 4}
-"""Of a key, value or hidden state, and of an adapter's weight; in every other form they have 16 bits."""
+"""Bytes of a key, value or hidden state and of an adapter's weight; in every other form they have 16 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class ModelSizes:
 
     @property
     def features_bytes_per_row(self) -> int:
-        """Bytes of them."""
+        """Bytes that a row's exit features have."""
         return self.feature_width * self._state_bytes
 
     def part_bytes(self, context: int) -> dict[LanePart, float]:
@@ -81,7 +81,7 @@ class ModelSizes:
         return {"layer": layer, "lm_head": lm_head, "exit": exit_, **steps}
 
     def without_draft_streams(self) -> Self:
-        """The same where the draft's own streams cannot run."""
+        """Return the same sizes where the draft's own streams cannot run."""
         if not isinstance(self.draft, DrafterFolderConfig):
             return self
         return replace(self, draft=self.draft.model_copy(update={"streams": None}))

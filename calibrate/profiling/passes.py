@@ -38,7 +38,7 @@ _STRIDE = 7919
 """Prime, so that the ids of the tokens visit the whole vocabulary."""
 
 Cells = Mapping[str, Sequence[Cell]]
-"""What is timed, by lane."""
+"""Cells to be timed, by lane."""
 
 
 class Measuring:
@@ -176,7 +176,7 @@ class Measuring:
         self.samples.runs.append(decode(self._engine, self._anchors, schedule, contexts, num_tokens, is_check=is_check))
 
     def _measure_messages(self) -> None:
-        """What messages cost on their way to every lane that may run the draft."""
+        """Measure what messages cost on their way to every lane that may run the draft."""
         lanes = self._load(None)
         for name in dict.fromkeys(draft_lane for _, draft_lane in self._task.pairs):
             self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
@@ -229,7 +229,7 @@ def decode(
 
 
 def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Schedule]) -> Run | None:
-    """A run of the check that is furthest off among some schedules, if it is doubtful."""
+    """Return a run of the check that is furthest off among some schedules, if it is doubtful."""
     compared = compare_runs((run for run in runs if run.is_check and run.schedule in among), profile)
     checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
     worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)

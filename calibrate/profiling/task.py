@@ -147,7 +147,7 @@ class CalibrationTask:
 
     @property
     def effort(self) -> Effort:
-        """What is measured how often; raises `ConfigError` if the contexts are no range."""
+        """The sizes to measure and how often; raises `ConfigError` if the contexts are no range."""
         max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
         # a step with features reads the window and starts the branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)

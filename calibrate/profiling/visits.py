@@ -65,7 +65,7 @@ def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tupl
 
 
 def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
-    """What is timed between two anchors: cells that follow each other, up to a weight."""
+    """Group cells that follow each other, up to a weight: a block is timed between two anchors."""
     blocks: list[list[Cell]] = []
     weight = _BLOCK
     for cell in cells:

@@ -110,12 +110,12 @@ class RecordedFinder(NamedTuple):
 
     @property
     def chain(self) -> RecordedChain:
-        """What a record calls its windows."""
+        """The entry of its windows in a record."""
         [method] = self.drafter.methods
         return RecordedChain(method=method, drafter=self.name)
 
     def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
-        """What is found after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
+        """Find windows after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
         index = self.drafter.index()
         index.extend(ids[:start])
         windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)

@@ -28,11 +28,11 @@ from runtime.models.config import ModelConfig
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
 _MOST_ROWS: Final = 8
-"""Of a step; beyond it each row costs nearly what it costs alone."""
+"""Most texts of a step; beyond that each row costs nearly what it costs alone."""
 _MOST_TEXTS: Final = 16
-"""In a group: a step has rows for others while the longest text goes on."""
+"""Most texts of a group: a step has rows for others while the longest text goes on."""
 _MOST_BYTES: Final = 1_000_000_000
-"""Of keys, values, states and probabilities of a group."""
+"""Most bytes of keys, values, states and probabilities of a group."""
 _BUFFERS: Final = 3
 """KV positions that memory has for one that a text needs: sizes double, and what was outgrown stays."""
 
@@ -160,7 +160,7 @@ class TextWriter:
             yield group
 
     def num_bytes(self, group: Sequence[WantedText]) -> int:
-        """What a group holds at most; every text has room for the longest."""
+        """Return the most bytes that a group holds; every text has room for the longest."""
         config, size = self._target.config, self._target.dtype.itemsize
         keys = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _BUFFERS
         states = len(self._layers) * config.hidden_size

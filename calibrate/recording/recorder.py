@@ -133,7 +133,7 @@ class PartialRecord:
         self.path = path.with_name(f".{path.name}.{name}.npz")
 
     def load(self) -> list[PromptRecord]:
-        """What an interrupted run left, or nothing."""
+        """Return the prompts that an interrupted run left, or none."""
         return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
 
     def remove(self) -> None:
@@ -250,7 +250,7 @@ class Recorder:
         )
 
     def _draft(self, text: SampledText, features_TE: Tensor | None) -> _Drafted:
-        """What the draft model drafts after every prefix of the text; nothing without one."""
+        """Draft after every prefix of the text; nothing without a draft model."""
         draft, none = self.models.draft, np.zeros((0, 0), dtype=np.int32)
         if draft is None:
             return _Drafted(none, none, none, none.astype(np.float32), none)

@@ -26,7 +26,7 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1
-"""In place of a refused token where none is refused."""
+"""Stands for a refused token where none is refused."""
 
 
 class SampledText(NamedTuple):

@@ -25,7 +25,7 @@ from decoding.yaml_file import StrictModel
 _LONGEST_CYCLE: Final = 16
 _LEAST_CYCLES: Final = 3
 _LEAST_SHARE: Final = 0.25
-"""Of a text that its cycle at the end takes."""
+"""Share of a text that a cycle at its end takes at least."""
 _GRAM: Final = 4
 _MOST_REPEATED: Final = 0.5
 """Share of grams that stood in the text before: lists and code stay below."""
@@ -207,11 +207,11 @@ class PromptRecord:
         return self.alternatives if exit_layer is None else self.exits[exit_layer]
 
     def match_lengths(self, *, with_features: bool) -> Ids:
-        """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
+        """Return how many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
         return agreeing(self.text, self.drafts(with_features=with_features))
 
     def chain_lengths(self, chain: int) -> Ids:
-        """The same for a chain of the record, by its place there, [N]."""
+        """Return how many tokens of a chain of the record agree with the text at each position, [N]."""
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:

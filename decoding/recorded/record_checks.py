@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
-"""Of a record with any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
+"""Format of a record that uses any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
 GROWN_FIELDS: Final[Mapping[str, Any]] = {
     "assumed": None,
     "temperature": 0.0,
@@ -28,11 +28,11 @@ GROWN_FIELDS: Final[Mapping[str, Any]] = {
     "backend": "torch",
     "host": None,
 }
-"""By what they are in a record that does not use them."""
+"""Fields that were added to the first format, with their values in records that do not use them."""
 MAX_BYTES: Final = 1 << 29
-"""Of all arrays of a file together, decompressed."""
+"""Most bytes of all arrays of a file together, decompressed."""
 MAX_HEADER_BYTES: Final = 1 << 22
-"""Some two hundred of them for every prompt."""
+"""Most bytes of a header, which has some two hundred for every prompt."""
 
 
 Layer = Annotated[int, Field(ge=1)]
@@ -142,7 +142,7 @@ def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[
 
 
 def complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
-    """What is wrong with a prompt of a record."""
+    """Yield what is wrong with a prompt of a record."""
     length = len(prompt.text)
     if not length:
         yield "there is no text"
@@ -192,4 +192,4 @@ def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[st
 
 OPTIONAL_ARRAYS = ("feature_rollouts", "stream_hits", "feature_stream_hits")
 SAMPLED_ARRAYS = ("draft_acceptance", "refused_drafts", "feature_draft_acceptance", "feature_refused_drafts")
-"""Of texts that were sampled."""
+"""Arrays that only records of sampled texts have."""

@@ -44,11 +44,11 @@ class AssumedAcceptance(Replay):
         super().__init__(draw_record(self.by_task, self.texts))
 
     def drawn_as(self, texts: Texts) -> AssumedAcceptance:
-        """The same assumptions, drawn as other texts."""
+        """Return the same assumptions, drawn as other texts."""
         return AssumedAcceptance(self.by_task, texts)
 
     def within(self, profile: Profile) -> AssumedAcceptance:
-        """The same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
+        """Return the same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
         return self.drawn_as(self.texts.within(profile))
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:

@@ -17,7 +17,7 @@ from decoding.schedule import Schedule
 from sim.acceptance.joined_record import NO_TOKEN, JoinedRecord
 
 MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
-"""Which source the branch with a round's outcome has, if there is one."""
+"""The source of the branch that has a round's outcome: none, the draft, or the exit."""
 
 NOWHERE = 1 << 30
 """Place of a token that is no candidate."""
@@ -27,7 +27,7 @@ NO_ROOT = NO_TOKEN - 1
 
 
 class RootRanks:
-    """Places of the outcomes among the candidates of a record, looked up once for each source."""
+    """Finds the places of outcomes among the candidates of a record, once for each source."""
 
     def __init__(self, joined: JoinedRecord) -> None:
         self._joined = joined
@@ -47,7 +47,7 @@ class RootRanks:
         return branch
 
     def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
-        """The same where nothing was drafted, [R], with the budget of the row after a window accepted whole."""
+        """Return `branches` of rounds without a window, [R]: their row has the budget of that after a whole window."""
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             following, _ = self._table(schedule.exit_layer, schedule)
@@ -128,7 +128,7 @@ class RootRanks:
         return kept[2], kept[3]
 
     def _key(self, schedule: Schedule) -> tuple[bool, bool]:
-        """What decides which chains are drafted."""
+        """Return what decides which chains are drafted: features, and whether tokens are sampled."""
         return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:

@@ -114,7 +114,7 @@ def _paths(tree: AssumedTree, rates: TaskRates) -> tuple[tuple[int, ...], ...]:
 
 
 def _draws(texts: Texts, task: int, num_streams: int) -> list[Draws]:
-    """Those of every text of a task."""
+    """Return the draws of every text of a task, stratified over all its tokens."""
     random = np.random.default_rng((texts.seed, task))
     count = texts.num_texts * texts.num_tokens
     shape = (texts.num_texts, texts.num_tokens)
@@ -167,7 +167,7 @@ def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Id
 
 
 def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
-    """What is drafted from every position, [N, W]; nothing for no rates. After the text's end it is wrong."""
+    """Draft from every position, [N, W]; nothing for no rates. After the text's end all tokens are wrong."""
     if not rates:
         return np.zeros((0, 0), dtype=np.int32)
     padded = np.append(drafted, np.ones(len(rates)))

@@ -15,7 +15,7 @@ from decoding.recorded.prompt_record import agreeing
 from decoding.schedule import Schedule
 
 NO_TOKEN = -1
-"""In place of a token that nobody knows."""
+"""Stands for a token that nobody knows."""
 
 
 class Drafts(NamedTuple):
@@ -110,7 +110,7 @@ class JoinedRecord:
         return self._drafts[key]
 
     def _drafted(self, number: int, with_features: bool, is_sampled: bool) -> Ids:  # noqa: FBT001
-        """Of one prompt; its draws do not depend on how many others there are."""
+        """Return the chains of one prompt; its draws do not depend on how many others there are."""
         prompt = self.record.prompts[number]
         if not is_sampled:
             return prompt.drafts(with_features=with_features)

@@ -26,7 +26,7 @@ def _at_every_place(rates: object) -> object:
 
 
 MOST_DRAWN_TOKENS: Final = 1 << 21
-"""Of all texts together, and again for every exit, tree and block: seconds, and some hundred bytes each."""
+"""Most tokens that are drawn, counted again for every exit, tree and block: it takes seconds, and 100 bytes a token."""
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
@@ -42,7 +42,7 @@ class Texts(StrictModel):
     seed: int = 0
 
     def within(self, profile: Profile) -> Self:
-        """The same texts, moved and cut to the contexts that the profile's target was measured in."""
+        """Return these texts, moved and cut to the contexts that the profile's target was measured in."""
         measured = [lane.layer.contexts for lane in profile.lanes if lane.layer and len(lane.layer.contexts) > 1]
         first = max((contexts[0] for contexts in measured), default=0)
         last = min((contexts[-1] for contexts in measured), default=self.prompt_length + self.num_tokens)

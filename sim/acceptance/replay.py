@@ -21,7 +21,7 @@ from sim.acceptance.joined_record import NO_TOKEN, Drafts, Guessing, JoinedRecor
 from sim.acceptance.walk import Walk
 
 MOST_KEPT = 4096
-"""Of so many schedules is kept whether they are covered: that is asked several times of each."""
+"""Schedules of which is kept whether the record covers them: that is asked several times of each."""
 
 
 class Outcomes(NamedTuple):
@@ -74,7 +74,7 @@ class Replay:
 
     @property
     def source(self) -> str:
-        """Where the answers come from, in a few words."""
+        """Say where the answers come from, in a few words."""
         record, count = self.record, len(self._prompt_lengths)
         if record.assumed is None:
             at = f" at temperature {record.temperature:g}" if record.temperature else ""
@@ -87,7 +87,7 @@ class Replay:
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """What the schedule asks for that nobody knows; None if nothing."""
+        """Return what the schedule asks for that was neither recorded nor assumed, or None."""
         if schedule not in self._missing:
             if len(self._missing) >= MOST_KEPT:
                 self._missing.clear()
@@ -146,7 +146,7 @@ class Replay:
         return branches
 
     def outcomes(self, schedule: Schedule, max_new_tokens: int | None) -> Outcomes:
-        """What a round from every position of the texts would do."""
+        """Return what a round from every position of the texts would do."""
         self._check(schedule)
         joined, drafted, accepted = self._joined, self._drafted(schedule), self._accepted(schedule)
         branches = alone = np.full(len(accepted), MISS, dtype=np.int64)
@@ -250,14 +250,14 @@ class Replay:
 
 
 Acceptance = Replay | AcceptanceRecord
-"""What says which drafted tokens are accepted: recorded or drawn texts."""
+"""Where accepted tokens come from: texts that were recorded or drawn."""
 
 
 def replay_of(acceptance: Acceptance) -> Replay:
-    """What replays a record, or does so already."""
+    """Return a `Replay` of the acceptance, which may be one already."""
     return Replay(acceptance) if isinstance(acceptance, AcceptanceRecord) else acceptance
 
 
 def record_of(acceptance: Acceptance) -> AcceptanceRecord:
-    """The texts of an acceptance, recorded or drawn."""
+    """Return the texts of an acceptance, recorded or drawn."""
     return acceptance.record if isinstance(acceptance, Replay) else acceptance

@@ -47,16 +47,16 @@ class Walk:
 
     @cached_property
     def paced(self) -> Walk:
-        """The same rounds at several paces."""
+        """The same rounds, going through `NUM_PACES` paces."""
         return replace(self, num_paces=NUM_PACES)
 
     def at_paces(self, num_paces: int) -> Walk:
-        """The same rounds at as many paces as durations have."""
+        """Return the same rounds at as many paces as durations have."""
         return self if num_paces == self.num_paces else self.paced
 
     @cached_property
     def place(self) -> Ints:
-        """Of every round's context among `contexts`, and of its pace."""
+        """Index of every round in arrays by context and pace, see `costs.paces`, [R]."""
         number = np.arange(len(self.at)) - np.flatnonzero(self.is_first)[self.prompt]
         pace = pace_of(self.prompt, number, self.num_paces)
         place: Ints = self.context - self.contexts.start + pace * len(self.contexts)
@@ -94,7 +94,7 @@ class Walk:
         return int(np.minimum(self.num_accepted, self.num_committed).sum())
 
     def sums(self, values: Floats | Ints) -> Floats:
-        """What the rounds of every prompt add up to, [P]."""
+        """Sum up values of rounds by prompt, [P]."""
         return np.add.reduceat(values, np.flatnonzero(self.is_first), dtype=np.float64)
 
 
@@ -108,21 +108,21 @@ class Rounds:
 
     @cached_property
     def place(self) -> Ints:
-        """Of each one's context and pace, [G]."""
+        """Index of these rounds in arrays by context and pace, [G]."""
         return self._walk.place[self.index]
 
     @cached_property
     def ending(self) -> Rounds:
-        """Those that are the last of their prompts."""
+        """These rounds that are the last of their prompts."""
         return Rounds(self._walk, self.index[self._walk.is_last[self.index]])
 
     @cached_property
     def going_on(self) -> Rounds:
-        """Those after which another one comes."""
+        """These rounds after which another one comes."""
         return Rounds(self._walk, self.index[~self._walk.is_last[self.index]])
 
     def of_width(self, width: int) -> Rounds | None:
-        """Those with so many tokens in their windows; None without any."""
+        """Return these rounds with `width` tokens in their windows, or None if there are none."""
         if width not in self._of_width:
             index = self.index[self.num_drafted == width]
             self._of_width[width] = Rounds(self._walk, index) if len(index) else None

@@ -45,7 +45,7 @@ Wait = Callable[[Rounds], None]
 
 _WINDOW = Window((NO_TOKEN,))
 _REPLY = Verdict(0, NO_TOKEN, window=_WINDOW)
-"""What the models say is known to `Decided` already; a method only passes it on."""
+"""Placeholders: `Decided` has what the models say already, and a method only passes these on."""
 
 
 def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:

@@ -83,7 +83,7 @@ class RoundCosts:
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
     def _works_of(self, kind: StepKind) -> list[tuple[Calls, int]]:
-        """What a step of branches calls, with the rows for every root."""
+        """Return the calls of a step of branches, each with its rows per root."""
         plan = self.plan
         if kind == "last_drafted":
             return [(self._step, 1)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
 
 WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
-"""By their number of tokens: what is accepted of them is known, and a method only passes them on."""
+"""Windows by their number of tokens, without real ones: what is accepted is known, and a method only passes them on."""
 
 
 class SequenceInBatch:

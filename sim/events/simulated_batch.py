@@ -33,11 +33,11 @@ from sim.machine import Path, arrival_s
 Begun = tuple[Event, Callable[[SequenceInBatch], object]]
 """The end of what all have asked for, and what every sequence is replied then."""
 LaneCall = Callable[[], Begun | None]
-"""What begins when all have asked for it; None has no reply."""
+"""An operation that begins when all sequences have asked for it; it returns None if nobody waits for a reply."""
 _NO_SIGNAL = ExitSignal(())
-"""What the exit names is known already; a method only passes the message on."""
+"""Placeholder: what the exit names is known already, and a method only passes the message on."""
 Message = tuple[float, int]
-"""What crosses between lanes: its bytes, and the rows that its span tells."""
+"""A message between lanes: its bytes, and the rows that its span tells."""
 _StepRows = tuple[int, int]
 """Rows of a sequence in a draft step, and the stream tokens among them."""
 
@@ -260,7 +260,7 @@ class SimulatedBatch:
         return Steps(work, found)
 
     def _pace(self) -> float:
-        """Of the round under way of a sequence alone; several have the mean one."""
+        """Return the pace of the round under way; several sequences have the mean pace."""
         if len(self.sequences) > 1:
             return 1.0
         [one], paces = self.sequences, self.costs.paces
