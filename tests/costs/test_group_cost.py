@@ -11,8 +11,8 @@ from hwprofiles.profile import Profile
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, play
+from tests.sim.worlds.at_random import random_prompt
 from tests.sim.worlds.machines import NUM_LAYERS, lane, machine, reading
-from tests.sim.worlds.random_records import random_prompt
 from tests.sim.worlds.records import LOOKUP, NUM_STREAMS, TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 

@@ -22,10 +22,8 @@ from sim.derived.derived_profile import Demand, derived_profile
 from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
 from tests.sim.playing import by_rows
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8

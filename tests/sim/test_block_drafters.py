@@ -13,8 +13,8 @@ from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.test_both_simulators import check
+from tests.sim.worlds.at_random import profiles
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
 
 VERIFY_S = 11.0
 

@@ -15,10 +15,8 @@ from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate
 from tests.sim.playing import by_rows
+from tests.sim.worlds.at_random import profiles, random_prompt, records, schedules
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import random_prompt, records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.records import LOOKUP, TREES, drawn, record
 from tests.sim.worlds.schedules import mirror
 

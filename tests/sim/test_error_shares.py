@@ -13,10 +13,8 @@ from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Contention, Profile
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
 from sim.evaluator import predict
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.records import MAX_WINDOW, TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 

@@ -13,10 +13,8 @@ from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.evaluator import predict
 from sim.prediction import Prediction
 from sim.world import simulate
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.records import drawn
 
 SECONDS = st.just(0.0) | st.floats(SHORTEST_S, 10)

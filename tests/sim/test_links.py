@@ -13,10 +13,8 @@ from hwprofiles.profile import LinkProfile, Profile
 from sim.acceptance.replay import Acceptance
 from sim.evaluator import predict
 from sim.world import simulate
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 

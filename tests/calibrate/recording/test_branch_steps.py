@@ -22,7 +22,6 @@ from tests.calibrate.recording.test_recorder import SETTINGS, models
 from tests.runtime.drafters.language_model.test_branch_streams import Foretelling, Misled
 from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 from tests.runtime.drafters.language_model.test_drafter import run
-from tests.sim.test_both_simulators import assert_same
 from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 
 PROMPTS = ALL_PROMPTS[:2]
@@ -163,15 +162,6 @@ def test_of_streams_that_are_right_now_and_then_what_was_recorded_is_left_to_do(
             assert rows == branch_rows[: len(rows)]
         assert trace.rounds[index].hit == played.hit
         assert drafted(trace, index + 1, Work.FINISH_STEP, Work.ROLLOUT_STEP) == played.rows
-
-
-@pytest.mark.parametrize("layer_s", [0.4, 1.3, 9.0])
-@pytest.mark.parametrize("of", HITS, ids=["recorded", "always right", "never right"])
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_arrays_take_the_time_of_these_steps(recorded, source, of, layer_s):
-    schedule = schedule_of(source, 3)
-    texts = taught(recorded.record, HITS[of])
-    assert_same(predict(schedule, profile(layer_s), texts), simulate(schedule, profile(layer_s), texts), schedule)
 
 
 @pytest.mark.parametrize("source", SOURCES)

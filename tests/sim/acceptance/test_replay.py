@@ -16,10 +16,8 @@ from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT, MISS
 from sim.acceptance.joined_record import NO_TOKEN
 from sim.acceptance.replay import Replay
 from sim.world import simulate
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import machine
-from tests.sim.worlds.random_profiles import profiles
-from tests.sim.worlds.random_records import records
-from tests.sim.worlds.random_schedules import schedules
 from tests.sim.worlds.records import TREES, WRONG, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
