@@ -11,6 +11,7 @@ Shape legend: R rounds of a walk, G of a group, C contexts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +84,13 @@ class ArrayLanes:
 
     def prefix(self, window: Window, exit_layer: int) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        return self._operation(self._prefix, _REPLY)
+        half_s = self._durations.target_half_s
+        return self._operation(lambda rounds: self._compute(rounds, 0, "target_prefix", half_s), _REPLY)
 
     def suffix(self) -> Handle:
         """See `decoding.lanes.TargetLane`."""
-        return self._operation(self._suffix, _REPLY)
+        overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
+        return self._operation(lambda rounds: self._compute(rounds, 1, "target_suffix", overhead_s), _REPLY)
 
     def stream(self, window: Window) -> Handle:
         """See `decoding.lanes.TargetLane`."""
@@ -95,7 +98,7 @@ class ArrayLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
         """See `decoding.lanes.DraftLane`."""
-        return self._operation(self._first_rollout if verdict is None else self._rollout, _WINDOW)
+        return self._operation(partial(self._draft, is_first=verdict is None), _WINDOW)
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
@@ -144,13 +147,6 @@ class ArrayLanes:
             if (some := rounds.of_width(width)) is not None:
                 self._compute(some, segment, "target_verify", overhead_s)
 
-    def _prefix(self, rounds: Rounds) -> None:
-        self._compute(rounds, 0, "target_prefix", self._durations.target_half_s)
-
-    def _suffix(self, rounds: Rounds) -> None:
-        overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
-        self._compute(rounds, 1, "target_suffix", overhead_s)
-
     def _compute(self, rounds: Rounds, segment: int, cause: str, overhead_s: float) -> None:
         """A segment of the target."""
         durations, place = self._durations, rounds.place
@@ -164,24 +160,14 @@ class ArrayLanes:
             self.times.target_busy_s += float(waits_s["contention"].sum())
         self._add(rounds, overhead_s, **waits_s)
 
-    def _first_rollout(self, rounds: Rounds) -> None:
-        self._draft(rounds, np.zeros_like(rounds.place), self._window_s(rounds.num_drafted))
-
-    def _rollout(self, rounds: Rounds) -> None:
-        accepted, messages = rounds.accepted_before, self._durations.messages
-        channel_s = self._window_s(rounds.num_drafted)
-        if messages.to_draft:
-            channel_s = channel_s + messages.verdict_s[accepted]
-        self._draft(rounds, np.array(self._durations.plan.unread)[accepted], channel_s)
-
-    def _window_s(self, num_drafted: Ints) -> Floats:
-        """How long windows are on their way to the target's lane."""
-        messages = self._durations.messages
-        return messages.window_s[num_drafted] if messages.to_target else np.zeros(1)
-
-    def _draft(self, rounds: Rounds, unread: Ints, channel_s: Floats) -> None:
-        """A whole window, after reading so many tokens before the last committed one; messages take so long."""
+    def _draft(self, rounds: Rounds, *, is_first: bool) -> None:
+        """Draft a whole window after reading the unread tokens, with the verdict's way there and the window's back."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place
+        channel_s, unread = durations.messages.window_s[rounds.num_drafted], np.zeros_like(place)
+        if not is_first:
+            accepted = rounds.accepted_before
+            channel_s = channel_s + durations.messages.verdict_s[accepted]
+            unread = np.array(durations.plan.unread)[accepted]
         if guesses is None:
             seconds = _entries(durations.rollout_s, unread, place)
         else:

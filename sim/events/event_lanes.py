@@ -163,7 +163,7 @@ class SimulatedBranches:
         self._plan = batch.costs.plan
         self._exit_left = self._most = self._plan.branch_steps
         self._draft_left = 0 if schedule.root_source == "exit" else self._most
-        self._is_read, self._reads_first = not schedule.exit_features, batch.reads_first
+        self._is_read, self._reads_first = not schedule.exit_features, any(batch.first_rows())
         self._run: Run | None = None
         self._num_steps = 0
         self._has_joined = self._is_stopped = False

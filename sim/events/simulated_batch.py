@@ -141,11 +141,6 @@ class SimulatedBatch:
             one.go_on(has_window=one.source != MISS or not is_any)
         return self._branches.take(), SequenceInBatch.window
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether the draft reads something before the branches of the round under way begin."""
-        return any(self._first_rows())
-
     def _begin_round(self) -> None:
         """The windows are handed to the target now."""
         self._rows = [one.num_drafted + 1 for one in self._going]
@@ -161,7 +156,7 @@ class SimulatedBatch:
 
     def branch_steps(self) -> Callable[[StepKind], Step]:
         """A step of each kind of branches that start now, also when the round has ended."""
-        places, pace, first_rows = self._places, self._pace(), self._first_rows()
+        places, pace, first_rows = self._places, self._pace(), self.first_rows()
         has_window = [one.has_window for one in self._going]
         drafted = [one.num_drafted for one in self._going]
 
@@ -227,8 +222,8 @@ class SimulatedBatch:
         ]
         return self._together(Work.FINISH_STEP, steps)
 
-    def _first_rows(self) -> list[int]:
-        """Rows that the draft reads before the branches of the round begin.
+    def first_rows(self) -> list[int]:
+        """Return the rows that the draft reads before the branches of the round under way begin.
 
         That is the last token of every sequence; with the exit's features those with a window are read with its message
         only, and the others read what the round before committed.
