@@ -64,16 +64,3 @@ def test_a_pool_is_shared_max_min_fairly(demands, slowdowns):
 def test_a_pool_binds_what_is_left_after_the_measured_slowdown():
     # at half speed the target wants 80 and gets 50
     assert slowdown(PairContention(2.0, 1.0, 100.0), 160, 60) == (2 * 1.6, 1.2)
-
-
-@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE, POSITIVE)
-def test_nobody_gets_more_than_the_pool_and_no_bandwidth_is_left_over(
-    target, draft, target_slowdown, draft_slowdown, pool
-):
-    pair = PairContention(target_slowdown, draft_slowdown, pool)
-    found = slowdown(pair, target, draft)
-    used = target / found[0] + draft / found[1]
-    wanted = target / target_slowdown + draft / draft_slowdown
-    assert used == pytest.approx(min(pool, wanted))
-    assert found[0] >= target_slowdown
-    assert found[1] >= draft_slowdown

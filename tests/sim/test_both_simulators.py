@@ -17,7 +17,7 @@ from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.worlds.at_random import profiles, random_prompt, records, schedules
 from tests.sim.worlds.machines import lane, machine
-from tests.sim.worlds.records import LOOKUP, TREES, drawn, record
+from tests.sim.worlds.records import LOOKUP, TREES, record
 from tests.sim.worlds.schedules import mirror
 
 TOLERANCE_S = 1e-9
@@ -52,13 +52,6 @@ def check(schedule: Schedule, profile: Profile, acceptance: Acceptance, most: in
 @settings(max_examples=500, deadline=None)
 def test_they_agree_on_every_schedule_machine_and_cut(schedule, profile, record, data):
     check(schedule, profile, record, data.draw(st.none() | st.integers(1, record.max_new_tokens)))
-
-
-@given(schedules(drawn=True), profiles(), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
-@settings(deadline=None)
-def test_they_draw_the_same_acceptance(schedule, profile, num_tokens, rate, hit_rate, seed):
-    acceptance = drawn((rate, 0.5, rate, 1.0), hit_rate, num_tokens=num_tokens, num_prompts=3, seed=seed)
-    check(schedule, profile, acceptance, None)
 
 
 @given(schedules(), profiles(), records())

@@ -159,13 +159,3 @@ def test_a_path_passes_messages_on_whole_and_they_queue_where_paths_meet():
     assert arrival_s((link(0.5, 4.0), shared), 4.0, 10.0) == 10 + (1 + 0.5) + (4 + 1)
     assert arrival_s((link(0.0, 4.0), shared), 4.0, 10.0) == 15.5 + 4 + 1
     assert arrival_s((), 16.0, 10.0) == 10
-
-
-@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 50)), min_size=1, max_size=6), st.floats(1, 4), st.floats(0, 3))
-def test_a_wider_or_nearer_link_never_delivers_anything_later(sent, factor, latency_s):
-    def arrivals(subject):
-        return [subject.arrival_s(num_bytes, at_s) for at_s, num_bytes in sorted(sent)]
-
-    known = arrivals(link(latency_s, 10.0))
-    for better in (link(latency_s, 10.0 * factor), link(latency_s / factor, 10.0)):
-        assert all(new <= old + TOLERANCE_S for new, old in zip(arrivals(better), known, strict=True))

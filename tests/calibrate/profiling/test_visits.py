@@ -43,14 +43,12 @@ def cells_of(counts) -> dict[str, list[Cell]]:
     }
 
 
-def visited(cells: dict[str, list[Cell]], *, backwards: bool = False, **weather: float):
-    """(engine with its notes, visits, anchors, shares that progress was told)."""
+def visited(cells: dict[str, list[Cell]], *, backwards: bool = False):
+    """(engine with its notes, visits, anchors)."""
     engine = FakeEngine({name: Laws(speed=1 + place) for place, name in enumerate(LANE_NAMES)})
-    engine.weather = Weather(**weather)
     lanes = {name: engine.load_draft(name) for name in LANE_NAMES}
-    anchors, shares = Anchors(lanes, context=ANCHOR_CONTEXT, clock=engine.clock), []
-    visits = list(visit_in_turn(cells, anchors, backwards=backwards, progress=shares.append))
-    return engine, visits, anchors, shares
+    anchors = Anchors(lanes, context=ANCHOR_CONTEXT, clock=engine.clock)
+    return engine, list(visit_in_turn(cells, anchors, backwards=backwards)), anchors
 
 
 def is_anchor(measurement: Measurement) -> bool:
@@ -61,7 +59,7 @@ def is_anchor(measurement: Measurement) -> bool:
 @given(NUM_CELLS, st.booleans())
 def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards):
     cells = cells_of(counts)
-    engine, visits, anchors, _ = visited(cells, backwards=backwards)
+    engine, visits, anchors = visited(cells, backwards=backwards)
     assert Counter(visit.cell for visit in visits) == Counter(cell for own in cells.values() for cell in own)
     for visit in visits:
         laws, of = engine.laws[visit.cell.lane], visit.cell.measurement
@@ -70,17 +68,6 @@ def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards):
     assert {lane: len(found) for lane, found in anchors.dispatch_s.items()} == Counter(
         lane for lane, _ in engine.visits
     )
-
-
-@FEW
-@given(NUM_CELLS, st.booleans())
-def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards):
-    """As much as the machine changes its speed: what stands with a visit are the anchors nearest to it."""
-    _, visits, anchors, _ = visited(cells_of(counts), backwards=backwards, slow=1.4, fast_s=0.3, slow_s=0.2)
-    for visit in visits:
-        before = [one for one in anchors.samples if one.lane == visit.cell.lane and one.at_s < visit.at_s]
-        after = [one for one in anchors.samples if one.lane == visit.cell.lane and one.at_s >= visit.at_s]
-        assert (visit.before_s, visit.after_s) == (before[-1].seconds, after[0].seconds)
 
 
 @FEW
@@ -102,26 +89,6 @@ def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them():
     visits = [(lane, 0 if is_anchor(of) else of.rows) for lane, of in visited(cells)[0].visits]
     first = [("cpu0", at) for at in (0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0)]
     assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 9, 10, 0))]
-
-
-@FEW
-@given(NUM_CELLS)
-def test_backwards_every_lane_has_its_cells_in_the_other_order(counts):
-    forwards, back = (visited(cells_of(counts), backwards=backwards)[1] for backwards in (False, True))
-
-    def order(visits, lane):
-        return [visit.cell for visit in visits if visit.cell.lane == lane]
-
-    assert all(order(back, lane) == order(forwards, lane)[::-1] for lane in LANE_NAMES)
-
-
-@FEW
-@given(NUM_CELLS, st.booleans())
-def test_progress_rises_and_never_claims_the_end(counts, backwards):
-    shares = visited(cells_of(counts), backwards=backwards)[3]
-    assert shares[0] == 0
-    assert shares == sorted(shares)
-    assert shares[-1] < 1
 
 
 def test_a_lane_that_is_lost_ends_the_measuring():

@@ -14,15 +14,13 @@ from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
-from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
-from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.model import DraftModel, rollouts_everywhere
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.target.early_exits import ExitHeads
 from runtime.target.target_model import TargetModel
-from tests.tiny_heads import run
+from tests.runtime.drafters.language_model.test_draft_streams import draft_model
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
 PROMPTS = tuple(
@@ -159,39 +157,6 @@ def test_the_draft_is_sometimes_right_and_sometimes_wrong(record, with_features)
     assert set(lengths) >= {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("with_features", [False, True])
-@pytest.mark.parametrize("window", [1, 3])
-def test_real_rounds_are_what_the_record_says(record, window, with_features):
-    """Speculative rounds with an exit, by the runtime's own models."""
-    pair = models()
-    layers = pair.draft.config.exit_features if with_features else ()
-    schedule = Schedule(
-        method="speculative",
-        target_lane="a",
-        draft_lane="b",
-        num_speculative_tokens=window,
-        exit_features=with_features,
-    )
-    for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
-        target, drafter = TargetModel.of(pair.target, pair.exits), Drafter(pair.draft)
-        features = target.prefill(prompt.ids, capacity=64, feature_layers=layers)
-        drafter.prefill(prompt.ids, schedule=schedule, capacity=64, features_TE=features)
-        lengths = recorded.match_lengths(with_features=with_features)
-        position, committed, features = 0, (), None
-        while position + window < len(recorded.text):
-            drafted, _ = run(drafter.rollout(committed, features))
-            assert list(drafted.tokens) == recorded.drafts(with_features=with_features)[position, :window].tolist()
-            signal = target.prefix(drafted, 3, SETTINGS.num_exit_candidates)
-            verdict = target.suffix()
-            assert verdict.num_accepted == min(lengths[position], window)
-            rows = slice(position, position + verdict.num_accepted + 1)
-            assert list(map(list, signal.candidates[: verdict.num_accepted + 1])) == recorded.exits[3][rows].tolist()
-            committed = (*drafted.tokens[: verdict.num_accepted], verdict.next_token)
-            assert list(committed) == recorded.text[rows].tolist()
-            features = signal.features[: len(committed)] if with_features else None
-            position += len(committed)
-
-
 def test_a_record_on_disk_is_the_one_returned(tmp_path):
     path = tmp_path / "folder" / "r.npz"
     made = record_acceptance(models(), PROMPTS[:2], SETTINGS, path)
@@ -288,3 +253,31 @@ def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, exit_layers=(1, 4)), tmp_path / "r.npz")
     with pytest.raises(RecordError, match="prompt 0: 5 prompt and 500 new tokens exceed the target's 128"):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, max_new_tokens=500), tmp_path / "r.npz")
+
+
+def draft_record(draft: DraftModel) -> AcceptanceRecord:
+    """One prompt, recorded with windows of six."""
+    pair = RecordedModels(target_name="t", drafter_name="d", target=tiny_target(), draft=draft)
+    recorder = Recorder(pair, RecordSettings(exit_layers=(), max_new_tokens=8, max_window=6, num_alternatives=3))
+    return recorder.assemble([recorder.record(PROMPTS[0])])
+
+
+def test_what_a_drafts_streams_guess_is_kept_with_features_and_without():
+    draft = draft_model(with_features=True)
+    record = draft_record(draft)
+    [one] = record.prompts
+    assert record.num_streams == 3
+    assert one.stream_hits.shape == one.feature_stream_hits.shape == (len(one.text), 6)
+    ids, start = [*PROMPTS[0].ids, *one.text.tolist()], len(PROMPTS[0].ids)
+    again = rollouts_everywhere(draft, ids, start=start, num_tokens=6, num_alternatives=1, features_TE=None)
+    assert one.stream_hits.tolist() == again.stream_hits.tolist()
+
+
+def test_a_draft_without_streams_has_no_guesses(tmp_path):
+    draft = draft_model()
+    draft.config, draft.streams = replace(draft.config, streams=None), None
+    record = draft_record(draft)
+    assert record.num_streams == 0
+    assert record.prompts[0].stream_hits.shape == (0, 6)
+    record.save(tmp_path / "record.npz")
+    assert AcceptanceRecord.load(tmp_path / "record.npz").num_streams == 0

@@ -112,17 +112,6 @@ def test_more_acceptance_never_takes_more_rounds(rates, others, num_tokens, seed
     assert all(less <= more_ + 1e-9 for less, more_ in zip(fast.prompt_decode_s, slow.prompt_decode_s, strict=True))
 
 
-@given(RATE, RATE, RATE)
-@settings(deadline=None)
-def test_more_coverage_never_slows_a_run(rate, share, more):
-    low, high = sorted((share, more))
-    schedule = mirror("exit", num_tokens=3, exit_top_k=1)
-    slow, fast = (
-        predict(schedule, machine(), Bernoulli(rate, texts=SHORT, exit_coverage={4: (one,)})) for one in (low, high)
-    )
-    assert fast.decode_s <= slow.decode_s + 1e-9
-
-
 @pytest.mark.parametrize("source", ["exit", "draft"])
 def test_with_branches_more_acceptance_is_faster_in_the_mean(source):
     """Rounds end elsewhere, so that single hits become misses: that is no law of every draw."""
