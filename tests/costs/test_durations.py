@@ -21,13 +21,6 @@ def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) 
     return DurationTables(profile, range(3, 6)).durations(schedule, shape)
 
 
-def test_target_operations_are_sums_of_parts():
-    profile = machine(lane("target", layer=2, lm_head=3, exit=5), lane("draft"))
-    assert [segment.tolist() for segment in durations(speculative(), profile).segments_s] == [[23] * 3]
-    prefix, suffix = durations(mirror("exit"), profile, num_exit_roots=3).segments_s
-    assert (prefix.tolist(), suffix.tolist()) == ([4 * 2 + 5] * 3, [6 * 2 + 3] * 3)
-
-
 def test_costs_follow_rows_and_context():
     layer = LatencyTable(rows=(1, 5), contexts=(3, 5), seconds=((1, 3), (5, 7)), source="by hand")
     profile = machine(lane("target", lm_head=0).model_copy(update={"layer": layer}), lane("draft"))
@@ -64,22 +57,6 @@ def test_rows_of_draft_steps(schedule, expected):
     assert step_rows(schedule, sum(schedule.exit_roots_per_row)) == expected
 
 
-def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or_level():
-    row_s = LatencyTable(rows=(1, 5), contexts=(0,), seconds=((1,), (5,)), source="by hand")
-    draft = lane("draft").model_copy(update={"draft_step": row_s, "heads": {"head": row_s}})
-    tables = DurationTables(machine(lane("target"), draft), range(3, 6))
-
-    def rollouts_s(schedule, *level_rows):
-        return tables.durations(schedule, RoundShape(4, level_rows=level_rows)).rollout_s[:, 0].tolist()
-
-    assert rollouts_s(speculative(3)) == [1 + 2, 2 + 2]
-    assert rollouts_s(mirror("draft", num_tokens=1)) == [1]
-    assert rollouts_s(tree(TREES[0], 7)) == [1, 2, 3, 4]
-    assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
-    assert len(rollouts_s(speculative(3, exit_features=True))) == 4
-    assert [len(durations(one, machine()).rollout_s) for one in (tree(TREES[-1], 7), AUTOREGRESSIVE)] == [0, 0]
-
-
 @pytest.mark.parametrize(
     ("schedule", "seconds"),
     [
@@ -107,16 +84,7 @@ def test_what_features_may_be_off_by_is_known_for_the_schedules_that_pay_them():
     assert error_of(tree(TREES[4], 4)) == 0.2
 
 
-def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them():
-    parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
-    profile = machine(lane("target"), lane("draft").model_copy(update=parts))
-    for features in (False, True):
-        schedule = speculative(4, draft_streams=2, exit_features=features)
-        assert durations(schedule, profile).guessing_s[:, 0].tolist() == [1.0, 2.0 + 8.0, 4.0 + 16.0]
-    assert len(durations(speculative(4), profile).guessing_s) == 0
-
-
-def test_so_has_a_step_of_all_branches():
+def test_a_step_of_all_branches_has_a_row_for_each_guess_and_pays_for_guessing_them():
     parts = {"draft_step": by_rows(*range(1, 16)), "draft_streams": by_rows(*range(100, 1100, 100))}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
     found = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).step_s
@@ -148,13 +116,6 @@ def test_parts_of_heads_and_streams_are_found_by_the_drafters_name():
     streaming = tree(TREES[-1], 7).model_copy(update={"drafter": "nobody"})
     with pytest.raises(ProfileError, match=r"lane 'target' has no measured streams of nobody; .* streams of streams"):
         durations(streaming, profile)
-
-
-def test_what_streams_add_belongs_to_both_kinds_of_pass():
-    found = durations(tree(TREES[-1], 7), machine(lane("target", streams=4)))
-    assert [segment[0] for segment in found.segments_s] == [15, 15]
-    assert [share[0] for share in found.streams_s] == [4, 4]
-    assert [operation.rows for operation in found.plan.segments] == [1, 8]
 
 
 def test_durations_are_whole_ticks_and_no_work_is_free():
@@ -193,12 +154,6 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start():
         OutOfRangeError, match=r"layer on lane 'target': contexts 4\.\.7, outside 4\.\.6, were not measured"
     ):
         simulate(speculative(), profile, record(prompt("1111", prompt_length=5)))
-
-
-def test_other_cost_models_replace_a_lane():
-    cost = ConstantCost({"layer": 0.5, "lm_head": 2.0})
-    [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0")), costs={"target": cost})
-    assert trace.decode_s == 7
 
 
 @pytest.mark.parametrize("seconds", [1e308, 3601.0, float("nan"), float("inf"), -1.0])
