@@ -6,10 +6,7 @@ they take turns. A target that drafts itself reads nothing more, and neither doe
 rule is that of `runtime.lanes.sequence_lanes`. The target's states cross to the other lane in one message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,26 +21,18 @@ _TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
 _ANY_CONTEXT = np.zeros(1)
 
 
-class Readers(NamedTuple):
-    """Who reads the prompts of a schedule, and where; `draft_part` is None where only the target reads.
+Readers = tuple[str, str, Part | None, bool]
+"""The lanes of target and draft, the part by which the draft reads, and whether it begins when the target has read."""
 
-    `draft_waits` is whether whatever drafts begins when the target has read.
-    """
 
-    target_lane: str
-    draft_lane: str
-    draft_part: Part | None
-    draft_waits: bool
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Readers:
-        """Return the readers of a schedule's prompts."""
-        traits, part = schedule.traits, None
-        if traits.has_draft_model:
-            part = _DRAFT
-        elif traits.reads_states:
-            part = Part("head_prefill", drafter=schedule.drafter)
-        return cls(schedule.target_lane, schedule.draft_lane or schedule.target_lane, part, schedule.reads_features)
+def _readers(schedule: Schedule) -> Readers:
+    """Return who reads a schedule's prompts; the part is None where only the target does."""
+    traits, part = schedule.traits, None
+    if traits.has_draft_model:
+        part = _DRAFT
+    elif traits.reads_states:
+        part = Part("head_prefill", drafter=schedule.drafter)
+    return schedule.target_lane, schedule.draft_lane or schedule.target_lane, part, schedule.reads_features
 
 
 class PrefillTimes:
@@ -55,7 +44,7 @@ class PrefillTimes:
 
     def known(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float] | None:
         """Return `seconds`; None where they were not measured, since decoding can be simulated without."""
-        key = (Readers.of(schedule), tuple(prompt_lengths))
+        key = (_readers(schedule), tuple(prompt_lengths))
         if key not in self._known:
             try:
                 self._known[key] = self.seconds(schedule, prompt_lengths)
@@ -69,7 +58,7 @@ class PrefillTimes:
         Raises `ProfileError` where a lane's prefill was not measured (`OutOfRangeError`: not for prompts of
         that length).
         """
-        readers = Readers.of(schedule)
+        readers = _readers(schedule)
         seconds = {length: self._of(readers, length - 1) for length in dict.fromkeys(prompt_lengths)}
         return [seconds[length] for length in prompt_lengths]
 

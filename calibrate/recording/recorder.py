@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
-from decoding.recorded.prompt_record import Shares, hash_of_ids
+from decoding.recorded.prompt_record import hash_of_ids
 from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import rollouts_everywhere
@@ -196,10 +196,11 @@ class Recorder:
         ids = [*prompt.ids, *text.tokens]
         written = SampledText(ids, start, text.probabilities, sampling)
         drafted = self._draft(written, None)
-        with_features = _Drafted(*(rows[:0] for rows in drafted))  # type: ignore[arg-type]
+        with_features = {name: rows[:0] for name, rows in drafted.items()}
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             with_features = self._draft(written, self._target.features(hidden_TED, is_raw=False))
+        del with_features["alternatives"]
         self._early_exit.add_prompt_tokens(prompt.ids)
         return PromptRecord(
             name=prompt.name if settings.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
@@ -207,11 +208,6 @@ class Recorder:
             prompt_length=start,
             prompt_hash=hash_of_ids(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
-            rollouts=drafted.tokens,
-            feature_rollouts=with_features.tokens,
-            alternatives=drafted.alternatives,
-            stream_hits=drafted.stream_hits,
-            feature_stream_hits=with_features.stream_hits,
             exits={layer: self._read_exit(text.states[layer][start - 1 :], layer) for layer in settings.exit_layers},
             tree_ranks=tuple(
                 ranks
@@ -223,10 +219,8 @@ class Recorder:
                 finder.windows(ids, start=start, max_window=settings.max_window) for finder in self.models.finders
             ),
             margins=np.array(text.margins, dtype=np.float32),
-            draft_acceptance=drafted.acceptance,
-            refused_drafts=drafted.refused,
-            feature_draft_acceptance=with_features.acceptance,
-            feature_refused_drafts=with_features.refused,
+            **drafted,
+            **{f"feature_{name}": rows for name, rows in with_features.items()},
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
@@ -249,11 +243,13 @@ class Recorder:
             host=computing_host(self.models.computed_by),
         )
 
-    def _draft(self, text: SampledText, features_TE: Tensor | None) -> _Drafted:
-        """Draft after every prefix of the text; nothing without a draft model."""
+    def _draft(self, text: SampledText, features_TE: Tensor | None) -> dict[str, Any]:
+        """Return the arrays of a `PromptRecord` that the draft model fills, by name; empty ones without a model."""
         draft, none = self.models.draft, np.zeros((0, 0), dtype=np.int32)
+        drafted: dict[str, Any] = dict.fromkeys(("rollouts", "alternatives", "stream_hits", "refused_drafts"), none)
+        drafted["draft_acceptance"] = none.astype(np.float32)
         if draft is None:
-            return _Drafted(none, none, none, none.astype(np.float32), none)
+            return drafted
         result = rollouts_everywhere(
             draft,
             text.ids,
@@ -262,32 +258,18 @@ class Recorder:
             num_alternatives=self.settings.num_alternatives,
             features_TE=features_TE,
         )
-        hits = result.stream_hits if draft.streams is not None else result.stream_hits[:0]
-        acceptance, refused = none.astype(np.float32), none
+        drafted |= {"rollouts": _ids(result.tokens), "alternatives": _ids(result.alternatives[:, 0])}
+        drafted["stream_hits"] = _ids(result.stream_hits if draft.streams is not None else result.stream_hits[:0])
         if not text.sampling.is_greedy:
-            max_window = self.settings.max_window
-            acceptance, refused = sampled_drafts(draft, text, max_window=max_window, features_TE=features_TE)
-        return _Drafted(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits), acceptance, refused)
+            sampled = sampled_drafts(draft, text, max_window=self.settings.max_window, features_TE=features_TE)
+            drafted["draft_acceptance"], drafted["refused_drafts"] = sampled
+        return drafted
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
         x_BTD, count = x_ND[None].to(self._target.device), self.settings.num_exit_candidates
         blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
-
-
-class _Drafted(NamedTuple):
-    """What is drafted after every prefix of a text.
-
-    Drafted tokens [N, W], alternatives for the first of them [N, F], right guesses of streams [N, W], and of a sampled
-    text what is accepted and refused (`sampled_drafts`).
-    """
-
-    tokens: Ids
-    alternatives: Ids
-    stream_hits: Ids
-    acceptance: Shares
-    refused: Ids
 
 
 def _ids(ids: Tensor) -> Ids:
