@@ -6,33 +6,10 @@ from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import TREES
-from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
 LINKED = machine(links=(LINK,), features_bytes_per_row=100)
-
-
-def test_the_exit_message_pays_for_ids_log_probs_and_features():
-    schedule = mirror("exit", num_tokens=3, exit_top_k=2)
-    assert Messages.of(schedule, LINKED).exit_bytes == 4 * 3 * 8
-    with_features = schedule.model_copy(update={"exit_features": True})
-    assert Messages.of(with_features, LINKED).exit_bytes == 4 * (3 * 8 + 100)
-    assert Messages.of(mirror("draft"), LINKED).exit_bytes == 0
-
-
-def test_a_verdict_carries_states_only_to_what_reads_them_after_a_verification():
-    """A count and a token; of a tree the path; states of the last committed token's row and of the accepted ones."""
-    assert Messages.of(speculative(2), LINKED).verdict_bytes == (8, 8, 8)
-    assert Messages.of(lookup(2, draft_lane="draft"), LINKED).verdict_bytes == (8, 8, 8)
-    assert Messages.of(speculative(2, exit_features=True), LINKED).verdict_bytes == (108, 208, 308)
-    assert Messages.of(mirror("exit", exit_features=True), LINKED).verdict_bytes == (8, 8, 8)
-    assert Messages.of(tree(TREES[0], 4), LINKED).verdict_bytes[:4] == (108, 212, 316, 420)
-
-
-def test_a_window_carries_ids_and_log_probs():
-    assert Messages.of(speculative(3), LINKED).window_bytes == (0, 8, 16, 24)
-    assert Messages.of(tree(TREES[0], 7), LINKED).window_bytes[-1] == 7 * 8
-    assert Messages.of(mirror("draft", num_tokens=2), LINKED).window_s.tolist() == [0.5, 1.0, 1.5]
 
 
 def test_nothing_crosses_within_a_lane_or_where_no_link_is_known():

@@ -17,11 +17,6 @@ def with_step(step_s: float, **fields: float) -> Profile:
     return machine(lane("target"), lane("draft", draft_step=step_s), **fields)
 
 
-def test_plain_decoding_takes_a_verification_and_its_overheads_per_token():
-    profile = machine(lane("target", dispatch_s=2), round_overhead_s=3)
-    assert predict(AUTOREGRESSIVE, profile, drawn(0, 0, num_tokens=9)).tpot_s == VERIFY_S + 2 + 3
-
-
 @pytest.mark.parametrize("num_tokens", [1, 4, 8])
 @pytest.mark.parametrize("step_s", [0.25, 2.0])
 def test_speed_up_of_synchronous_decoding(num_tokens, step_s):

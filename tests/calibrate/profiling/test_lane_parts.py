@@ -16,7 +16,7 @@ from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import FakeLane
-from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 
 STEPS = ("draft_step", "draft_step_features", "draft_start")
 FEATURES = (1, 3)
@@ -117,24 +117,6 @@ def test_steps_are_timed_as_they_occur():
     starts = measurements(PARTS, "draft_start")
     assert {(one.rows, one.num_proposals) for one in starts} == {(count, count - 3) for count in rows if count > 3}
     assert all(one.with_features for one in starts)
-
-
-def test_tables_state_means_at_the_speed_of_the_lanes_anchors():
-    laws = Laws()
-    for slower in (1.0, 1.3):
-        anchor = ANCHOR.model_copy(update={"seconds": slower * ANCHOR.seconds})
-        lane = found(PARTS, estimates_of(PARTS, laws, 0.9, 0.9, 1.2), anchor)
-        assert lane.anchor == anchor
-        for rows in (1, 3, 5):
-            assert lane.layer.at(rows, 120) == pytest.approx(slower * laws.layer_s(rows, 120))
-            assert lane.lm_head.at(rows, 120) == pytest.approx(slower * laws.head_s(rows))
-            assert lane.exit[6].at(rows, 120) == pytest.approx(slower * laws.exit_s(rows))
-        assert lane.draft_step.at(16, 120) == pytest.approx(slower * laws.step_s(16, 120))
-        with_features_s = laws.step_s(5, 20, with_features=True)
-        assert lane.draft_step_features.at(5, 20) == pytest.approx(slower * with_features_s)
-        assert lane.draft_start.at(16, 20) == pytest.approx(slower * laws.start_s(16, 20))
-        assert lane.prefill.at(220, 0) == pytest.approx(slower * laws.prefill_s(220))
-        assert lane.draft_prefill.at(220, 0) == pytest.approx(slower * DRAFT_PREFILL * laws.prefill_s(220))
 
 
 def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one():
