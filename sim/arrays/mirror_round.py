@@ -111,32 +111,24 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
         lanes.run("last_drafted", 1)
-    if schedule.root_source == "draft":
-        for kind, count in _in_order("draft_roots", num_steps):
-            lanes.run(kind, count)
-        return None
     if schedule.root_source == "hybrid":
         return _branch_with_both(lanes, num_steps, message_s)
-    arrival_s = lanes.end_s(1) + message_s
-    lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
-    if schedule.exit_features:
-        lanes.run("window_and_roots", 1)
-        lanes.run("exit_later", num_steps - 1)
-        return arrival_s
-    for kind, count in _in_order("exit_roots", num_steps):
-        lanes.run(kind, count)
+    first: StepKind = "draft_roots"
+    arrival_s = None
+    if schedule.uses_exit:
+        first = "window_and_roots" if schedule.exit_features else "exit_roots"
+        arrival_s = lanes.end_s(1) + message_s
+        lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
+    lanes.run(first, 1)
+    lanes.run(LATER.get(first, "exit_later"), num_steps - 1)
     return arrival_s
-
-
-def _in_order(kind: StepKind, num_steps: int) -> list[tuple[StepKind, int]]:
-    """Steps from the first one of some roots on, as runs of equal ones."""
-    return [(kind, 1), (LATER[kind], num_steps - 1)]
 
 
 def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
     """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
     draft_steps: Floats = np.zeros_like(lanes.now_s)
-    for kind, most in _in_order("draft_roots", num_steps):
+    in_order: tuple[tuple[StepKind, int], ...] = (("draft_roots", 1), ("draft_later", num_steps - 1))
+    for kind, most in in_order:
         step_s = lanes.durations.step_s[kind]
         work_s = most * step_s
         left_s = lanes.together(kind, work_s, num_segments=1)
