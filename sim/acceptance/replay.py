@@ -70,7 +70,6 @@ class Replay:
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
         self._missing: dict[Schedule, str | None] = {}
-        self._most_steps: dict[tuple[int, int, bool], int] = {}
 
     @property
     def source(self) -> str:
@@ -104,8 +103,10 @@ class Replay:
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         num_tokens = schedule.num_speculative_tokens
-        num_roots = self.num_exit_roots(schedule, num_tokens)
-        return RoundShape(num_tokens, num_roots, branch_steps=self._branch_steps(schedule))
+        # of branches that are not taken nothing was recorded: they count as long as the slowest window that was
+        guessing = self.guessing(schedule) if schedule.traits.overlaps else None
+        num_steps = None if guessing is None else guessing.most_steps
+        return RoundShape(num_tokens, self.num_exit_roots(schedule, num_tokens), branch_steps=num_steps)
 
     def num_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
         """Branches that the exit starts in rounds with a window of all its tokens, or none.
@@ -187,15 +188,6 @@ class Replay:
             num_tokens=schedule.num_speculative_tokens,
             num_streams=schedule.draft_streams,
         )
-
-    def _branch_steps(self, schedule: Schedule) -> int | None:
-        """Steps of a round's slowest branch: those of the slowest recorded window, for lack of branches not taken."""
-        if not schedule.draft_streams or not schedule.traits.overlaps:
-            return None
-        key = (schedule.num_speculative_tokens, schedule.draft_streams, schedule.exit_features)
-        if key not in self._most_steps and (guessing := self.guessing(schedule)):
-            self._most_steps[key] = guessing.most_steps
-        return self._most_steps[key]
 
     def _accepted(self, schedule: Schedule) -> Ints:
         """Drafted tokens that are accepted in a round from every position of the texts."""
