@@ -109,8 +109,8 @@ class RootRanks:
     def _moves_up(self, schedule: Schedule, row: Ints, drafted: Ints) -> NDArray[np.bool_]:
         """Whether an exit's last candidate gets a root: if the draft has one of those before it for a root, [R]."""
         before = self._joined.candidates(schedule.exit_layer)[row, : schedule.exit_top_k]
-        is_known = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k))
-        moves_up: NDArray[np.bool_] = np.logical_or.reduce(is_known, axis=1)
+        roots = self._draft_roots(row, drafted, schedule.draft_top_k)
+        moves_up: NDArray[np.bool_] = (before[:, :, None] == roots[:, None, :]).any(axis=(1, 2))
         return moves_up
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
@@ -154,9 +154,3 @@ def _place(candidates: Ids, tokens: Ids | Ints) -> Ints:
     """Place of each token in its row of candidates, [T, K] and [T] -> [T]."""
     found = candidates == tokens[:, None]
     return np.where(found.any(axis=1), found.argmax(axis=1), NOWHERE)
-
-
-def _is_in(tokens: Ids, others: Ids) -> NDArray[np.bool_]:
-    """Whether each token is among the others of its row, [R, K] and [R, L] -> [R, K]."""
-    found: NDArray[np.bool_] = (tokens[:, :, None] == others[:, None, :]).any(axis=2)
-    return found

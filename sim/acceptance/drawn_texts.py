@@ -140,6 +140,7 @@ def _prompt(
     )
     stream_hits = _stream_hits(rates.stream_rates, draws.streams, max_window)
     rollouts = _rollouts(rates.rates[:max_window], draws.drafted)
+    width = len(rates.alternative_rates) + 1
     return PromptRecord(
         name=name,
         category=task,
@@ -148,8 +149,14 @@ def _prompt(
         rollouts=rollouts,
         chain_drafts=(rollouts,) * (len(rates.blocks) + len(rates.lookups)),
         feature_rollouts=_rollouts(rates.feature_rates[:max_window], draws.drafted),
-        alternatives=_alternatives(own, len(rates.alternative_rates) + 1),
-        exits={layer: _candidates(shares, draws.exit) for layer, shares in rates.exit_coverage.items()},
+        # the draft's best, a wrong one first, and an exit's, one more than shares since the drafted token might be one
+        alternatives=_best_ids([WRONG, *range(OTHERS, OTHERS + width - 1)], own, width),
+        exits={
+            layer: _best_ids(
+                range(EXITS_OTHERS, EXITS_OTHERS + len(shares) + 1), _place(shares, draws.exit), len(shares)
+            )
+            for layer, shares in rates.exit_coverage.items()
+        },
         tree_ranks=tuple(ranks_along(paths, rank_NL[:, : tree.depth]) for tree, paths in trees),
         stream_hits=stream_hits,
         feature_stream_hits=stream_hits if rates.feature_rates else np.zeros((0, 0), np.int32),
@@ -186,19 +193,10 @@ def _place(shares: Sequence[float], draws: Floats) -> Ints:
     return np.searchsorted(np.array(shares), draws, side="right").astype(np.int64)
 
 
-def _alternatives(places: Ints, width: int) -> Ids:
-    """The draft's best ids, [N, K]: the text's token at its place, else the wrong one first and then others."""
-    ids = np.tile(np.array([WRONG, *range(OTHERS, OTHERS + width - 1)], dtype=np.int32), (len(places), 1))
-    known = np.flatnonzero(places < width)
-    ids[known, places[known]] = RIGHT
-    return ids
-
-
-def _candidates(shares: Sequence[float], draws: Floats) -> Ids:
-    """An exit's best ids, [N, K]: one more than there are shares, since the drafted token might be one."""
-    ids = np.tile(np.arange(EXITS_OTHERS, EXITS_OTHERS + len(shares) + 1, dtype=np.int32), (len(draws), 1))
-    places = _place(shares, draws)
-    known = np.flatnonzero(places < len(shares))
+def _best_ids(ids_K: Sequence[int], places: Ints, num_known: int) -> Ids:
+    """Return best ids, [N, K], with the text's token at its place where that is one of the first `num_known`."""
+    ids = np.tile(np.array(ids_K, dtype=np.int32), (len(places), 1))
+    known = np.flatnonzero(places < num_known)
     ids[known, places[known]] = RIGHT
     return ids
 
