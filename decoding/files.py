@@ -52,8 +52,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        msg = f"larger than the {max_bytes:,} bytes that are read"
-        raise ValueError(msg)
+        raise ValueError(f"larger than the {max_bytes:,} bytes that are read")
     return content
 
 
@@ -72,11 +71,9 @@ def read_compressed(path: Path, max_bytes: int) -> bytes:
         with gzip.open(path) as file:
             content = file.read(most + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        msg = f"damaged ({error})"
-        raise ValueError(msg) from error
+        raise ValueError(f"damaged ({error})") from error
     if len(content) > most:
-        msg = f"more than {most:,} bytes, unpacked"
-        raise ValueError(msg)
+        raise ValueError(f"more than {most:,} bytes, unpacked")
     return content
 
 
@@ -95,21 +92,18 @@ def parse_json(text: str | bytes) -> Any:
         if _ESCAPE.search(text if isinstance(text, bytes) else text.encode()):
             json.dumps(value, ensure_ascii=False).encode()  # half a pair of surrogates is no character
     except RecursionError as error:
-        msg = "nested too deep"
-        raise ValueError(msg) from error
+        raise ValueError("nested too deep") from error
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    msg = f"{name} is no number of JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if number - number != 0.0:
-        msg = f"{digits[:40]} is too large a number"
-        raise ValueError(msg)
+        raise ValueError(f"{digits[:40]} is too large a number")
     return number
 
 
@@ -156,8 +150,7 @@ def require_writable(path: Path) -> None:
         elif not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:

@@ -85,8 +85,7 @@ class AcceptanceRecord:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
         for prompt in self.prompts:
             for complaint in complaints(prompt, self):
-                msg = f"record of {prompt.name!r}: {complaint}"
-                raise RecordError(msg)
+                raise RecordError(f"record of {prompt.name!r}: {complaint}")
 
     def __repr__(self) -> str:
         """In a line: the arrays of all prompts would fill pages."""
@@ -170,8 +169,7 @@ class AcceptanceRecord:
         try:
             replace_file(Path(path), content.getvalue())
         except OSError as error:
-            msg = f"{path}: cannot be written ({error})"
-            raise RecordError(msg) from error
+            raise RecordError(f"{path}: cannot be written ({error})") from error
 
     @classmethod
     def load(cls, path: str | Path) -> AcceptanceRecord:
@@ -185,13 +183,11 @@ class AcceptanceRecord:
                     raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {most:,} are read")
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})
         except RecordError as error:
-            msg = f"{path}: {error}"
-            raise RecordError(msg) from error
+            raise RecordError(f"{path}: {error}") from error
         except ValidationError as error:
             raise RecordError(f"{path}: not an acceptance record of format {FORMAT}: {described(error)}") from error
         except Exception as error:
-            msg = f"{path}: not a readable acceptance record ({error})"
-            raise RecordError(msg) from error
+            raise RecordError(f"{path}: not a readable acceptance record ({error})") from error
 
     @property
     def _arrays(self) -> tuple[str, ...]:

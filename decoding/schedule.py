@@ -22,8 +22,7 @@ MAX_TREE = 64
 
 def _known_method(name: str) -> str:
     if name not in METHODS:
-        msg = f"there is no method {name!r}; methods: {', '.join(METHODS)}"
-        raise ValueError(msg)
+        raise ValueError(f"there is no method {name!r}; methods: {', '.join(METHODS)}")
     return name
 
 

@@ -24,8 +24,7 @@ def t_quantile(degrees_of_freedom: int) -> float:
         ValueError: there is no degree of freedom; a single sample shows nothing of its error.
     """
     if degrees_of_freedom < 1:
-        msg = f"{degrees_of_freedom} degrees of freedom: an error needs two samples or more"
-        raise ValueError(msg)
+        raise ValueError(f"{degrees_of_freedom} degrees of freedom: an error needs two samples or more")
     if degrees_of_freedom <= len(_TABLE):
         return _TABLE[degrees_of_freedom - 1]
     first = (_NORMAL**3 + _NORMAL) / 4

@@ -50,8 +50,7 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
     try:
         text = read_text(Path(path), MAX_BYTES)
     except (OSError, ValueError) as error:
-        msg = f"{cut(str(path), 200)}: cannot be read ({error})"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{cut(str(path), 200)}: cannot be read ({error})") from error
     return parse_yaml(text, model, source=str(path))
 
 
@@ -62,8 +61,7 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
-            msg = f"{source}: is empty"
-            raise ConfigError(msg)
+            raise ConfigError(f"{source}: is empty")
         _refuse_bombs(root)
         data = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
@@ -100,8 +98,7 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode())
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be written ({error})"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{path}: cannot be written ({error})") from error
 
 
 class _Refused(yaml.MarkedYAMLError):

@@ -181,8 +181,7 @@ class PromptRecord:
         drafts = self.feature_rollouts if with_features else self.rollouts
         if len(drafts) != len(self.text):
             what = "rollouts with exit features: its drafter takes none" if with_features else "rollouts of a draft"
-            msg = f"record of {self.name!r} has no {what}"
-            raise RecordError(msg)
+            raise RecordError(f"record of {self.name!r} has no {what}")
         return drafts
 
     def sampled_drafts(self, draws_N: NDArray[np.float64], *, with_features: bool) -> Ids:

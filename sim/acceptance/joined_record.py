@@ -88,8 +88,7 @@ class JoinedRecord:
     def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
         """Raise `RecordError` if there is no prompt, or one without text."""
         if not record.prompts or not all(len(prompt.text) for prompt in record.prompts):
-            msg = f"the record of {record.target} with {record.drafter} has no prompt, or one without text"
-            raise RecordError(msg)
+            raise RecordError(f"the record of {record.target} with {record.drafter} has no prompt, or one without text")
         self.record = record
         lengths = np.array([len(prompt.text) for prompt in record.prompts])
         self.starts = np.cumsum(lengths) - lengths
@@ -144,8 +143,7 @@ class JoinedRecord:
         most = self.record.max_new_tokens
         wanted = most if max_new_tokens is None else max_new_tokens
         if not 1 <= wanted <= most:
-            msg = f"max_new_tokens is {wanted}; the record's texts allow 1..{most}"
-            raise RecordError(msg)
+            raise RecordError(f"max_new_tokens is {wanted}; the record's texts allow 1..{most}")
         return [min(len(prompt.text), wanted) for prompt in self.record.prompts]
 
 
