@@ -84,7 +84,16 @@ def test_what_features_may_be_off_by_is_known_for_the_schedules_that_pay_them():
     assert error_of(tree(TREES[4], 4)) == 0.2
 
 
-def test_a_step_of_all_branches_has_a_row_for_each_guess_and_pays_for_guessing_them():
+def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them():
+    parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
+    profile = machine(lane("target"), lane("draft").model_copy(update=parts))
+    for features in (False, True):
+        schedule = speculative(4, draft_streams=2, exit_features=features)
+        assert durations(schedule, profile).guessing_s[:, 0].tolist() == [1.0, 2.0 + 8.0, 4.0 + 16.0]
+    assert len(durations(speculative(4), profile).guessing_s) == 0
+
+
+def test_so_has_a_step_of_all_branches():
     parts = {"draft_step": by_rows(*range(1, 16)), "draft_streams": by_rows(*range(100, 1100, 100))}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
     found = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).step_s

@@ -213,6 +213,14 @@ def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
     assert profile.relative_error == pytest.approx(0, abs=5e-3)
 
 
+def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs():
+    profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
+    assert pairs_of(profile) == {
+        ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
+        ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
+    }
+
+
 def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch):
     levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
     monkeypatch.setattr("calibrate.profiling.run_levels.shared_levels", lambda _by_lane, _prior: levels)
