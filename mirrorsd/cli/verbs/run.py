@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
+_PROMPT_HASH = "prompt_hash"
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 
@@ -201,6 +203,8 @@ class _Answers:
         if out is None:
             return [self._row(prompt, places[prompt.prompt_id]) for prompt in prompts]
         with RunFile(out, settings) as file:
+            for prompt in prompts:
+                _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
             if file.rows:
                 say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
             saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
@@ -221,6 +225,7 @@ class _Answers:
             say(f"[yellow]{escaped(event)}[/]")
         return {
             "prompt_id": prompt.prompt_id,
+            _PROMPT_HASH: _hash(prompt),
             "category": prompt.category,
             "token_ids": list(answer.tokens),
             "text": answer.text,
@@ -232,6 +237,20 @@ class _Answers:
     def _stream(self, piece: str) -> None:
         if self._streams:
             typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
+
+
+def _hash(prompt: Prompt) -> str:
+    """Return the SHA-256 of a prompt's text, in hexadecimal."""
+    return hashlib.sha256(prompt.text.encode("utf-8")).hexdigest()
+
+
+def _require_same_prompt(row: Mapping[str, Any] | None, prompt: Prompt, out: Path) -> None:
+    """Raise `ConfigError` for a row that answers another text under the same id; older rows do not tell."""
+    from decoding.errors import ConfigError, shown
+
+    if row is not None and row.get(_PROMPT_HASH, _hash(prompt)) != _hash(prompt):
+        msg = f"{out}: the row of {shown(prompt.prompt_id)} answers another prompt; name another --out"
+        raise ConfigError(msg)
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -100,6 +100,17 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     assert out.read_bytes() == finished
 
 
+def test_a_file_that_answers_another_prompt_of_the_same_id_is_refused_and_left_alone(run, schedule_file, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    words = ("--schedule", schedule_file(method="autoregressive"), "--out", out)
+    run(*words, "--prompt", PROMPTS[0])
+    before = out.read_bytes()
+    result = run(*words, "--prompt", PROMPTS[1])
+    assert (result.exit_code, out.read_bytes()) == (2, before)
+    assert "rows.jsonl: the row of 'prompt' answers another prompt" in result.stderr.replace("\n", " ")
+    assert run(*words, "--prompt", PROMPTS[0]).exit_code == 0
+
+
 def test_a_prompt_that_does_not_fit_is_named_before_any_is_answered(run, schedule_file, prompt_file, tmp_path):
     out = tmp_path / "rows.jsonl"
     prompts = prompt_file(PROMPTS[0], " ".join(["w5"] * 500))
