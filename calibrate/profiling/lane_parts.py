@@ -119,7 +119,6 @@ class LaneParts:
             name=self._lane.name,
             device=_CORES if self._device == CORES else self._device.name,
             cores=self._lane.cores,
-            num_threads=self._lane.num_threads,
             dispatch_s=dispatch_s,
             layer=layer,
             lm_head=lm_head,
