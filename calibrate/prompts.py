@@ -91,7 +91,8 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     """
     path = Path(path)
     try:
-        lines = read_text(path, MAX_FILE_BYTES).split("\n")
+        # editors on Windows begin a file with a mark of its encoding
+        lines = read_text(path, MAX_FILE_BYTES).removeprefix("\ufeff").split("\n")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     prompts = tuple(_read(lines, path))

@@ -44,6 +44,12 @@ def test_the_long_set_reaches_over_every_edge_of_a_buffer(embedded_model_folder)
     assert 300 <= lengths[0] < 512 < lengths[2] < 1024 < lengths[-1] <= 1500
 
 
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path):
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "Why?"}\r\n{"prompt": "How?"}\r\n')
+    assert [prompt.text for prompt in load_prompts(path)] == ["Why?", "How?"]
+
+
 def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path):
     path = write(
         tmp_path,
