@@ -28,7 +28,7 @@ from decoding.messages import NO_WINDOW, Window
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import parents_of
 from runtime.backends.backend import prefill_pieces
-from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_tree_heads, save_tree_heads
+from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
 from runtime.drafters.trees import MOST_RANKS, Ranks, ranks_by_level
 from runtime.drafters.window_drafter import Steps
 from runtime.models.config import ModelConfig
@@ -239,15 +239,16 @@ class HydraFolderConfig(TreeFolderConfig):
     head_width: Width
     shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
+    def build(self, target: Decoder) -> HydraModel:
+        """See `HeadFolderConfig`."""
+        return HydraModel(target.config, self.sizes(HydraConfig))
+
 
 save_hydra = partial(save_tree_heads, HydraFolderConfig)
 """Write trained heads (`save_tree_heads`)."""
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
-    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
-
-    def build(config: HydraFolderConfig) -> HydraModel:
-        return HydraModel(target.config, config.sizes(HydraConfig))
-
-    return load_tree_heads(folder, HydraFolderConfig, target, build, HydraDrafter, dtype=dtype)
+    """Return the drafter of a folder of heads; see `load_head`."""
+    config, heads = load_head(folder, HydraFolderConfig, target, dtype=dtype)
+    return HydraDrafter(heads, config.paths, num_layers=target.config.num_layers)

@@ -32,7 +32,7 @@ from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.head_drafter import TreeFolderConfig, load_head
+from runtime.drafters.head_drafter import TreeFolderConfig, read_head
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
@@ -235,6 +235,10 @@ class StreamFolderConfig(TreeFolderConfig):
     start_layer: int
     rank: Width
 
+    def build(self, target: Decoder) -> StreamModel:
+        """See `HeadFolderConfig`."""
+        return StreamModel(target, self.sizes(StreamConfig))
+
 
 def save_streams(
     model: StreamModel,
@@ -255,14 +259,8 @@ def save_streams(
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
     """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
-
-    def build(config: StreamFolderConfig) -> StreamModel:
-        return StreamModel(target, config.sizes(StreamConfig))
-
-    dtype = target.embedding.weight.dtype
-    config, model, kept_ids = load_head(folder, StreamFolderConfig, target, build, dtype=dtype)
-    model.to(kept_ids.device)
-    return StreamTree(model, target, kept_ids, config.paths)
+    config, model, kept_ids = read_head(folder, StreamFolderConfig, target, dtype=target.embedding.weight.dtype)
+    return StreamTree(model.to(kept_ids.device), target, kept_ids, config.paths)
 
 
 class StreamingTarget(TargetModel):

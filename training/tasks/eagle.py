@@ -224,7 +224,6 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         source = _weights_of(target, recipe.source_layer)
         if isinstance(recipe, Eagle1Recipe):
             head = Eagle1(target.config, recipe.vocab_size)
-            head.target_norm.copy_(target.final_norm)
             # a feature carries the weight of the final norm, where the source reads a state of unit scale
             qkv = source["qkv.weight"] * (source["input_norm"] / target.final_norm)
         else:
@@ -238,8 +237,8 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         head.layer.mlp_norm.copy_(source["mlp_norm"])
         nn.init.zeros_(head.layer.out.weight)
         nn.init.zeros_(head.layer.down.weight)
-        head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
-        head.to(states.device)
+        head.share(target, kept_ids)
+        head.float().to(states.device)
         _fit(head, states, recipe.state_layers or (target.config.num_layers,))
     return head
 

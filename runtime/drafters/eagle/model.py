@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Rotary, new_embedding, rms_norm, rotate
+from runtime.models.decoder import Decoder, Rotary, new_embedding, rms_norm, rotate
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import WithinCall
 from runtime.models.vocabulary import OutputRows, all_ids
@@ -106,17 +106,19 @@ class EagleHead(nn.Module, ABC):
         sight = keys.sight(mask, ids_BT.shape[1], self.config.num_queries_per_kv)
         return self.layer.finish(residual, keys.attend(0, q_BTNH, k_BTKH, v_BTKH, sight))
 
-    def share(
-        self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None
-    ) -> None:
-        """Use the target's embedding and one row of its head for each kept id (ascending), frozen, in their own dtype.
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's embedding and the kept rows of its head, frozen, in their own dtype."""
+        head_VD, num_positions = target.lm_head.weight.detach(), len(target.rotary.cos_PH)
+        self.use_rows(target.embedding.weight, head_VD[kept_ids], kept_ids, num_positions=num_positions)
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
-        `target_head_VD` is the target's whole head, if `head_KD` is some of its rows.
-        """
+    def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, num_positions: int) -> None:
+        """Use an embedding and rows of a head, frozen; prompts add no further rows."""
         self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
         self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
-        self.output = OutputRows(kept_ids, head_KD.detach(), target_head_VD)
+        self.output = OutputRows(kept_ids, head_KD.detach())
+        self.rotary = Rotary(self.config, num_positions)
 
 
 class Eagle1(EagleHead):
@@ -129,6 +131,11 @@ class Eagle1(EagleHead):
         super().__init__(target_config, vocab_size, size)
         self.fuse = nn.Linear(2 * size, size, bias=False)
         self.register_buffer("target_norm", torch.ones(size), persistent=False)
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """See `EagleHead`; the target's final norm is used too."""
+        super().share(target, kept_ids)
+        self.target_norm = target.final_norm.detach()
 
     def input_feature(self, features: Tensor) -> Tensor:
         """Return the input of the target's `lm_head`."""
