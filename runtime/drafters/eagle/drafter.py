@@ -21,8 +21,8 @@ from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
-from runtime.drafters.eagle.text_trees import grow_along
-from runtime.drafters.trees import ROOT, DynamicTree
+from runtime.drafters.eagle.text_trees import GrowingTree, grow_along
+from runtime.drafters.trees import DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.vocabulary import ranked_ids
@@ -66,11 +66,21 @@ class EagleDrafter(WindowDrafter):
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)))[-1:]
-        growth = _Growth(self, feature_1D, self._top_k)
+        growing = GrowingTree(DynamicTree(self._top_k), self.cache.cursor, feature_1D)
+        growing.expand(*self.rank(feature_1D, self._top_k))
         yield len(ids)
         for _ in range(1, self._depth):
-            yield growth.step()
-        return growth.tree.window(self._size)
+            yield self._grow(growing)
+        return growing.tree.window(self._size)
+
+    def _grow(self, growing: GrowingTree) -> int:
+        """Feed the nodes of the last level and give them children; return how many were fed."""
+        ids, feature_RD = growing.next_rows()
+        positions = torch.full((len(ids),), self.position(growing.base + growing.num_levels - 1))
+        mask = _mask_after(growing.base, growing.seen_RF)
+        growing.feature_RD = self.feed(ids, feature_RD, positions=positions, mask=mask)
+        growing.expand(*self.rank(growing.feature_RD, self._top_k))
+        return len(ids)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """Return a step of so many nodes side by side that ranks as many children of each (see `WindowDrafter`)."""
@@ -81,7 +91,8 @@ class EagleDrafter(WindowDrafter):
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
         feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
         positions = torch.full((rows,), context)
-        mask = _mask_after(context, _own(rows, self.dtype))
+        itself_RR = torch.full((rows, rows), -math.inf, dtype=self.dtype).fill_diagonal_(0)
+        mask = _mask_after(context, itself_RR)
 
         def run() -> None:
             self.cache.set_length(context)
@@ -157,44 +168,6 @@ class EagleDrafter(WindowDrafter):
     @torch.inference_mode()
     def _input_feature(self, features_TE: Tensor) -> Tensor:
         return self.head.input_feature(features_TE.to(self.dtype))
-
-
-class _Growth:
-    """A tree grown level by level after the committed text, which ends at the cache's cursor."""
-
-    def __init__(self, drafter: EagleDrafter, feature_1D: Tensor, top_k: int) -> None:
-        self.tree = DynamicTree(top_k)
-        self._drafter, self._top_k = drafter, top_k
-        self._base = drafter.cache.cursor
-        self._level = 0
-        self._rows = {ROOT: 0}
-        self._own_RS = torch.zeros(1, 0, dtype=drafter.dtype)
-        self._expand(feature_1D)
-
-    def step(self) -> int:
-        """Feed the nodes of the last level and give them children; returns how many were fed."""
-        tree, drafter = self.tree, self._drafter
-        nodes = tree.frontier
-        above = [self._rows[tree.parents[node]] for node in nodes]
-        self._own_RS = torch.cat([self._own_RS[above], _own(len(nodes), drafter.dtype)], dim=1)
-        self._rows = {node: row for row, node in enumerate(nodes)}
-        feature_RD = drafter.feed(
-            [tree.tokens[node] for node in nodes],
-            self._feature_RD[above],
-            positions=torch.full((len(nodes),), drafter.position(self._base + self._level - 1)),
-            mask=_mask_after(self._base, self._own_RS),
-        )
-        self._expand(feature_RD)
-        return len(nodes)
-
-    def _expand(self, feature_RD: Tensor) -> None:
-        self._feature_RD = feature_RD
-        self._level += 1
-        self.tree.expand(*self._drafter.rank(feature_RD, self._top_k))
-
-
-def _own(count: int, dtype: torch.dtype) -> Tensor:
-    return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
 
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
-"""Dynamic trees after every prefix of a text, grown level by level, those of many prefixes side by side.
+"""Dynamic trees on their way, and those after every prefix of a text, for which the same levels of some are one call.
 
-A level of one tree has too few rows for the cores, so the same levels of some trees are one call. A row has the same
-bits there where linear layers do not tell multiples of these rows apart
-(`runtime.models.row_invariance.rows_are_alike`) and each row is attended over the keys that its slot settles; elsewhere
-there is a call for every tree.
+A level of one tree has too few rows for the cores. In a call of several a row has the same bits where linear layers do
+not tell multiples of these rows apart (`runtime.models.row_invariance.rows_are_alike`) and each row is attended over
+the keys that its slot settles; elsewhere there is a call for every tree.
 
 Shapes: legend of `runtime.drafters.eagle.model`, plus P trees of a call, R nodes of a level, F nodes fed, S slots.
 """
@@ -13,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -30,21 +30,33 @@ _MOST_ROWS: Final = 64
 
 
 @dataclass(slots=True)
-class TextTree:
-    """The tree after a prefix of `base` slots, which is followed as far as the tree has its `text`: by `nodes`.
+class GrowingTree:
+    """A tree after `base` slots of a text; how that goes on, the `text`, is followed through the tree: by `nodes`.
 
     Of the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
-    whose keys and values are `keys_2KFH` (None before the first).
+    additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
     """
 
     tree: DynamicTree
-    text: Sequence[int]
     base: int
     feature_RD: Tensor
-    own_RF: Tensor
+    text: Sequence[int] = ()
+    seen_RF: Tensor = field(init=False)
     rows: dict[int, int] = field(default_factory=lambda: {ROOT: 0})
     keys_2KFH: Tensor | None = None
     nodes: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen_RF = self.feature_RD.new_zeros(1, 0)
+
+    def next_rows(self) -> tuple[list[int], Tensor]:
+        """Go on to the nodes of the last level; return their tokens and the features of the nodes above, [R, D]."""
+        nodes = self.tree.frontier
+        above = [self.rows[self.tree.parents[node]] for node in nodes]
+        itself_RR = self.seen_RF.new_full((len(nodes),) * 2, -math.inf).fill_diagonal_(0)
+        self.seen_RF = torch.cat([self.seen_RF[above], itself_RR], dim=1)
+        self.rows = {node: row for row, node in enumerate(nodes)}
+        return [self.tree.tokens[node] for node in nodes], self.feature_RD[above]
 
     def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
         """Give the last level its children, and follow the text to one of them."""
@@ -78,7 +90,7 @@ class TextTree:
 
 def grow_along(
     drafter: EagleDrafter, ids: Sequence[int], feature_TD: Tensor, *, start: int, depth: int, top_k: int
-) -> list[TextTree]:
+) -> list[GrowingTree]:
     """Grow a tree after every prefix of a text from place `start` on, as far as the text's places in it need.
 
     The drafter's cache holds the text, `feature_TD` are the head's own of all its slots. Trees have at most `depth`
@@ -87,8 +99,8 @@ def grow_along(
     trees = []
     for place in range(start, len(ids)):
         base = place - drafter.position(0)
-        root_1D, nothing = feature_TD[base - 1 : base], feature_TD.new_zeros(1, 0)
-        trees.append(TextTree(DynamicTree(top_k), ids[place : place + depth], base, root_1D, nothing))
+        root_1D, ahead = feature_TD[base - 1 : base], ids[place : place + depth]
+        trees.append(GrowingTree(DynamicTree(top_k), base, root_1D, ahead))
     alike = all(rows_are_alike(layer.weight, top_k) for layer in drafter.head.modules() if isinstance(layer, nn.Linear))
     most = max(1, _MOST_ROWS // top_k) if alike else 1
     growing = trees
@@ -102,39 +114,31 @@ def grow_along(
     return trees
 
 
-def _expand(drafter: EagleDrafter, trees: Sequence[TextTree], top_k: int) -> None:
-    tokens, log_probs = drafter.rank(torch.cat([tree.feature_RD for tree in trees]), top_k)
-    first = 0
+def _expand(drafter: EagleDrafter, trees: Sequence[GrowingTree], top_k: int) -> None:
+    children = zip(*drafter.rank(torch.cat([tree.feature_RD for tree in trees]), top_k), strict=True)
     for tree in trees:
-        stop = first + len(tree.feature_RD)
-        tree.expand(tokens[first:stop], log_probs[first:stop])
-        first = stop
+        tokens, log_probs = zip(*islice(children, len(tree.feature_RD)), strict=True)
+        tree.expand(tokens, log_probs)
 
 
 @torch.inference_mode()
-def _feed(drafter: EagleDrafter, trees: Sequence[TextTree]) -> None:
-    above = [[tree.rows[tree.tree.parents[node]] for node in tree.tree.frontier] for tree in trees]
-    ids_PR = torch.tensor([[tree.tree.tokens[node] for node in tree.tree.frontier] for tree in trees])
-    feature_PRD = torch.stack([tree.feature_RD[rows] for tree, rows in zip(trees, above, strict=True)])
-    own_PRF = torch.stack([tree.own_RF[rows] for tree, rows in zip(trees, above, strict=True)])
-    among_RR = own_PRF.new_full((ids_PR.shape[1],) * 2, -math.inf).fill_diagonal_(0)
-    own_PRF = torch.cat([own_PRF, among_RR.expand(len(trees), -1, -1)], dim=2)
-    places = [drafter.position(tree.base + tree.num_levels - 1) for tree in trees]
-    keys = _LevelKeys(drafter.cache, trees, own_PRF)
-    positions_PR = torch.tensor(places)[:, None].expand(ids_PR.shape)
-    feature_PRD = drafter.head(ids_PR, feature_PRD, positions=positions_PR, mask=None, cache=keys)
+def _feed(drafter: EagleDrafter, trees: Sequence[GrowingTree]) -> None:
+    ids, features = zip(*[tree.next_rows() for tree in trees], strict=True)
+    ids_PR, keys = torch.tensor(ids), _LevelKeys(drafter.cache, trees)
+    positions_P1 = torch.tensor([[drafter.position(tree.base + tree.num_levels - 1)] for tree in trees])
+    feature_PRD = drafter.head(
+        ids_PR, torch.stack(features), positions=positions_P1.expand(ids_PR.shape), mask=None, cache=keys
+    )
     for number, tree in enumerate(trees):
-        tree.rows = {node: row for row, node in enumerate(tree.tree.frontier)}
-        tree.feature_RD, tree.own_RF = feature_PRD[number], own_PRF[number]
-        tree.keys_2KFH = keys.own_2PKFH[:, number]
+        tree.feature_RD, tree.keys_2KFH = feature_PRD[number], keys.own_2PKFH[:, number]
 
 
 class _LevelKeys(RowwiseKeys):
     """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie."""
 
-    def __init__(self, text: KVCache, trees: Sequence[TextTree], own_PRF: Tensor) -> None:
-        self._text_21KSH, self._trees, self._own_PRF = text.memory.slots[0], trees, own_PRF
-        num_rows, num_fed = own_PRF.shape[1:]
+    def __init__(self, text: KVCache, trees: Sequence[GrowingTree]) -> None:
+        self._text_21KSH, self._trees = text.memory.slots[0], trees
+        num_rows, num_fed = trees[0].seen_RF.shape
         super().__init__([range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees])
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
@@ -149,10 +153,9 @@ class _LevelKeys(RowwiseKeys):
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
         """All rows over every number of keys that one of them sees: seldom more than two."""
-        mask_PRS = self._own_PRF.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
-        num_fed = self._own_PRF.shape[2]
-        for own_RS, tree, own_RF in zip(mask_PRS, self._trees, self._own_PRF, strict=True):
-            own_RS[:, : tree.base] = 0
-            own_RS[:, tree.base : tree.base + num_fed] = own_RF
+        mask_PRS = self._text_21KSH.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
+        for mask_RS, tree in zip(mask_PRS, self._trees, strict=True):
+            mask_RS[:, : tree.base] = 0
+            mask_RS[:, tree.base : tree.base + tree.seen_RF.shape[1]] = tree.seen_RF
         grouped = mask_for_groups(mask_PRS[:, None], num_queries_per_kv)
         return tuple(Piece(slice(None), size, grouped[..., :size]) for size in self._sizes)
