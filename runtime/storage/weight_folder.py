@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Se
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
@@ -183,10 +182,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
     if hashlib.sha256(_read(path, holds)).hexdigest() != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
-    try:
-        return config, arrays_of(path)
-    except SafetensorError as error:
-        raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
+    return config, arrays_of(path)
 
 
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
