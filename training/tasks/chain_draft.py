@@ -58,13 +58,7 @@ class DraftTask(StatesTask[DraftRecipe]):
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
     """A draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
-    config = DraftConfig(
-        source_layers=recipe.source_layers,
-        vocab_size=recipe.vocab_size,
-        exit_features=recipe.exit_features,
-        feature_layer=recipe.feature_layer,
-    )
-    draft = DraftModel(target.config, config)
+    draft = DraftModel(target.config, recipe.sizes(DraftConfig))
     for own, source in zip(draft.decoder.layers, recipe.source_layers, strict=True):
         own.load_state_dict(target.layers[source - 1].state_dict())
     with torch.no_grad():

@@ -11,15 +11,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
+from decoding.tree_shape import Path as TreePath
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
@@ -40,9 +40,9 @@ from training.data.batch import Batch, cross_entropy_to_mean_rows, decayed_mean,
 from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.judging.drafter_acceptance import AgreementCount
-from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe, StreamSizes
+from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe
 from training.tasks.chain_draft import held_out_agreement, judge_folder, periodic_presence, random_presence
-from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeAnswers
+from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeTask
 
 R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
@@ -131,10 +131,11 @@ class StreamsTask(StatesTask[R]):
         return rows, hidden_BRJD
 
 
-class StreamTask(StreamsTask[StreamRecipe]):
+class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
     """Trains the target's streams."""
 
     module: StreamModel
+    grows_on_greedy = True
 
     def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
@@ -148,28 +149,20 @@ class StreamTask(StreamsTask[StreamRecipe]):
         if recipe.start_layer == target.config.num_layers:
             raise TrainingError(f"start_layer {recipe.start_layer}: the target has no layer after it")
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        target = self.target
-        answers = TreeAnswers(self, progress, greedy_only=True)
-        model = deepcopy(self.module).to(target.embedding.weight.dtype).eval().requires_grad_(requires_grad=False)
-        tree = StreamTree(model, target, self.kept_ids, ())
-        paths = answers.grow(partial(self._ranks, tree), self.recipe.num_nodes)
-        save_streams(
-            self.module,
-            paths,
-            folder,
-            kept_ids=self.kept_ids,
-            target=target,
-            target_name=target_name,
-            metadata=metadata,
-        )
-        loaded = load_streams(folder, target)
-        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
+    def untrained_tree(self) -> StreamTree:
+        """See `TreeTask`."""
+        model = deepcopy(self.module).to(self.target.embedding.weight.dtype).eval()
+        return StreamTree(model.requires_grad_(requires_grad=False), self.target, self.kept_ids, ())
 
-    def _ranks(self, tree: StreamTree, index: int) -> Ranks:
+    def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> StreamTree:
+        """See `TreeTask`."""
+        save_streams(self.module, paths, folder, kept_ids=self.kept_ids, **origin)
+        return load_streams(folder, self.target)
+
+    def ranks(self, drafter: StreamTree, index: int) -> Ranks:
+        """See `TreeTask`."""
         row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
-        return tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype))
+        return drafter.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, drafter.dtype))
 
     @torch.no_grad()
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002
@@ -181,14 +174,9 @@ class StreamTask(StreamsTask[StreamRecipe]):
         return StreamTexts(make_batch(self.states, batch), x_BTD, keys)
 
 
-def stream_config(sizes: StreamSizes) -> StreamConfig:
-    """Return the sizes of a recipe's streams."""
-    return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
-
-
 def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
     """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
-    streams = StreamModel(decoder, stream_config(recipe))
+    streams = StreamModel(decoder, recipe.sizes(StreamConfig))
     generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
         if name.endswith(".narrow.weight"):
@@ -313,5 +301,5 @@ def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder,
     if draft.config.exit_features != recipe.exit_features:
         own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
         raise TrainingError(f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}")
-    draft.streams, draft.config = None, replace(draft.config, streams=stream_config(recipe))
+    draft.streams, draft.config = None, replace(draft.config, streams=recipe.sizes(StreamConfig))
     return draft
