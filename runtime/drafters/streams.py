@@ -209,16 +209,14 @@ class StreamTree:
             best, stop = [], len(ids) - 2
             for begin in range(first - 2, stop, _ROWS_PER_PIECE):
                 positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, stop))
-                best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
+                is_hidden_RS = torch.arange(len(x_TD)) > positions_R[:, None]
+                visible_RS = x_TD.new_zeros(is_hidden_RS.shape).masked_fill_(is_hidden_RS, -math.inf)
+                mask, borrowed = stream_mask(visible_RS, self.num_streams), Borrowed(keys)
+                hidden = self.model(x_TD[None, positions_R], positions=positions_R, cache=borrowed, mask=mask)
+                best.append(self._best(hidden[0], MOST_RANKS))
             return torch.cat(best).unbind(1)
 
         return ranks_by_level(ids, start, self.num_streams, candidates_from)
-
-    def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
-        visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
-        visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
-        mask = stream_mask(visible_RS, self.num_streams)
-        return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
         logits = self.output.logits(hidden_RD).flatten(0, -2)

@@ -166,7 +166,11 @@ class TargetStates:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
         path = self.folder / _DONE
-        counts = _read_counts(path) if path.is_file() else {}
+        try:
+            counts = _COUNTS.validate_json(path.read_bytes()) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
+            raise TrainingError(msg) from error
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -217,14 +221,6 @@ class TargetStates:
         elif path.read_bytes() != digest.hexdigest().encode():
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
-
-
-def _read_counts(path: Path) -> dict[int, int]:
-    try:
-        return _COUNTS.validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
-        raise TrainingError(msg) from error
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

@@ -154,14 +154,16 @@ def predicting_places(rows: Batch, num_heads: int) -> Tensor:
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
     """Return heads in float32 that start as the target's own output head.
 
-    The prefix layer is the target's last one with the strongest neurons of its MLP; what both halves add starts at
-    zero.
+    The prefix layer is the target's last one with the strongest neurons of its MLP: those with the largest product of
+    their three norms. What both halves of the layer add starts at zero.
     """
     torch.manual_seed(recipe.optimisation.seed)
     hydra = HydraModel(target.config, recipe.sizes(HydraConfig))
     source = target.layers[-1]
     weights = {name: weight.float() for name, weight in source.state_dict().items()}
-    kept = _strongest_neurons(weights, recipe.prefix_width)
+    gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
+    strength = gate * up * weights["down.weight"].norm(dim=0)
+    kept = strength.topk(recipe.prefix_width).indices.sort().values
     both = torch.cat([kept, kept + target.config.intermediate_size])
     for name in [name for name in weights if name.startswith("gate_up")]:
         weights[name] = weights[name][both]
@@ -172,14 +174,6 @@ def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> Hyd
             nn.init.zeros_(parameter)
     hydra.share(target, kept_ids)
     return hydra
-
-
-def _strongest_neurons(weights: Mapping[str, Tensor], count: int) -> Tensor:
-    """The neurons of a gated MLP with the largest product of their three norms, ascending."""
-    gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
-    strength = gate * up * weights["down.weight"].norm(dim=0)
-    kept: Tensor = strength.topk(count).indices.sort().values
-    return kept
 
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)

@@ -23,7 +23,6 @@ from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
-from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 
 
@@ -246,14 +245,16 @@ class Proposer:
         else:
             alternatives = [(ids[index],) for index in best_places(logits_RV).tolist()]
         if (replay := self._sampling.replay) is not None:
-            return [self._replayed(replay, *row) for row in zip(alternatives, positions, strict=True)]
+            return [
+                Proposal(
+                    replay.draft_token(position, own[0]),
+                    replay.draft_alternatives(position, own) if self._num_alternatives else (),
+                )
+                for own, position in zip(alternatives, positions, strict=True)
+            ]
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
         return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
-
-    def _replayed(self, replay: ReplayedText, own: tuple[int, ...], position: int) -> Proposal:
-        token = replay.draft_token(position, own[0])
-        return Proposal(token, replay.draft_alternatives(position, own) if self._num_alternatives else ())
 
     def _sample(self, logits_V: Array, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)

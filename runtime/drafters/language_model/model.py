@@ -8,7 +8,7 @@ prefixes, R of them in a block, F alternatives, N drafted tokens, J streams, E w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -178,6 +178,7 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
     if features_TE is not None:
         shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
         shifted_TE[1:] = features_TE[: count - 1]
+    blocks = [(first, min(first + _BLOCK_ROWS, count)) for first in range(start - 1, count, _BLOCK_ROWS)]
     states = [
         draft.step(
             ids_T[first:stop],
@@ -185,15 +186,9 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
             cache=text,
             features_TE=None if shifted_TE is None else shifted_TE[first:stop],
         )
-        for first, stop in _pieces(start, count)
+        for first, stop in (*prefill_pieces(start - 1), *blocks)
     ]
     return DraftStates(*map(torch.cat, zip(*states, strict=True)))
-
-
-def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
-    yield from prefill_pieces(start - 1)
-    for first in range(start - 1, count, _BLOCK_ROWS):
-        yield first, min(first + _BLOCK_ROWS, count)
 
 
 def _roll_out(
