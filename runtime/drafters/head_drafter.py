@@ -20,8 +20,9 @@ from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.trees import Ranks, candidates_per_level, places_along, require_tree
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.vocabulary import OutputRows, all_ids
-from runtime.storage.weight_folder import CONFIG_FILE, FolderConfig, load_trained, save_trained
+from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
 
 
 class HeadDrafter(WindowDrafter):

@@ -28,9 +28,10 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import as_draft
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary, new_embedding
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.row_invariance import LayerKeys, WithinCall
 from runtime.parallel.group import Group
-from runtime.storage.weight_folder import CONFIG_FILE, Count, Strict, Width, read_config
+from runtime.storage.weight_folder import Count, Strict, Width, read_config
 
 NUM_SEGMENTS = 2
 

@@ -22,6 +22,7 @@ Count = Annotated[int, Field(ge=1, le=4096)]
 TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
+CONFIG_FILE: Final = "config.json"
 MARK: Final = "mirrorsd_random_weights"
 """Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
 
@@ -201,7 +202,7 @@ class HfGeneration(HfModel):
 
 def read_config(folder: Path) -> ModelConfig:
     """See `ModelConfig.from_folder`."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
     config = translated(read_object(path, holds=holds), str(path))
     path = folder / "generation_config.json"

@@ -25,7 +25,7 @@ from runtime.models.embedded import (
     make_cache,
     models_folder,
 )
-from runtime.models.hf_config import MARK, SUPPORTED_ARCHITECTURES, read_object
+from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _DESCRIPTION_FILES = ["*.json", "*.jinja"]
@@ -89,7 +89,7 @@ def _no_folder(name: str, path: Path) -> str:
     if path.exists():
         return f"{name}: is a file; name the folder that holds config.json, tokenizer.json and *.safetensors"
     parent = next(folder for folder in path.absolute().parents if folder.is_dir())
-    folders = sorted(folder.name for folder in parent.iterdir() if (folder / "config.json").is_file())
+    folders = sorted(folder.name for folder in parent.iterdir() if (folder / CONFIG_FILE).is_file())
     found = f"models in {parent}: {', '.join(folders)}" if folders else f"{parent} holds no model either"
     return f"{name}: there is no such folder; {found}"
 
@@ -128,7 +128,7 @@ def shape_folder(name: str) -> Path:
     Raises `ModelError` if there is no such file, it is not supported, or the copy cannot be written.
     """
     path = named_path(name.removeprefix(PREFIX))
-    path = path / "config.json" if path.is_dir() else path
+    path = path / CONFIG_FILE if path.is_dir() else path
     raw = read_object(path, holds=f"{PREFIX} takes the path of a Hugging Face config.json, or of its folder")
     return save_shape(raw, path.absolute().parent.name, source=str(path))
 
@@ -142,7 +142,7 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
     ModelConfig.from_hf(raw, source=source)
     content = json.dumps(raw, indent=2, sort_keys=True).encode() + b"\n"
     folder = models_folder() / f"shape-{name}-{hashlib.sha256(content).hexdigest()[:12]}"
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     if path.is_file():
         return folder
     try:
@@ -155,5 +155,5 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
 
 def has_random_weights(folder: Path) -> bool:
     """Return whether a model's folder asks for random weights; False for one without a config."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     return path.is_file() and MARK in read_object(path, holds="")

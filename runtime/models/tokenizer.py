@@ -13,6 +13,7 @@ import tokenizers
 from decoding.errors import ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
 from runtime.models.chat_template import ChatTemplate
+from runtime.models.hf_config import read_object
 
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24
@@ -174,14 +175,7 @@ def _refuse_crash(data: object) -> None:
 def _read_settings(folder: Path) -> dict[str, Any]:
     """Return tokenizer_config.json; the template of chat_template.jinja goes before the one in it."""
     path = folder / "tokenizer_config.json"
-    settings: dict[str, Any] = {}
-    if path.is_file():
-        try:
-            settings = parse_json(read_bytes(path))
-        except (OSError, ValueError) as error:
-            raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
-        if not isinstance(settings, dict):
-            raise ModelFormatError(f"{path}: expected a JSON object, found {type(settings).__name__}")
+    settings = read_object(path, holds="") if path.is_file() else {}
     template = folder / "chat_template.jinja"
     if template.is_file():
         try:

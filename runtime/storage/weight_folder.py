@@ -22,13 +22,13 @@ from decoding.files import replace_file
 from decoding.validation import Many, described
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.storage.safetensors_files import QUANTIZATION_FORMAT, arrays_of, content_of, pack, take, unpack
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
     from runtime.storage.stored_decoder import StoredDecoder
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _PROBE_ROWS = 16
 _INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))

@@ -23,9 +23,9 @@ from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.drafters.head_drafter import HeadFolderConfig, load_head, own_weights
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.hf_config import HfModel, Size, read_object, validated
+from runtime.models.hf_config import CONFIG_FILE, HfModel, Size, read_object, validated
 from runtime.storage.safetensors_files import published_parameters, read_published, take
-from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, Layers, mapped_ids, save_trained
+from runtime.storage.weight_folder import WEIGHTS_FILE, Layers, mapped_ids, save_trained
 
 
 class Eagle1FolderConfig(HeadFolderConfig):
