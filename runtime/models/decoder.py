@@ -34,12 +34,11 @@ class Rotary(nn.Module):
     def __init__(self, config: ModelConfig, max_position: int) -> None:
         super().__init__()
         if is_unfilled():
-            self.register_buffer("cos_PH", torch.empty(max_position, config.head_dim), persistent=False)
-            self.register_buffer("sin_PH", torch.empty(max_position, config.head_dim), persistent=False)
-            return
-        cos_PH, sin_PH = map(as_tensor, rotary_tables(config, max_position))
-        self.register_buffer("cos_PH", cos_PH, persistent=False)
-        self.register_buffer("sin_PH", sin_PH, persistent=False)
+            tables = [torch.empty(max_position, config.head_dim)] * 2
+        else:
+            tables = list(map(as_tensor, rotary_tables(config, max_position)))
+        for name, table_PH in zip(("cos_PH", "sin_PH"), tables, strict=True):
+            self.register_buffer(name, table_PH, persistent=False)
 
     def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
         """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""

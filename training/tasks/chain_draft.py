@@ -92,8 +92,8 @@ def random_presence(shape: torch.Size, featureless_share: float, generator: torc
 def answer_logits(draft: DraftModel, rows: Batch, features_BTE: Tensor | None) -> Tensor:
     """The draft's logits at the answer positions of a batch, [M, V]."""
     with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-        x_BTD = draft(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features_BTE)
-        return draft.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
+        states = draft.run(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features_BTE)
+        return draft.decoder.lm_head(states.hidden_TD[rows.predicting])  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

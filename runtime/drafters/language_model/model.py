@@ -79,20 +79,6 @@ class DraftModel(nn.Module, DraftPasses):
         )
         self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        *,
-        positions: Tensor,
-        mask: Tensor | None,
-        cache: Any = None,
-        features_BTE: Tensor | None = None,
-    ) -> Tensor:
-        """Normalised hidden states [B, T, D] of `run`; `decoder.lm_head` turns them into reduced logits."""
-        states = self.run(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        hidden_BTD: Tensor = states.hidden_TD
-        return hidden_BTD
-
     def add_streams(self) -> StreamModel:
         """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""
         assert self.config.streams is not None, "a draft without sizes of streams"
