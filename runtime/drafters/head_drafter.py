@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -17,7 +17,7 @@ from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.trees import Ranks, candidates_per_level, places_along, require_tree
+from runtime.drafters.trees import Ranks, candidates_per_level, places_along, ranks_by_level, require_tree
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
@@ -28,16 +28,23 @@ from runtime.storage.weight_folder import FolderConfig, load_trained, save_train
 class HeadDrafter(WindowDrafter):
     """A drafter with a static tree of its heads' best ids at any temperature, fixed before the target draws."""
 
-    def __init__(self, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: nodes of the tree in their order; layers of the target."""
-        self.paths = tuple(paths)
+    def __init__(self, model: Any, paths: Sequence[TreePath], *, num_layers: int) -> None:
+        """Args: the `KeptRowHeads`; nodes of the tree in their order; layers of the target."""
+        self.model, self.paths = model, tuple(paths)
         self.feature_layers = (num_layers,)
         self._tree: tuple[TreePath, ...] = ()
         self._counts: tuple[int, ...] = ()
 
-    @abstractmethod
+    @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
         """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
+        self.model.output.add_prompt_tokens(ids[:start])
+        num_heads = self.model.config.num_heads
+        return ranks_by_level(ids, start, num_heads, lambda first: self.candidates_along(ids, first, features_TE))
+
+    @abstractmethod
+    def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterable[Tensor]:
+        """Return every head's best ids for the places of a sequence from one on, [places, C]; see `ranks_by_level`."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
         """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`)."""
@@ -51,6 +58,7 @@ class HeadDrafter(WindowDrafter):
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
+        self.model.output.add_prompt_tokens(prompt)
         self._read_prompt(prompt, features_TE, capacity)
 
     @abstractmethod

@@ -30,7 +30,7 @@ from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import numpy_type
 from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
-from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow, ranks_by_level, window_of
+from runtime.drafters.trees import MOST_RANKS, candidates_per_level, grow, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids
@@ -73,14 +73,14 @@ class MedusaModel(KeptRowHeads):
 
     def __init__(self, hidden_size: int, config: MedusaConfig, *, has_projections: bool = True) -> None:
         super().__init__(hidden_size, config.vocab_size)
-        self.config, self.num_heads = config, config.num_heads
+        self.config = config
         self.heads = nn.ModuleList(
             MedusaHead(hidden_size, config.num_blocks, has_projection=has_projections) for _ in range(config.num_heads)
         )
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
         """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
-        outputs = self.outputs or [self.output] * self.num_heads
+        outputs = self.outputs or [self.output] * self.config.num_heads
         return [output.logits(head(x_MD)) for head, output in zip(self.heads[:num_heads], outputs, strict=False)]
 
 
@@ -89,14 +89,9 @@ class MedusaDrafter(HeadDrafter):
 
     methods = ("medusa",)
 
-    def __init__(self, heads: MedusaModel, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: the heads; nodes of the tree in their order; layers of the target."""
-        super().__init__(paths, num_layers=num_layers)
-        self.heads = heads
-        self._feature_1D: Tensor | None = None
+    _feature_1D: Tensor | None = None
 
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
-        self.heads.output.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
 
@@ -110,28 +105,21 @@ class MedusaDrafter(HeadDrafter):
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:  # noqa: ARG002
         """Drafting the biggest tree of the heads: neither rows nor context make a difference."""
-        weight = self.heads.target_norm
-        self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.heads.num_heads))
+        weight = self.model.target_norm
+        self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.model.config.num_heads))
         feature_1D = torch.randn(1, len(weight), dtype=weight.dtype)
         return lambda: self._draft(feature_1D)
 
-    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Every head's ranks along a text (see `HeadDrafter`)."""
-        num_heads = self.heads.num_heads
-        self.heads.output.add_prompt_tokens(ids[:start])
-
-        def candidates_from(first: int) -> list[Tensor]:
-            return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * num_heads)
-
-        return ranks_by_level(ids, start, num_heads, candidates_from)
+    def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> list[Tensor]:
+        """See `HeadDrafter`."""
+        return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * self.model.config.num_heads)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
         return [candidates_1C[0].tolist() for candidates_1C in self._candidates(feature_1D, self._counts)]
 
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        logits = self.heads(features_ND * self.heads.target_norm, len(counts))
-        ids = self.heads.output.ids
+        logits, ids = self.model(features_ND * self.model.target_norm, len(counts)), self.model.output.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]
 
 
