@@ -238,8 +238,9 @@ class _StreamsOfDraftTask(StreamsTask[D]):
             present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
         with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-            x_BTD = self.draft.lower_half(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
-            final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
+            where, half = {"positions": rows.positions, "mask": rows.mask}, self.draft.half_layer
+            x_BTD = self.draft.lower_half(rows.ids, half, features_BTE=features, **where)
+            final_BTD, keys = run_along(self.draft.decoder, x_BTD, half)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
         return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
 
