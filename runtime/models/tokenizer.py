@@ -33,7 +33,11 @@ class Tokenizer:
             for key in ("bos_token", "eos_token", "pad_token", "unk_token")
             if settings.get(key) is not None
         }
-        self._chat_template = self._compile(self._template_of(settings))
+        template = self._template_of(settings)
+        try:
+            self._chat_template = None if template is None else ChatTemplate(template)
+        except ValueError as error:
+            raise ModelFormatError(f"{source}: the chat template is not valid Jinja ({error})") from error
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -111,12 +115,6 @@ class Tokenizer:
         if not isinstance(text, str):
             raise ModelFormatError(f"{self._source}: a special token should be a text, found {shown(token)}")
         return text
-
-    def _compile(self, template: str | None) -> ChatTemplate | None:
-        try:
-            return None if template is None else ChatTemplate(template)
-        except ValueError as error:
-            raise ModelFormatError(f"{self._source}: the chat template is not valid Jinja ({error})") from error
 
 
 class StreamDecoder:

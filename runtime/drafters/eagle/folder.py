@@ -96,9 +96,11 @@ class _EagleFields(HfModel):
 
 
 class _PublishedConfig(HfModel):
+    """Fields of `config.json` beside those of a Llama; kinds of head that are not read have others."""
+
     draft_vocab_size: Size | None = None
-    num_hidden_layers: int | None = None
-    norm_before_residual: bool | None = None
+    num_hidden_layers: Literal[1] | None = None
+    norm_before_residual: Literal[False] | None = None
     eagle_config: _EagleFields | None = None
 
 
@@ -110,11 +112,14 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     """
     path = folder / CONFIG_FILE
     raw = read_object(path, holds="a published EAGLE-3 head comes with one")
-    own = _own_fields(raw, path)
+    if (found := raw.get("architectures")) != [ARCHITECTURE]:
+        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
+        raise ModelFormatError(msg)
+    own = validated(_PublishedConfig, raw, source=str(path))
     as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
     config = ModelConfig.from_hf(as_llama, source=str(path))
     vocab_size = _draft_vocab_size(own, config, target, path)
-    layers = _feature_layers(own, target, path)
+    layers = _feature_layers(own.eagle_config or _EagleFields(), target, path)
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
@@ -131,17 +136,6 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
 
 
-def _own_fields(raw: dict[str, Any], path: Path) -> _PublishedConfig:
-    found = raw.get("architectures")
-    if found != [ARCHITECTURE]:
-        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
-        raise ModelFormatError(msg)
-    own = validated(_PublishedConfig, raw, source=str(path))
-    if own.norm_before_residual or own.num_hidden_layers not in (None, 1):
-        raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
-    return own
-
-
 def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
     if config.vocab_size != target.config.vocab_size:
         msg = f"{path}: the head is for a vocabulary of {config.vocab_size}; this target has {target.config.vocab_size}"
@@ -152,9 +146,8 @@ def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decode
     return size
 
 
-def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
-    num_layers = target.config.num_layers
-    ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
+def _feature_layers(own: _EagleFields, target: Decoder, path: Path) -> tuple[int, ...]:
+    num_layers, ids = target.config.num_layers, own.eagle_aux_hidden_state_layer_ids
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
     if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
         found = shown(list(layers))

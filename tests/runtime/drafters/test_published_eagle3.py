@@ -135,7 +135,7 @@ def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_target
         ({"vocab_size": 60}, "for a vocabulary of 60; this target has 61"),
         ({"draft_vocab_size": 62}, r"draft_vocab_size is 62; expected 1\.\.61"),
         ({"architectures": ["LlamaForCausalLM"]}, "not that of a published EAGLE-3 head"),
-        ({"norm_before_residual": True}, "norm_before_residual or more than one layer are not supported"),
+        ({"norm_before_residual": True}, "norm_before_residual: Input should be False"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 6]}}, r"reads layers \[2, 3, 7\]"),
         ({"draft_vocab_size": "30"}, "draft_vocab_size: Input should be a valid integer, found '30'"),
         ({"eagle_config": [1]}, "eagle_config: "),
