@@ -80,7 +80,7 @@ def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(t
 def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter):
     """In real runs and in records alike."""
     head = drafter.head
-    head.share(target.embedding.weight, target.lm_head.weight[KEPT], KEPT, target_head_VD=target.lm_head.weight)
+    head.share(target, KEPT)
     text = [3, 17, 42, 8, 30, 5]
     known = target_features(target, text, LAYERS[method])
 
