@@ -17,14 +17,7 @@ from typing import Any, Final, NamedTuple
 from decoding.errors import ModelError, ModelFetchError
 from decoding.files import named_path, replace_file
 from runtime.models.config import ModelConfig
-from runtime.models.embedded import (
-    EMBEDDED_MODELS,
-    Progress,
-    fetch,
-    ignore_progress,
-    make_cache,
-    models_folder,
-)
+from runtime.models.embedded import EMBEDDED_MODELS, Progress, fetch, ignore_progress, make_cache, models_folder
 from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -81,13 +74,11 @@ def _is_meant_as_path(name: str, path: Path) -> bool:
 
 
 def _no_folder(name: str, path: Path) -> str:
+    files = "config.json, tokenizer.json and *.safetensors"
     if path.suffix == ".gguf":
-        return (
-            f"{name}: GGUF files are not read. Use the Hugging Face folder (config.json, tokenizer.json and "
-            "*.safetensors) that the file was made from"
-        )
+        return f"{name}: GGUF files are not read. Use the Hugging Face folder ({files}) that the file was made from"
     if path.exists():
-        return f"{name}: is a file; name the folder that holds config.json, tokenizer.json and *.safetensors"
+        return f"{name}: is a file; name the folder that holds {files}"
     parent = next(folder for folder in path.absolute().parents if folder.is_dir())
     folders = sorted(folder.name for folder in parent.iterdir() if (folder / CONFIG_FILE).is_file())
     found = f"models in {parent}: {', '.join(folders)}" if folders else f"{parent} holds no model either"

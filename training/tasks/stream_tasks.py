@@ -48,25 +48,27 @@ R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class StreamTexts(NamedTuple):
-    """States that a decoder computes for a batch."""
+    """States that a decoder computes for a batch.
+
+    The `batch` has its own normalised final states, which the streams learn to foresee; `x_BTD` are those after the
+    layer where streams begin, `keys` the keys and values of the layers above.
+    """
 
     batch: Batch
-    """With its own normalised final states, which the streams learn to foresee."""
     x_BTD: Tensor
-    """States after the layer where streams begin."""
     keys: Keys
-    """Keys and values of its rows in the layers above."""
 
 
 class StreamRows(NamedTuple):
-    """Rows that have streams, and what each stream has to guess."""
+    """Rows that have streams, at `positions` [B, R] (a conversation with fewer rows repeats one), and what they guess.
+
+    Each stream learns the softmax of the position `ahead` [B, R, J], the last of the text where that is shorter;
+    `has_target` says whether it predicts a token of the answer, and the row is no repetition.
+    """
 
     positions: Tensor
-    """Positions of the rows, [B, R]; conversations with fewer rows repeat one."""
     ahead: Tensor
-    """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
     has_target: Tensor
-    """Whether that position predicts a token of the answer, and the row is no repetition, [B, R, J] bool."""
 
 
 class StreamsTask(StatesTask[R]):

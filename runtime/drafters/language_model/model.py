@@ -91,14 +91,15 @@ _BLOCK_ROWS = 32
 
 
 class Rollouts(NamedTuple):
-    """Drafted target ids; row i follows prefix `ids[: start + i]`."""
+    """Drafted target ids; row i follows prefix `ids[: start + i]`.
+
+    `tokens` [P, N] are the greedy continuation, `alternatives` [P, N, F] the best ids at each drafted place, best
+    first; `stream_hits` [P, N] says how many tokens in a row the streams predict right after each drafted one.
+    """
 
     tokens: Tensor
-    """The draft's greedy continuation, [P, N]."""
     alternatives: Tensor
-    """The draft's best ids at each drafted place, best first, [P, N, F]; `alternatives[..., 0]` is `tokens`."""
     stream_hits: Tensor
-    """Tokens in a row that the draft's streams predict right after each drafted token, [P, N]; 0 without streams."""
 
 
 @torch.inference_mode()
