@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,8 @@ class _State:
         )
 
     def remaining_batches(self) -> Iterator[list[int]]:
-        step = epoch = 0
-        while not self.is_finished:
-            for batch in self._epoch(epoch):
-                if self.is_finished:
-                    return
-                if step >= self.step:
-                    yield batch
-                step += 1
-            epoch += 1
+        batches = (batch for epoch in count() for batch in self._epoch(epoch))
+        yield from takewhile(lambda _: not self.is_finished, islice(batches, self.step, None))
 
     def advance(self, batch: list[int]) -> None:
         rate = learning_rate(self.settings, self.step, self.num_tokens)

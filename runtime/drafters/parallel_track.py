@@ -156,9 +156,8 @@ class ParallelTrackConfig(Strict):
 class TrackDrafter(Drafter):
     """A draft model of parallel tracks; torch computes it on every lane, since no other back end knows of tracks."""
 
-    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:  # noqa: ARG002
-        """See `WindowDrafter`."""
-        return False
+    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> None:
+        """Stay where it is (`WindowDrafter`)."""
 
 
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:

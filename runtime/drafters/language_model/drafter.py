@@ -72,12 +72,11 @@ class Drafter(WindowDrafter):
         self._num_streams = 0
         self._prompt_feature: Array | None = None
 
-    def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:
+    def run_on(self, new_backend: Callable[[Any], Backend]) -> None:
         """See `WindowDrafter`."""
         backend = new_backend(self.model.decoder)
         self.model.run_on(backend)
         self._use(backend)
-        return True
 
     def array(self, block: Block) -> Array:
         """See `WindowDrafter`."""
@@ -88,7 +87,7 @@ class Drafter(WindowDrafter):
         self.cache: Any = backend.new_text()
         self.branches: Branches = backend.new_branches(0)
 
-    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""
         layers, config = self.model.decoder.config.num_layers, self.model.config
         cut = (config.feature_layer,) if schedule.reads_features else ()
@@ -105,7 +104,6 @@ class Drafter(WindowDrafter):
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
-        return True
 
     @property
     def num_streams(self) -> int:
