@@ -22,7 +22,6 @@ from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
 from runtime.drafters.eagle.text_trees import GrowingTree, grow_along
-from runtime.drafters.trees import DynamicTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.vocabulary import ranked_ids
@@ -66,12 +65,12 @@ class EagleDrafter(WindowDrafter):
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)))[-1:]
-        growing = GrowingTree(DynamicTree(self._top_k), self.cache.cursor, feature_1D)
+        growing = GrowingTree(self._top_k, self.cache.cursor, feature_1D)
         growing.expand(*self.rank(feature_1D, self._top_k))
         yield len(ids)
         for _ in range(1, self._depth):
             yield self._grow(growing)
-        return growing.tree.window(self._size)
+        return growing.window(self._size)
 
     def _grow(self, growing: GrowingTree) -> int:
         """Feed the nodes of the last level and give them children; return how many were fed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -29,61 +28,53 @@ _MOST_ROWS: Final = 64
 """Of a call, as many as were compared with calls of fewer."""
 
 
-@dataclass(slots=True)
-class GrowingTree:
+class GrowingTree(DynamicTree):
     """A tree after `base` slots of a text; how that goes on, the `text`, is followed through the tree: by `nodes`.
 
     Of the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
     additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
     """
 
-    tree: DynamicTree
-    base: int
-    feature_RD: Tensor
-    text: Sequence[int] = ()
-    seen_RF: Tensor = field(init=False)
-    rows: dict[int, int] = field(default_factory=lambda: {ROOT: 0})
-    keys_2KFH: Tensor | None = None
-    nodes: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.seen_RF = self.feature_RD.new_zeros(1, 0)
+    def __init__(self, top_k: int, base: int, root_1D: Tensor, text: Sequence[int] = ()) -> None:
+        """Args: nodes to expand on a level; slots before the tree; the feature of the last; the tokens after it."""
+        super().__init__(top_k)
+        self.base, self.text, self.nodes = base, text, list[int]()
+        self.feature_RD, self.seen_RF, self.rows = root_1D, root_1D.new_zeros(1, 0), {ROOT: 0}
+        self.keys_2KFH: Tensor | None = None
 
     def next_rows(self) -> tuple[list[int], Tensor]:
         """Go on to the nodes of the last level; return their tokens and the features of the nodes above, [R, D]."""
-        nodes = self.tree.frontier
-        above = [self.rows[self.tree.parents[node]] for node in nodes]
-        itself_RR = self.seen_RF.new_full((len(nodes),) * 2, -math.inf).fill_diagonal_(0)
+        above = [self.rows[self.parents[node]] for node in self.frontier]
+        itself_RR = self.seen_RF.new_full((len(above),) * 2, -math.inf).fill_diagonal_(0)
         self.seen_RF = torch.cat([self.seen_RF[above], itself_RR], dim=1)
-        self.rows = {node: row for row, node in enumerate(nodes)}
-        return [self.tree.tokens[node] for node in nodes], self.feature_RD[above]
+        self.rows = {node: row for row, node in enumerate(self.frontier)}
+        return [self.tokens[node] for node in self.frontier], self.feature_RD[above]
 
     def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
         """Give the last level its children, and follow the text to one of them."""
         level = len(self.nodes)
         is_followed = level == self.num_levels < len(self.text)
-        self.tree.expand(tokens, log_probs)
+        super().expand(tokens, log_probs)
         if is_followed:
-            child = self.tree.child(self.nodes[-1] if self.nodes else ROOT, self.text[level])
+            child = self.child(self.nodes[-1] if self.nodes else ROOT, self.text[level])
             self.nodes += [] if child is None else [child]
 
     @property
     def num_levels(self) -> int:
         """Levels that there are."""
-        return self.tree.depths[-1] if self.tree.depths else 0
+        return self.depths[-1] if self.depths else 0
 
     @property
     def is_settled(self) -> bool:
         """Whether the places of the nodes that the text follows stay as they are, however the tree grows."""
-        tree, nodes = self.tree, self.nodes
-        if self.num_levels == len(nodes) < len(self.text) and nodes[-1] in tree.frontier:
+        if self.num_levels == len(self.nodes) < len(self.text) and self.nodes[-1] in self.frontier:
             return False
         # what grows after the frontier is worth no more than its best
-        return not nodes or tree.scores[tree.frontier[0]] <= tree.scores[nodes[-1]]
+        return not self.nodes or self.scores[self.frontier[0]] <= self.scores[self.nodes[-1]]
 
     def places(self, depth: int) -> list[int]:
         """Places in the order of the tree of so many levels, or fewer than were grown, of the nodes that it has."""
-        order = [node for node in self.tree.order() if self.tree.depths[node] <= depth]
+        order = [node for node in self.order() if self.depths[node] <= depth]
         places = {node: place for place, node in enumerate(order)}
         return [places[node] for node in self.nodes[:depth]]
 
@@ -99,8 +90,7 @@ def grow_along(
     trees = []
     for place in range(start, len(ids)):
         base = place - drafter.position(0)
-        root_1D, ahead = feature_TD[base - 1 : base], ids[place : place + depth]
-        trees.append(GrowingTree(DynamicTree(top_k), base, root_1D, ahead))
+        trees.append(GrowingTree(top_k, base, feature_TD[base - 1 : base], ids[place : place + depth]))
     alike = all(rows_are_alike(layer.weight, top_k) for layer in drafter.head.modules() if isinstance(layer, nn.Linear))
     most = max(1, _MOST_ROWS // top_k) if alike else 1
     growing = trees
