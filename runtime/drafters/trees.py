@@ -65,12 +65,6 @@ def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Win
     return Window(tokens, parents=parents_of(paths))
 
 
-def ranks_of(candidates_NC: Tensor, wanted_N: Tensor) -> Tensor:
-    """Return the place of the wanted id among the candidates of its row, -1 where it is none of them, [N]."""
-    found_NC = candidates_NC == wanted_N[:, None]
-    return torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
-
-
 def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
     """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 after its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
@@ -90,7 +84,8 @@ def ranks_by_level(
     first = max(start, 2)
     if first < len(ids):
         for level, candidates_NC in enumerate(candidates_from(first)):
-            ranks_NK[first - start :, level] = ranks_of(candidates_NC.cpu(), wanted_NK[first - start :, level])
+            found_NC = candidates_NC.cpu() == wanted_NK[first - start :, level, None]
+            ranks_NK[first - start :, level] = torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
     return ranks_NK.numpy().astype(np.int32)
 
 

@@ -151,6 +151,11 @@ class RowwiseKeys(LayerKeys):
             seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
         return seen
 
+    def pieces(self, mask_RTS: Tensor, num_queries_per_kv: int) -> Sight:
+        """Return all rows over every number of keys that one of them sees: seldom more than two."""
+        mask = mask_for_groups(mask_RTS[:, None], num_queries_per_kv)
+        return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
+
 
 class WithinCall(LayerKeys):
     """Rows that see each other alone; nothing is kept."""

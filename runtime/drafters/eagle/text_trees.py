@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from runtime.drafters.trees import ROOT, DynamicTree
 from runtime.models.kv_cache import KVCache
-from runtime.models.row_invariance import Piece, RowwiseKeys, Sight, mask_for_groups, rows_are_alike
+from runtime.models.row_invariance import RowwiseKeys, Sight, rows_are_alike
 
 if TYPE_CHECKING:
     from runtime.drafters.eagle.drafter import EagleDrafter
@@ -142,10 +142,9 @@ class _LevelKeys(RowwiseKeys):
         return seen_2PKSH[0], seen_2PKSH[1]
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """All rows over every number of keys that one of them sees: seldom more than two."""
+        """See `RowwiseKeys.pieces`."""
         mask_PRS = self._text_21KSH.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
         for mask_RS, tree in zip(mask_PRS, self._trees, strict=True):
             mask_RS[:, : tree.base] = 0
             mask_RS[:, tree.base : tree.base + tree.seen_RF.shape[1]] = tree.seen_RF
-        grouped = mask_for_groups(mask_PRS[:, None], num_queries_per_kv)
-        return tuple(Piece(slice(None), size, grouped[..., :size]) for size in self._sizes)
+        return self.pieces(mask_PRS, num_queries_per_kv)
