@@ -239,7 +239,7 @@ class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes that ship with the package, by name."""
+    """Return the recipes that ship with the package, by name."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
 
 

@@ -64,7 +64,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.down.bias)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Hidden states [M, D] -> [M, D]."""
+        """Return hidden states [M, D] of hidden states [M, D]."""
         unit_MD = rms_norm(x_MD.to(self.norm.dtype), self.norm, self.eps)
         return x_MD + self.down(F.silu(self.up(unit_MD)))  # type: ignore[no-any-return]
 
@@ -106,7 +106,7 @@ class HydraModel(KeptRowHeads):
         return self.prefix(x_BTD, rotary, sight, keys, 0)  # type: ignore[no-any-return]
 
     def embed(self, ids_M: Tensor) -> Tensor:
-        """Embeddings at unit scale [M, D]: what `forward` sees of a token."""
+        """Return embeddings of tokens at unit scale, as `forward` reads them, [M, D]."""
         rows = self.embedding_VD[ids_M]
         return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
 

@@ -59,7 +59,7 @@ class MedusaHead(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Normalised last hidden states -> states for the target's output head, [M, D]."""
+        """Return states for the target's output head [M, D] of its normalised last hidden states [M, D]."""
         for block in self.blocks:
             x_MD = x_MD + F.silu(block(x_MD))
         return x_MD if self.projection is None else x_MD + self.projection(x_MD)
@@ -79,7 +79,7 @@ class MedusaModel(KeptRowHeads):
         )
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
+        """Return logits of the first heads over the ids of `output`, [M, V] each, of last hidden states [M, D]."""
         outputs = self.outputs or [self.output] * self.config.num_heads
         return [output.logits(head(x_MD)) for head, output in zip(self.heads[:num_heads], outputs, strict=False)]
 
@@ -104,7 +104,7 @@ class MedusaDrafter(HeadDrafter):
         return window
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:  # noqa: ARG002
-        """Drafting the biggest tree of the heads: neither rows nor context make a difference."""
+        """Return a step that drafts the biggest tree of the heads; rows and context make no difference."""
         weight = self.model.target_norm
         self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.model.config.num_heads))
         feature_1D = torch.randn(1, len(weight), dtype=weight.dtype)

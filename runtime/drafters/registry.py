@@ -168,12 +168,12 @@ _TRAINED = "drafter"
 
 
 def shipped_names() -> tuple[str, ...]:
-    """Names of everything that ships, sorted."""
+    """Return the names of everything that ships, sorted."""
     return tuple(sorted(path.parent.name for path in SHIPPED_FOLDER.glob(f"*/{CONFIG_FILE}")))
 
 
 def shipped_for(target: str) -> tuple[NamedFolder, ...]:
-    """Everything that ships for a target, by the name of the target's folder."""
+    """Return everything that ships for a target, which is named as its folder is."""
     fitting = []
     for name in shipped_names():
         config = json.loads((SHIPPED_FOLDER / name / CONFIG_FILE).read_bytes())
@@ -203,7 +203,7 @@ def find_drafter(name_or_path: str) -> Path:
 
 
 def named_drafter(name_or_path: str) -> NamedFolder:
-    """`find_drafter`, with a name that lasts: schedules and profiles are read from anywhere, so paths are absolute."""
+    """Return `find_drafter`'s folder and a name that lasts: files are read from anywhere, so paths are absolute."""
     folder = find_drafter(name_or_path)
     lasts = name_or_path in shipped_names() or is_model_name(name_or_path)
     return NamedFolder(name_or_path if lasts else str(folder.resolve()), folder)

@@ -62,7 +62,7 @@ class LowRank(nn.Module):
             self.widen.weight.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., out] of [..., in]."""
+        """Return rows [..., out] of rows [..., in]."""
         return self.base(x) + self.widen(self.narrow(x))  # type: ignore[no-any-return]
 
 
@@ -128,7 +128,7 @@ def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
 
 
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
-    """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
+    """Run the layers above `start` over whole texts; return the last states [B, T, D], and all layers' keys."""
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
@@ -144,7 +144,7 @@ class Borrowed(LayerKeys):
         self._keys = keys
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """The decoder's rows and then these."""
+        """Return the decoder's rows and then these."""
         keys, values = self._keys(layer)
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
 
@@ -281,7 +281,7 @@ class StreamingTarget(TargetModel):
 
     @inference
     def stream(self, window: Window) -> Verdict:
-        """All layers over the last committed token and the window; the verdict carries the next window."""
+        """Verify a window after the last committed token; the verdict carries the next window."""
         half_way = self.advance(self.embed(window), self.streams.start_layer)
         verdict = self.decide(self.advance(half_way, self.num_layers))
         last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted

@@ -66,7 +66,7 @@ def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Win
 
 
 def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
-    """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 after its end."""
+    """Return the next `depth` tokens of a text from each place on, [N, depth]; -1 after its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
     return padded.unfold(0, depth, 1)
 
@@ -133,11 +133,11 @@ class DynamicTree:
         return (-self.scores[node], self.depths[node], node)
 
     def order(self) -> list[int]:
-        """All nodes, the best first, parents before children."""
+        """Return all nodes, the best first, parents before children."""
         return sorted(range(len(self.tokens)), key=self.worth)
 
     def window(self, size: int) -> Window:
-        """The best nodes, at most `size` of them."""
+        """Return the best nodes, at most `size` of them, as a window."""
         nodes = self.order()[:size]
         places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
         return Window(
@@ -145,7 +145,7 @@ class DynamicTree:
         )
 
     def child(self, node: int, token: int) -> int | None:
-        """The child with a token, if there is one."""
+        """Return the child of a node that has a token; None if there is none."""
         for other, (parent, own) in enumerate(zip(self.parents, self.tokens, strict=True)):
             if parent == node and own == token:
                 return other

@@ -41,7 +41,7 @@ class Rotary(nn.Module):
             self.register_buffer(name, table_PH, persistent=False)
 
     def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
-        """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
+        """Return cosines and sines [T, 1, H] of positions [T], or [B, T, 1, H] of [B, T]."""
         return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
 
 
@@ -72,7 +72,7 @@ class Layer(nn.Module):
         self.down = self.linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
-        """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
+        """Return hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
         attended = normalise(x_BTD, self.input_norm, self.input_norm_bias, self.config.norm_eps)
         return self.finish(x_BTD, cache.attend(index, *self.project(attended, rotary), sight))
 
@@ -141,11 +141,11 @@ class Decoder(nn.Module):
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""
+        """Return logits over the vocabulary [B, T, V] in the weights' dtype, by the final norm and the output head."""
         return self.lm_head(self.normalise(x_BTD))  # type: ignore[no-any-return]
 
     def normalise(self, x_BTD: Tensor) -> Tensor:
-        """The final norm alone [B, T, D]: what the output head reads."""
+        """Return what the output head reads [B, T, D], by the final norm alone."""
         return normalise(x_BTD, self.final_norm, self.final_norm_bias, self.config.norm_eps)
 
 
@@ -155,7 +155,7 @@ def is_unfilled() -> bool:
 
 
 def new_embedding(num_rows: int, size: int) -> nn.Embedding:
-    """A table [num_rows, size], untrained."""
+    """Return an untrained table [num_rows, size]."""
     table = torch.empty(num_rows, size)
     if not is_unfilled():
         table.normal_()
@@ -168,18 +168,18 @@ def norm_bias(config: ModelConfig) -> nn.Parameter | None:
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """A norm over the last dimension: LayerNorm with a bias, root mean square without."""
+    """Normalise the last dimension: by LayerNorm with a bias, by the root mean square without."""
     return rms_norm(x, weight, eps) if bias is None else F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def gated_silu(x: Tensor) -> Tensor:
-    """The activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
+    """Return the activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last dimension."""
+    """Divide the last dimension by its root mean square, and multiply by a weight."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
@@ -190,7 +190,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tensor:
-    """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
+    """Return an additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
 

@@ -90,7 +90,7 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Whether `model` is in the cache, of this conversion and as it was written; files are read once a process."""
+    """Return whether the cache has `model`, of this conversion and undamaged; files are read once a process."""
     folder = embedded_folder(model)
     try:
         if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():

@@ -229,7 +229,7 @@ M = TypeVar("M", bound=HfModel)
 
 
 def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
-    """The fields of an object; raises `ModelFormatError` with the first that are missing or wrong."""
+    """Return the fields of an object; raise `ModelFormatError` with the first that are missing or wrong."""
     try:
         return kind.model_validate(raw)
     except ValidationError as error:

@@ -105,7 +105,7 @@ class KVCache(Text, LayerKeys):
         return tuple(pieces)
 
     def _in_text_order(self, start: int, stop: int, num_keys: int) -> Tensor:
-        """Mask [stop - start, num_keys] of some next rows, part of a table: making one can cost more than a step."""
+        """Return the mask [stop - start, num_keys] of some next rows, from a table: making one is slow."""
         slots, capacity = self.memory.slots, self.memory.num_slots
         if self._text_order.shape[-1] != capacity:
             table = causal_mask(KEYS_AT_ONCE, slots.dtype, context=capacity - KEYS_AT_ONCE)

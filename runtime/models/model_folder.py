@@ -62,14 +62,14 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a name is that of an embedded model, of a shape, or of a model on the hub as far as one can tell here."""
+    """Return whether a name is an embedded model's, a shape's, or a hub model's as far as one can tell here."""
     path = named_path(name)
     is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
     return name in EMBEDDED_MODELS or is_shape_name(name) or is_hub_id
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:
-    """Whether a name that leads nowhere can only be a path: then the hub is not asked."""
+    """Return whether a name that leads nowhere can only be a path: then the hub is not asked."""
     return name.startswith((".", "~", "/")) or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
 
 

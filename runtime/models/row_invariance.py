@@ -33,7 +33,7 @@ class Linear(nn.Linear):
     """A linear layer, see `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., out] of [..., in]."""
+        """Return rows [..., out] of rows [..., in]."""
         return linear(x, self.weight, self.bias)
 
     @property
@@ -43,7 +43,7 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., in] times a weight [out, in]: [..., out], the bits of every row independent of the others' number."""
+    """Multiply rows [..., in] by a weight [out, in]; the bits of a row do not depend on how many others there are."""
     if torch.is_grad_enabled() or not weight.is_cpu:
         return F.linear(x, weight, bias)
     # always of two dimensions: one row of three may take another kernel than one of two
@@ -56,7 +56,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def rows_are_alike(weight: Tensor, count: int) -> bool:
-    """Whether a layer that fills nothing up gives a row the same bits in calls of `count` rows and of multiples."""
+    """Return whether an unfilled layer gives a row the same bits in calls of `count` rows and of multiples of it."""
     multiple = _multiple(weight, None) if weight.is_cpu else None
     return multiple is not None and count % multiple == 0
 
@@ -161,12 +161,12 @@ class WithinCall(LayerKeys):
     """Rows that see each other alone; nothing is kept."""
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The rows given."""
+        """Return the rows given."""
         return k_BKTH, v_BKTH
 
 
 def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention [B, T, N * H].
+    """Return the output of grouped-query attention [B, T, N * H].
 
     Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
     """
@@ -185,7 +185,7 @@ def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | Non
 
 
 def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
-    """The mask's rows once for every query head of a key/value head, and for those that fill up."""
+    """Repeat a mask's rows for every query head of a key/value head, and for rows that fill up."""
     *batch, num_rows, num_keys = mask.shape
     missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
     if num_rows == 1:
@@ -195,7 +195,7 @@ def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
 
 
 def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
-    """The mask of so many keys: those that it lacks are hidden."""
+    """Return the mask for so many keys: those that it lacks are hidden."""
     missing = num_keys - mask.shape[-1]
     return F.pad(mask, (0, missing), value=-math.inf) if missing > 0 else mask[..., :num_keys]
 

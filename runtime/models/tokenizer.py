@@ -61,7 +61,7 @@ class Tokenizer:
         return self._backend.get_vocab_size()
 
     def tokens(self) -> dict[int, str]:
-        """Every token by its id, added special tokens among them."""
+        """Return every token by its id, added special tokens among them."""
         return {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
 
     @property
@@ -149,7 +149,7 @@ class StreamDecoder:
 
 @contextmanager
 def _errors_as(message: str) -> Iterator[None]:
-    """The library raises no narrower class than `Exception`, and where it panics a `BaseException` without a module."""
+    """Turn errors of the library into ours: it raises plain `Exception`, or a `BaseException` in a panic."""
     try:
         yield
     except BaseException as error:

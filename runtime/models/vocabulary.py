@@ -63,7 +63,7 @@ class OutputRows:
             self._prompt_logits = self._backend.prompt_head(self._prompt_ED)
 
     def logits(self, x: Array) -> Array:
-        """Normalised hidden states [..., D] -> logits over `ids`."""
+        """Return logits over `ids` of normalised hidden states [..., D]."""
         if self._kept_logits is None:
             from runtime.models.row_invariance import linear
 
@@ -81,7 +81,7 @@ class OutputRows:
 
 
 def all_ids(vocab_size: int) -> Array:
-    """Every id of a vocabulary as a tensor [V]: what is kept of one that is not reduced."""
+    """Return every id of a vocabulary as a tensor [V]: what is kept of one that is not reduced."""
     import torch
 
     from runtime.models.decoder import is_unfilled
@@ -95,7 +95,7 @@ _SPARE = 24
 
 
 def best_places(logits: Array) -> Array:
-    """The place of the best of the last dimension; of equal logits the first."""
+    """Return the place of the best of the last dimension; of equal logits the first."""
     # argmax of bfloat16 is several times slower than converting first
     return wide(logits).argmax(-1)
 

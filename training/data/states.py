@@ -75,7 +75,7 @@ def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, alway
 
 
 def fingerprint(conversations: Sequence[Conversation]) -> str:
-    """SHA-256 of prompts and answers: two lists with the same one train the same."""
+    """Return the SHA-256 of prompts and answers: lists with the same one train the same."""
     digest = hashlib.sha256()
     for row in conversations:
         digest.update(repr((row.prompt, row.answer)).encode())
@@ -94,7 +94,7 @@ def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """The lines of a file; a `ValueError` before one is read that is too long, however little of the disk it takes."""
+    """Yield the lines of a file; raise `ValueError` before one that is too long, however small on disk."""
     while line := file.readline(MAX_LINE_CHARACTERS + 1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise ValueError(f"the next has more than {MAX_LINE_CHARACTERS:,} characters")
@@ -155,11 +155,11 @@ class TargetStates:
         return self.target.embedding.weight.device
 
     def rows(self, layer: int, index: int) -> Tensor:
-        """States after `layer` for conversation `index`, [tokens, D], bfloat16, on disk."""
+        """Return the states after `layer` of conversation `index`, [tokens, D] bfloat16, on disk."""
         return self._files[layer][self.starts[index] : self.starts[index + 1]]
 
     def padded(self, layer: int, indices: Sequence[int]) -> Tensor:
-        """States after `layer` for several conversations, zero-padded on the right, [B, T, D] bfloat16."""
+        """Return the states after `layer` of several conversations, zero-padded on the right, [B, T, D] bfloat16."""
         return pad_sequence([self.rows(layer, index) for index in indices], batch_first=True).to(self.device)
 
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
@@ -233,7 +233,7 @@ def _reserve(path: Path, num_bytes: int) -> None:
 
 
 def _batches(indices: Sequence[int], conversations: Sequence[Conversation]) -> list[list[int]]:
-    """Neighbours in length, so that padding stays small."""
+    """Return batches of neighbours in length, so that padding stays small."""
     batches: list[list[int]] = [[]]
     for index in indices:
         if (len(batches[-1]) + 1) * len(conversations[index].ids) > _ROWS_PER_BATCH and batches[-1]:

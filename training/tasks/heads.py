@@ -56,10 +56,10 @@ class HeadsTask(TreeTask[R]):
 
     @abstractmethod
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Every head's states that propose the tokens after `predicting_places`, [M, D] each."""
+        """Return every head's states that propose the tokens after `predicting_places`, [M, D] each."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Weighted mean of the heads' losses at the answer positions."""
+        """Return the weighted mean of the heads' losses at the answer positions."""
         final_MD, students, head_VD = self._run(batch)
         teacher_MD = mean_rows(final_MD, head_VD)
         losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, head_VD) for x_MD in students]
@@ -67,7 +67,7 @@ class HeadsTask(TreeTask[R]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out agreement with the target: by head, how often its token is among the k best."""
+        """Return how often the target's token is among the k best of each head, on held-out answers."""
         count = AgreementCount()
         for batch in self.held_out_batches():
             final_MD, students, head_VD = self._run(batch)
@@ -92,7 +92,7 @@ class HeadsTask(TreeTask[R]):
         return drafter.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
     def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The target's states [M, D], every head's states [M, D], and the kept rows of the target's head, bfloat16."""
+        """Return the target's states [M, D], every head's [M, D], and the kept rows of the output head, bfloat16."""
         rows, final_BTD = make_batch(self.states, batch), self.states.padded(self.states.layers[-1], batch)
         places_M = predicting_places(rows, self.recipe.num_heads)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
@@ -114,7 +114,7 @@ class MedusaTask(HeadsTask[MedusaRecipe]):
         self.module.to(states.device)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
-        """Every head's states, each from a target's state of its own."""
+        """Return every head's states, each from a target's state of its own."""
         final = final_BTD.flatten(0, 1)
         return [head(final[places_M - shift].float()) for shift, head in enumerate(self.module.heads, 1)]
 
@@ -139,7 +139,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
             raise TrainingError(msg)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Every head's states, from the prefix layer's state and the tokens after it."""
+        """Return every head's states, from the prefix layer's state and the tokens after it."""
         prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
         prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
         tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
@@ -147,7 +147,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
 
 def predicting_places(rows: Batch, num_heads: int) -> Tensor:
-    """Places in the flattened batch that predict a token of an answer and have `num_heads` positions before them."""
+    """Return the places in the flattened batch that predict an answer token and have `num_heads` positions before."""
     return (rows.predicting & (rows.positions >= num_heads)).flatten().nonzero().flatten()
 
 
@@ -196,7 +196,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Mean soft cross-entropy over the exits."""
+        """Return the mean soft cross-entropy over the exits."""
         final_MD = answer_states(self.states, batch, self.states.layers[-1])
         teacher = final_MD @ self._head_VD.T
         losses = []
@@ -206,7 +206,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return torch.stack(losses).mean(), len(final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out coverage, one figure per layer and k."""
+        """Return the held-out coverage, one figure per layer and k."""
         return self.coverage(self.adapters, self.kept_ids).figures("coverage_layer")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
@@ -239,7 +239,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return count
 
     def _logits(self, adapter: nn.Module, x_MD: Tensor, head_VD: Tensor) -> Tensor:
-        """Logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
+        """Return logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
         with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
             norm = self.target.final_norm
             return rms_norm(adapter(x_MD).to(norm.dtype), norm, self.target.config.norm_eps) @ head_VD.T

@@ -67,11 +67,11 @@ class StatesTask(ABC, Generic[R]):
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation: batches are made of neighbours in length."""
+        """Return the tokens of a conversation: batches are made of neighbours in length."""
         return len(self.states.conversations[index].ids)
 
     def rate_share(self, name: str) -> float:  # noqa: ARG002
-        """The share of the learning rate at which a parameter of `module` learns."""
+        """Return the share of the learning rate at which a parameter of `module` learns."""
         return 1.0
 
     @property
@@ -118,7 +118,7 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
 def judge_heads(
     ranks: Sequence[Ranks], paths: Sequence[TreePath], sizes: Sequence[int]
 ) -> tuple[HeldOutAcceptance, ...]:
-    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best, by ranks [N, K]."""
+    """Judge the first nodes of a tree, for several sizes, then the chain of every level's best, by ranks [N, K]."""
     if not ranks:
         return ()
     depth = ranks[0].shape[1]

@@ -84,7 +84,7 @@ class StreamsTask(StatesTask[R]):
         """Return the decoder's states for a batch; without a generator they are the same every time."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Soft cross-entropy of every stream; counts the rows that had streams."""
+        """Return the soft cross-entropy of every stream, and the number of rows that had streams."""
         return self.stream_loss(self.texts(batch, generator), generator)
 
     def stream_loss(self, texts: StreamTexts, generator: torch.Generator) -> tuple[Tensor, int]:
@@ -102,7 +102,7 @@ class StreamsTask(StatesTask[R]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Share of held-out positions where the decoder's own token is among each stream's k best."""
+        """Return the share of held-out positions where the decoder's own token is among each stream's k best."""
         count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
             texts = self.texts(batch, None)
@@ -116,7 +116,7 @@ class StreamsTask(StatesTask[R]):
         return count.figures("agreement_stream")
 
     def _run(self, texts: StreamTexts, generator: torch.Generator | None) -> tuple[StreamRows, Tensor]:
-        """The rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
+        """Return the rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
         x_BTD, sizes = texts.x_BTD, self.recipe
         rows = choose_rows(texts.batch.predicting.cpu(), sizes.rows_per_conversation, sizes.num_streams, generator)
         rows = StreamRows(*(part.to(x_BTD.device) for part in rows))
@@ -177,7 +177,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
 
 
 def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
-    """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
+    """Return streams with seeded low-rank changes, which do nothing yet; all their other weights are zero."""
     streams = StreamModel(decoder, recipe.sizes(StreamConfig))
     generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
@@ -273,11 +273,11 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
         self.module = nn.ModuleDict({"draft": self.draft, "streams": self.streams})
 
     def rate_share(self, name: str) -> float:
-        """Streams begin with nothing, the draft with what it was trained to."""
+        """Return less for the draft, which is trained already, than for its new streams."""
         return self.recipe.draft_rate_share if name.startswith("draft.") else 1.0
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """The draft's cross-entropy to the target, and that of the streams by their weight; counts answer tokens."""
+        """Return the draft's cross-entropy to the target plus the weighted one of its streams; count answer tokens."""
         rows = make_batch(self.states, batch)
         texts = self._texts(rows, batch, generator)
         mean_MD = mean_rows(rows.final_MD, self.head_VD)
@@ -297,7 +297,7 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
 
 
 def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder, dtype: torch.dtype) -> DraftModel:
-    """The draft, with the sizes of the streams that it has none of yet."""
+    """Return the draft, with the sizes of the streams that it has none of yet."""
     folder = find_drafter(recipe.drafter)
     read_card(folder)  # it is written again in the end: better to miss it now
     draft = load_draft(folder, target, dtype=dtype)

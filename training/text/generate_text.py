@@ -37,7 +37,7 @@ def write_self_text(
     device: str = "cpu",
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files."""
+    """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files."""
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     tokenizer = Tokenizer.from_folder(target_folder)
     rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
@@ -179,7 +179,7 @@ class OpenedTurns:
         self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Openers as the target continues them in a user's turn."""
+        """Return openers as the target continues them in a user's turn."""
         recipe = self._recipe
         places = torch.randint(len(recipe.openers), (count,), generator=generator).tolist()
         openers = [recipe.openers[place] for place in places]
@@ -210,7 +210,7 @@ class PassageTurns:
         self._around = (len(_common_end(*(prompt[::-1] for prompt in prompts))), len(_common_end(*prompts)))
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Templates filled with passages drawn at random."""
+        """Return templates filled with passages drawn at random."""
         return [self._turn(generator) for _ in range(count)]
 
     def _turn(self, generator: torch.Generator) -> str:

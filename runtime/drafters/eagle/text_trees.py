@@ -73,7 +73,7 @@ class GrowingTree(DynamicTree):
         return not self.nodes or self.scores[self.frontier[0]] <= self.scores[self.nodes[-1]]
 
     def places(self, depth: int) -> list[int]:
-        """Places in the order of the tree of so many levels, or fewer than were grown, of the nodes that it has."""
+        """Return the ranks of `nodes` when only the first so many levels are ranked, the best node first."""
         order = [node for node in self.order() if self.depths[node] <= depth]
         places = {node: place for place, node in enumerate(order)}
         return [places[node] for node in self.nodes[:depth]]

@@ -106,7 +106,7 @@ class DraftPasses(ABC):
         return DraftStates(entering, self._runner.normalise(x_BTD))
 
     def step(self, ids_T: Any, *, positions: Any, cache: Text, features_TE: Array | None = None) -> DraftStates:
-        """`run` of the next rows of one text [T, D] at the cache's cursor, which moves after them."""
+        """Run the next rows of one text at the cache's cursor, which moves after them; states are [T, D]."""
         features_BTE = None if features_TE is None else features_TE[None]
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
         cache.advance(len(ids_T))
@@ -226,7 +226,7 @@ class Proposer:
 
     @inference
     def __call__(self, hidden_RD: Array, positions: Sequence[int]) -> list[Proposal]:
-        """Next tokens of rows [R, D], for the given text positions."""
+        """Return the next tokens of rows with hidden states [R, D], for the given text positions."""
         logits_RV, ids = self._output.logits(hidden_RD), self.ids
         if self._num_alternatives:
             best = ranked_ids(logits_RV, self._num_alternatives).tolist()

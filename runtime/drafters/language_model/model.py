@@ -80,7 +80,7 @@ class DraftModel(nn.Module, DraftPasses):
         self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
     def add_streams(self) -> StreamModel:
-        """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""
+        """Add untrained streams of the sizes in `config` to the layers as they are now, and return them."""
         assert self.config.streams is not None, "a draft without sizes of streams"
         self.streams = StreamModel(self.decoder, self.config.streams)
         return self.streams
@@ -156,7 +156,7 @@ def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, w
 
 
 def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: Text) -> DraftStates:
-    """States of all tokens but the last, whose keys fill the cache: the prompt as a lane prefills it, then the text."""
+    """Read all tokens but the last into the cache, the prompt as a lane prefills it; return their states."""
     weight, count = draft.decoder.embedding.weight, len(ids) - 1
     # a back end of its own takes ids and positions from the host
     device = weight.device if draft.backend is None else torch.device("cpu")
@@ -181,7 +181,7 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
 def _roll_out(
     draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: Branches, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Best target ids [R, N, F] after prefixes whose last rows had `states`, and what streams guess [R, N, J]."""
+    """Return the best target ids [R, N, F] after prefixes whose last rows had `states`, and guesses [R, N, J]."""
     num_tokens, num_alternatives = counts
     columns, guesses = [], []
     for step in range(num_tokens):
@@ -198,7 +198,7 @@ def _roll_out(
 
 
 def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: Branches) -> Tensor:
-    """The tokens that streams expect after the proposals at `positions`, target ids [R, J]; J is 0 without streams."""
+    """Return the target ids that streams expect after the proposals at `positions`, [R, J]; J is 0 without streams."""
     num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
     if not num_streams:  # a back end need not know rows that are none
         return draft.output.ids.new_empty(len(positions), 0)  # type: ignore[no-any-return]
