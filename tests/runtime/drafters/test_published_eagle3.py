@@ -12,6 +12,7 @@ from decoding.errors import ModelError
 from decoding.schedule import Schedule
 from runtime.drafters.eagle.folder import load_published_eagle3
 from runtime.models.decoder import rotate
+from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 D, HEADS, KV, H, MLP, KEPT = 16, 2, 1, 8, 20, 30
@@ -98,11 +99,7 @@ def draft_root(drafter, ids, taps):
         method="eagle3", target_lane="t", draft_lane="t", num_speculative_tokens=1, tree_size=4, tree_top_k=4
     )
     drafter.prefill(ids, schedule=schedule, capacity=20, features_TE=taps)
-    steps = drafter.rollout()
-    next(steps)
-    with pytest.raises(StopIteration) as stop:
-        next(steps)
-    return stop.value.value.tokens
+    return run(drafter.rollout())[0].tokens
 
 
 @pytest.mark.parametrize("own_embedding", [False, True])
