@@ -5,7 +5,7 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
-from runtime.drafters.eagle import text_trees
+from runtime.drafters.eagle import drafter as eagle_drafter
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
@@ -140,7 +140,7 @@ def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, dra
         return drafter.ranks_along(text, start=45, features_TE=features, shapes=shapes)
 
     together = ranks_along(*shapes)
-    monkeypatch.setattr(text_trees, "rows_are_alike", lambda weight, count: False)
+    monkeypatch.setattr(eagle_drafter, "rows_are_alike", lambda weight, count: False)
     for shape, ranks in zip(shapes, together, strict=True):
         assert (ranks >= 0).any()
         assert ranks.tolist() == ranks_along(shape)[0].tolist()
