@@ -62,7 +62,9 @@ class MedusaHead(nn.Module):
         """Return states for the target's output head [M, D] of its normalised last hidden states [M, D]."""
         for block in self.blocks:
             x_MD = x_MD + F.silu(block(x_MD))
-        return x_MD if self.projection is None else x_MD + self.projection(x_MD)
+        if self.projection is not None:
+            x_MD = x_MD + self.projection(x_MD)
+        return x_MD
 
 
 class MedusaModel(KeptRowHeads):

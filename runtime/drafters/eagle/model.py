@@ -34,8 +34,8 @@ class EagleLayer(Layer):
     linear = nn.Linear
 
     def __init__(self, config: ModelConfig, input_size: int) -> None:
-        plain = {"attention_bias": False, "attention_out_bias": False, "mlp_bias": False, "qk_norm": False}
-        super().__init__(replace(config, **plain), input_size)
+        plain = replace(config, attention_bias=False, attention_out_bias=False, mlp_bias=False, qk_norm=False)
+        super().__init__(plain, input_size)
         del self.input_norm
 
 
