@@ -155,14 +155,8 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, messag
         (lambda tensors: tensors.pop("t2d"), "the tensor 't2d' is missing"),
         (lambda tensors: tensors.update({"midlayer.x": torch.ones(1)}), "unknown tensor 'midlayer.x'"),
         (lambda tensors: tensors.update({"fc.weight": torch.ones(D, 2 * D)}), r"fc.weight has shape \[16, 32\]"),
-        (
-            lambda tensors: tensors.update({"midlayer.self_attn.k_proj.weight": torch.ones(2 * D)}),
-            r"q_proj.weight \+ .* has shape \[32\]",
-        ),
-        (lambda tensors: tensors["fc.weight"].fill_(math.nan), "fc.weight holds numbers that are not finite"),
         (lambda tensors: tensors["norm.weight"][3:4].fill_(math.inf), "norm.weight holds numbers that are not finite"),
         (lambda tensors: tensors.update({"d2t": torch.zeros(KEPT)}), "t2d and d2t do not map 30 draft ids"),
-        (lambda tensors: tensors.update({"norm.weight": torch.ones(D).int()}), "norm.weight is stored as int32"),
         (lambda tensors: tensors["d2t"].add_(1), "t2d and d2t do not map 30 draft ids"),
     ],
 )
