@@ -76,7 +76,7 @@ class HeadsTask(TreeTask[R]):
                 count.add(head, x_MD.to(head_VD.dtype) @ head_VD.T, wanted_M)
         return count.figures("agreement_head")
 
-    def untrained_tree(self) -> HeadDrafter:
+    def drafter_without_tree(self) -> HeadDrafter:
         """See `TreeTask`."""
         model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
         return self.drafter(model, (), num_layers=self.target.config.num_layers)

@@ -139,7 +139,7 @@ class TreeTask(StatesTask[H]):
         """Return the ranks that every level gives the answer tokens of a conversation, [answer tokens, K]."""
 
     @abstractmethod
-    def untrained_tree(self) -> Any:
+    def drafter_without_tree(self) -> Any:
         """Return the drafter of what is trained, without a tree."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class TreeTask(StatesTask[H]):
                 progress(next(done), len(growing) + len(judging))
                 yield self.ranks(drafter, index)
 
-        known = np.concatenate(list(ranks_of(self.untrained_tree(), growing)))
+        known = np.concatenate(list(ranks_of(self.drafter_without_tree(), growing)))
         paths = grow_tree(known, self.recipe.num_nodes)
         loaded = self.save_and_load(paths, folder, target=self.target, target_name=target_name, metadata=metadata)
         judged = judge_heads(list(ranks_of(loaded, judging)), loaded.paths, self.recipe.tree_sizes)

@@ -151,7 +151,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
         if recipe.start_layer == target.config.num_layers:
             raise TrainingError(f"start_layer {recipe.start_layer}: the target has no layer after it")
 
-    def untrained_tree(self) -> StreamTree:
+    def drafter_without_tree(self) -> StreamTree:
         """See `TreeTask`."""
         model = deepcopy(self.module).to(self.target.embedding.weight.dtype).eval()
         return StreamTree(model.requires_grad_(requires_grad=False), self.target, self.kept_ids, ())
