@@ -186,9 +186,9 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         wanted, shapes = wanted | {name: (name,) for name in own_rows}, shapes | own_rows
     weights = published_parameters(wanted, shapes, tensors, numpy_type(dtype), path=path)
     medusa.load_state_dict(weights, strict=False, assign=True)
-    device, targets_VD = target.embedding.weight.device, target.lm_head.weight.detach()
+    device, targets_VD = target.embedding.weight.device, target.lm_head.weight.detach().to(dtype)
     ids = torch.arange(vocab_size, device=device)
-    medusa.outputs = [OutputRows(ids, weights.get(name, targets_VD).to(device, dtype)) for name in own_rows]
+    medusa.outputs = [OutputRows(ids, weights.get(name, targets_VD).to(device)) for name in own_rows]
     medusa.output, medusa.kept_ids, medusa.head_VD = medusa.outputs[0], ids, targets_VD
     medusa.target_norm = target.final_norm.detach().to(dtype)
     medusa.eval().requires_grad_(requires_grad=False)
