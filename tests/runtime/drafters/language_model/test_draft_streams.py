@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from decoding.errors import LaneError, ModelError, ModelFormatError
-from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import (
@@ -18,10 +19,11 @@ from runtime.drafters.language_model.folder import (
     save_draft,
 )
 from runtime.storage.weight_folder import load_folder, save_folder
+from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.drafters.language_model.test_drafter import PROMPT, SIZES, begin, run, speculative, with_streams
 from tests.runtime.drafters.streams.test_model import streams_of_row
-from tests.tiny_models import tiny_draft, tiny_target
+from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
 
 
 def draft_model(*, with_features=False):
@@ -32,38 +34,44 @@ def no_streams():
     return tiny_draft(tiny_target())
 
 
-def fed_to(branch, drafter):
-    """The text of a branch up to its last row."""
-    proposed = [proposal.token for proposal in branch.proposals[:-1]]
-    return [*drafter.text, *drafter.window.tokens[: branch.root.row], branch.root.token, *proposed]
-
-
 class Foreseeing(Drafter):
-    """Its streams always guess what it will say itself, in the branches of `branch_set` too."""
-
-    branch_set: BranchSet
+    """Its streams always guess what it will say itself."""
 
     def guess(self, entering_1D, count):
         return plain.draft_text(self.model, self.cached, count + 1)[0][1:]
 
-    def guess_in_branches(self, branches, entering_RD, positions_RJ):
-        active, count = list(self.branch_set._branches.values())[branches], len(positions_RJ[0])
-        return [plain.draft_text(self.model, fed_to(branch, self), count + 1)[0][1:] for branch in active]
-
 
 class Misled(Drafter):
-    """Its streams never guess what it will say itself: it says no odd id that is not in the prompt."""
+    """Its streams never guess what it will say itself: it never says an odd id."""
 
     def guess(self, entering_1D, count):
         return [1] * count
-
-    def guess_in_branches(self, branches, entering_RD, positions_RJ):
-        return [[1] * len(positions) for positions in positions_RJ]
 
 
 def start(drafter, schedule, prompt=PROMPT, **options):
     drafter.prefill(prompt, schedule=schedule, capacity=len(prompt) + 60, **options)
     return drafter
+
+
+@given(
+    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),
+    num_tokens=st.integers(1, 6),
+    num_streams=st.integers(1, 3),
+    outcomes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, VOCAB_SIZE - 2)), max_size=3),
+)
+@settings(deadline=None, max_examples=10)
+def test_windows_are_the_drafts_own_token_for_token(prompt, num_tokens, num_streams, outcomes):
+    model = draft_model()
+    drafter = begin(model, speculative(num_tokens, draft_streams=num_streams), prompt)
+    text = list(prompt)
+    _, window = run(drafter.rollout())
+    for accepted, token in outcomes:
+        assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
+        # an odd id is none of the draft's own
+        committed = [*window.tokens[:accepted], token | 1]
+        text += committed
+        _, window = run(drafter.rollout(committed))
+    assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
 
 
 def test_guesses_that_are_right_save_steps():
@@ -110,6 +118,17 @@ def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(star
     sizes = replace(SIZES, start_layer=start_layer)
     with pytest.raises(ModelError, match=f"start_layer {start_layer} of the streams is outside {allowed}"):
         DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=5, feature_layer=feature_layer, streams=sizes)
+
+
+def test_guesses_can_be_timed_again_and_again():
+    drafter = Drafter(draft_model())
+    guesses = Measurement(part="draft_streams", rows=2, context=20)
+    run_once = drafter.timed_step(guesses)
+    for _ in range(2):
+        assert len(run_once()) == 2
+        assert drafter.cache.cursor == 20
+    with pytest.raises(LaneError, match="draft_streams is 2: this draft has none"):
+        Drafter(no_streams()).timed_step(guesses)
 
 
 # On disk
