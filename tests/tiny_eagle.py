@@ -3,20 +3,18 @@
 import math
 
 import torch
-from torch import nn
 
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.models.decoder import Decoder, rotate
-from tests.tiny_models import VOCAB_SIZE
+from tests.tiny_heads import propose_the_same_after_every_prompt
+from tests.tiny_models import VOCAB_SIZE, randomise
 
 KEPT = torch.arange(0, VOCAB_SIZE, 2)
 
 
 def tiny_eagle1(target: Decoder, seed: int = 1, *, kept=KEPT) -> Eagle1:
     torch.manual_seed(seed)
-    head = Eagle1(target.config, len(kept))
-    head.target_norm.copy_(target.final_norm)
-    return _filled(head, target, kept)
+    return _filled(Eagle1(target.config, len(kept)), target, kept)
 
 
 def tiny_eagle3(target: Decoder, num_taps: int = 3, seed: int = 1, *, kept=KEPT) -> Eagle3:
@@ -25,13 +23,9 @@ def tiny_eagle3(target: Decoder, num_taps: int = 3, seed: int = 1, *, kept=KEPT)
 
 
 def _filled(head, target, kept):
-    for parameter in head.parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, std=0.3)
-        else:
-            nn.init.normal_(parameter, mean=1.0, std=0.2)
-    head.share(target.embedding.weight, target.lm_head.weight[kept], kept)
-    return head.eval().requires_grad_(requires_grad=False)
+    randomise(head, std=0.3).share(target, kept)
+    propose_the_same_after_every_prompt(head)
+    return head
 
 
 def norm(x, weight, eps):

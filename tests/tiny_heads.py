@@ -1,13 +1,12 @@
 """Medusa and Hydra heads small enough to be computed by hand; random but seeded, float32."""
 
 import torch
-from torch import nn
 
 from runtime.drafters.hydra import HydraConfig, HydraModel
 from runtime.drafters.medusa import MedusaConfig, MedusaModel
 from runtime.models.vocabulary import OutputRows
 from tests.runtime.plain import features
-from tests.tiny_models import VOCAB_SIZE
+from tests.tiny_models import VOCAB_SIZE, randomise
 
 TEXT = [3, 17, 42, 8, 30, 5, 12, 44, 20, 6, 58]
 LAYERS = 4
@@ -17,19 +16,10 @@ PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0), (1, 1), (1, 0, 0),
 """Of levels where some nodes have children and some have none."""
 
 
-def _randomise(model):
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, std=0.3)
-        else:
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
-    return model.eval().requires_grad_(requires_grad=False)
-
-
 def tiny_medusa(target, *, num_heads=4, num_blocks=2, kept=KEPT):
     torch.manual_seed(4)
     config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks, vocab_size=len(kept))
-    model = _randomise(MedusaModel(target.config.hidden_size, config))
+    model = randomise(MedusaModel(target.config.hidden_size, config), std=0.3, mean=0.5, vector_std=0.3)
     model.share(target, kept)
     return model
 
@@ -39,7 +29,7 @@ def tiny_hydra(target, *, num_heads=4, kept=KEPT):
     config = HydraConfig(
         num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12), vocab_size=len(kept)
     )
-    model = _randomise(HydraModel(target.config, config))
+    model = randomise(HydraModel(target.config, config), std=0.3, mean=0.5, vector_std=0.3)
     model.share(target, kept)
     return model
 

@@ -47,16 +47,20 @@ def tiny_config(**changes) -> ModelConfig:
     return ModelConfig(**sizes | changes)
 
 
+def randomise(module, *, std: float, mean: float | None = 1.0, vector_std: float = 0.2):
+    """Give matrices random weights, and vectors such around a mean (None: leave them); return the frozen module."""
+    for parameter in module.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=std)
+        elif mean is not None:
+            nn.init.normal_(parameter, mean=mean, std=vector_std)
+    return module.eval().requires_grad_(requires_grad=False)
+
+
 def tiny_target(seed: int = 0, **changes) -> Decoder:
     """A target whose argmax is far from uniform: weights are large."""
     torch.manual_seed(seed)
-    target = Decoder(tiny_config(**changes))
-    for parameter in target.parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, std=0.4)
-        else:
-            nn.init.normal_(parameter, mean=1.0, std=0.2)
-    return target.eval().requires_grad_(requires_grad=False)
+    return randomise(Decoder(tiny_config(**changes)), std=0.4)
 
 
 def tiny_draft(
@@ -71,12 +75,9 @@ def tiny_draft(
         exit_features=exit_features,
         feature_layer=feature_layer,
     )
-    draft = DraftModel(target.config, config)
-    for parameter in draft.parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, std=0.4)
+    draft = randomise(DraftModel(target.config, config), std=0.4, mean=None)
     draft.share(target, kept_ids)
-    return draft.eval().requires_grad_(requires_grad=False)
+    return draft
 
 
 def tiny_adapters(target: Decoder, layers: tuple[int, ...], *, width: int = 8) -> dict[int, ExitAdapter]:

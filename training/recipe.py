@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
@@ -16,6 +17,7 @@ MOST: Final = 10**12
 """Upper limit of every count: a larger number is a typing error."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
+S = TypeVar("S")
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
@@ -66,6 +68,10 @@ class _Common(RecipeFields):
             if wrong:
                 msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}; change {name} in the recipe"
                 raise TrainingError(msg)
+
+    def sizes(self, kind: type[S]) -> S:
+        """Return the dataclass that a model is built from, of the fields that it shares with the recipe."""
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind) if hasattr(self, field.name)})  # type: ignore[arg-type]
 
     def _layers(self, field: str) -> tuple[int, ...]:
         value = getattr(self, field)
@@ -233,7 +239,7 @@ class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes that ship with the package, by name."""
+    """Return the recipes that ship with the package, by name."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
 
 

@@ -61,18 +61,11 @@ def run_recipe(
 ) -> Path:
     """Train what the recipe describes, or go on where an earlier call was cut off, and return the drafter folder.
 
-    Args:
-        recipe: what to train.
-        target_folder: Hugging Face folder of the target; its name is the target's name on the card.
-        data_paths: token files of the target's own answers, see `training.data.states`.
-        out_folder: holds the checkpoint and the drafter folder; its name is the drafter's.
-        state_folder: for the target's hidden states, by default in `out_folder`; recipes on the same data may share it.
-        device: "cpu" or "cuda", the latter with or without a number.
-        progress: called now and then.
-
-    Raises:
-        TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged.
-        ModelError: the target cannot be loaded.
+    The names of `target_folder` and `out_folder` are those of target and drafter on the card. `data_paths` are token
+    files of the target's own answers (`training.data.states`). The target's hidden states lie in `state_folder`, by
+    default in `out_folder`; recipes on the same data may share them. `device` is "cpu", "cuda" or "cuda:0". Raises
+    `TrainingError` for wrong data, recipe, checkpoint or folder, or if the training diverges, `ModelError` for the
+    target.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     target.config.require_rotary("trained drafts, heads and exits")
@@ -90,14 +83,17 @@ def run_recipe(
     _claim(out_folder, origin)
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task = task_class(recipe, kept_ids, states)
-
-    def training(report: Report) -> None:
-        total = recipe.optimisation.num_tokens
-        progress(RunProgress(stage="training", done=report.num_tokens, total=total, report=report))
-
-    report = train(task, recipe.optimisation, out_folder, progress=training)
-    folder = out_folder / DRAFTER_FOLDER
+    task, folder, total = (
+        task_class(recipe, kept_ids, states),
+        out_folder / DRAFTER_FOLDER,
+        recipe.optimisation.num_tokens,
+    )
+    report = train(
+        task,
+        recipe.optimisation,
+        out_folder,
+        progress=lambda now: progress(RunProgress(stage="training", done=now.num_tokens, total=total, report=now)),
+    )
     judgement = task.finish(
         folder,
         target_name=target_folder.name,
@@ -107,9 +103,10 @@ def run_recipe(
     if judgement.extends is None:
         write_card(_card(out_folder, origin, task, data, report, judgement), folder)
     else:
-        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": _num_bytes(folder)}), folder)
-        figures = _rounded(report.scores) | {"training_tokens": report.num_tokens, "training_minutes": _minutes(report)}
-        add_benchmark(folder, f"{recipe.kind}, held out", figures)
+        num_bytes = (folder / WEIGHTS_FILE).stat().st_size
+        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": num_bytes}), folder)
+        spent = {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
+        add_benchmark(folder, f"{recipe.kind}, held out", _rounded(report.scores) | spent)
     return folder
 
 
@@ -185,9 +182,9 @@ def _card(
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),
-        num_bytes=_num_bytes(folder / DRAFTER_FOLDER),
+        num_bytes=(folder / DRAFTER_FOLDER / WEIGHTS_FILE).stat().st_size,
         num_training_tokens=report.num_tokens,
-        training_minutes=_minutes(report),
+        training_minutes=round(report.elapsed_s / 60, 1),
         device=trained[0].device.type,
         curve=read_curve(folder) if kind != "exit" else (),
         held_out=_rounded(report.scores),
@@ -195,14 +192,6 @@ def _card(
         exit_coverage={layer: _rounded(shares) for layer, shares in exits.items()},
         untrained_exit_coverage={layer: _rounded(shares) for layer, shares in untrained.items()},
     )
-
-
-def _num_bytes(folder: Path) -> int:
-    return (folder / WEIGHTS_FILE).stat().st_size
-
-
-def _minutes(report: Report) -> float:
-    return round(report.elapsed_s / 60, 1)
 
 
 def _rounded(figures: Mapping[K, float]) -> dict[K, float]:

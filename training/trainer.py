@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,8 @@ class _State:
         )
 
     def remaining_batches(self) -> Iterator[list[int]]:
-        step = epoch = 0
-        while not self.is_finished:
-            for batch in self._epoch(epoch):
-                if self.is_finished:
-                    return
-                if step >= self.step:
-                    yield batch
-                step += 1
-            epoch += 1
+        batches = (batch for epoch in count() for batch in self._epoch(epoch))
+        yield from takewhile(lambda _: not self.is_finished, islice(batches, self.step, None))
 
     def advance(self, batch: list[int]) -> None:
         rate = learning_rate(self.settings, self.step, self.num_tokens)
@@ -175,7 +169,7 @@ class _State:
         raise TrainingError(msg)
 
     def _epoch(self, epoch: int) -> list[list[int]]:
-        """Shuffled batches of conversations of similar length; depends on seed and epoch alone."""
+        """Return shuffled batches of conversations of similar length; they depend on seed and epoch alone."""
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         order = torch.randperm(self.task.num_conversations, generator=generator).tolist()
         size = self.settings.conversations_per_step
@@ -189,7 +183,7 @@ class _State:
 
 
 def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
-    """Warm-up, plateau, linear decay (see `Optimisation`)."""
+    """Return the rate of a step: warm-up, plateau, linear decay (see `Optimisation`)."""
     warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
     left = 1.0 - num_tokens / settings.num_tokens
     decay = min(1.0, left / settings.decay_fraction) if settings.decay_fraction else 1.0

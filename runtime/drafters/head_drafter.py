@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -17,26 +17,34 @@ from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.trees import Ranks, candidates_per_level, places_along, require_tree
+from runtime.drafters.trees import Ranks, candidates_per_level, places_along, ranks_by_level, require_tree
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.vocabulary import OutputRows, all_ids
-from runtime.storage.weight_folder import CONFIG_FILE, FolderConfig, load_trained, save_trained
+from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
 
 
 class HeadDrafter(WindowDrafter):
     """A drafter with a static tree of its heads' best ids at any temperature, fixed before the target draws."""
 
-    def __init__(self, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: nodes of the tree in their order; layers of the target."""
-        self.paths = tuple(paths)
+    def __init__(self, model: Any, paths: Sequence[TreePath], *, num_layers: int) -> None:
+        """Args: the `KeptRowHeads`; nodes of the tree in their order; layers of the target."""
+        self.model, self.paths = model, tuple(paths)
         self.feature_layers = (num_layers,)
         self._tree: tuple[TreePath, ...] = ()
         self._counts: tuple[int, ...] = ()
 
-    @abstractmethod
+    @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
         """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
+        self.model.output.add_prompt_tokens(ids[:start])
+        num_heads = self.model.config.num_heads
+        return ranks_by_level(ids, start, num_heads, lambda first: self.candidates_along(ids, first, features_TE))
+
+    @abstractmethod
+    def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterable[Tensor]:
+        """Return every head's best ids for the places of a sequence from one on, [places, C]; see `ranks_by_level`."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
         """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`)."""
@@ -50,6 +58,7 @@ class HeadDrafter(WindowDrafter):
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
+        self.model.output.add_prompt_tokens(prompt)
         self._read_prompt(prompt, features_TE, capacity)
 
     @abstractmethod
@@ -82,11 +91,15 @@ class KeptRowHeads(nn.Module):
         self.output = OutputRows(kept_ids, self.head_VD, head_VD)
 
 
-ROWS_OF_TARGET = ("embedding.weight", "lm_head.weight")
-"""Parameters of heads that are rows of their target, and not stored."""
+class HeadFolderConfig(FolderConfig):
+    """`config.json` of heads, which are built from it."""
+
+    @abstractmethod
+    def build(self, target: Decoder) -> Any:
+        """Return the untrained module; raises `ModelError` for sizes that contradict each other."""
 
 
-class TreeFolderConfig(FolderConfig):
+class TreeFolderConfig(HeadFolderConfig):
     """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
 
     depth_field: ClassVar[str] = "num_heads"
@@ -100,10 +113,13 @@ class TreeFolderConfig(FolderConfig):
         return self
 
 
-C = TypeVar("C", bound=FolderConfig)
-D = TypeVar("D")
-M = TypeVar("M", bound=nn.Module)
-T = TypeVar("T", bound=TreeFolderConfig)
+C = TypeVar("C", bound=HeadFolderConfig)
+
+
+def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that a folder stores, by name: all but those that are rows of the target."""
+    rows = ("embedding.weight", "lm_head.weight")
+    return {name: weight for name, weight in module.named_parameters() if not name.endswith(rows)}
 
 
 def save_tree_heads(
@@ -118,43 +134,28 @@ def save_tree_heads(
 ) -> None:
     """Write heads, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`)."""
     config = kind.of(target.config, target_name, metadata, **asdict(heads.config), paths=tuple(paths))
-    weights = dict(heads.named_parameters())
-    save_trained(folder, config, weights, embedding_VD=target.embedding.weight, kept_ids=heads.kept_ids)
+    save_trained(folder, config, own_weights(heads), embedding_VD=target.embedding.weight, kept_ids=heads.kept_ids)
 
 
-def load_head(
-    folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
-) -> tuple[C, M, Tensor]:
-    """Return a folder's config, the frozen model that it describes, in `dtype`, and the target ids that it may propose.
+def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any, Tensor]:
+    """Return a folder's config, its frozen module with weights in `dtype`, and the target ids that it may propose.
 
-    `build` makes the model on the meta device; parameters that are not made there are the target's. Raises `ModelError`
-    for another target, `ModelFormatError` for a missing, damaged or contradictory file.
+    Raises `ModelError` for another target, `ModelFormatError` for a missing, damaged or contradictory file.
     """
     stored = load_trained(folder, kind, target)
     try:
         with torch.device("meta"):
-            model = build(stored.config)
+            model = stored.config.build(target)
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
-    own = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
-    shapes = {name: shape for name, shape in own.items() if name not in ROWS_OF_TARGET}
-    weights = as_tensors(stored.unpacked(shapes, numpy_type(dtype)))
-    model.load_state_dict(weights, strict=False, assign=True)
+    shapes = {name: weight.shape for name, weight in own_weights(model).items() if weight.is_meta}
+    model.load_state_dict(as_tensors(stored.unpacked(shapes, numpy_type(dtype))), strict=False, assign=True)
     model.eval().requires_grad_(requires_grad=False)
     return stored.config, model, as_tensor(stored.kept_ids).to(target.embedding.weight.device)
 
 
-def load_tree_heads(
-    folder: Path,
-    kind: type[T],
-    target: Decoder,
-    build: Callable[[T], Any],
-    drafter: Callable[..., D],
-    *,
-    dtype: torch.dtype,
-) -> D:
-    """Return the drafter of a folder of heads and their tree, in `dtype` and on the target's device (`load_head`)."""
-    config, model, kept_ids = load_head(folder, kind, target, build, dtype=dtype)
+def load_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any]:
+    """Return what `read_head` does of a head that shares rows of its target, in `dtype` on the target's device."""
+    config, model, kept_ids = read_head(folder, kind, target, dtype=dtype)
     model.share(target, kept_ids)
-    model.to(device=kept_ids.device, dtype=dtype)
-    return drafter(model, config.paths, num_layers=target.config.num_layers)
+    return config, model.to(device=kept_ids.device, dtype=dtype)

@@ -28,8 +28,8 @@ from decoding.messages import NO_WINDOW, Window
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import parents_of
 from runtime.backends.backend import prefill_pieces
-from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_tree_heads, save_tree_heads
-from runtime.drafters.trees import MOST_RANKS, Ranks, ranks_by_level
+from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
+from runtime.drafters.trees import MOST_RANKS
 from runtime.drafters.window_drafter import Steps
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, causal_mask, rms_norm
@@ -64,7 +64,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.down.bias)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Hidden states [M, D] -> [M, D]."""
+        """Return hidden states [M, D] of hidden states [M, D]."""
         unit_MD = rms_norm(x_MD.to(self.norm.dtype), self.norm, self.eps)
         return x_MD + self.down(F.silu(self.up(unit_MD)))  # type: ignore[no-any-return]
 
@@ -106,7 +106,7 @@ class HydraModel(KeptRowHeads):
         return self.prefix(x_BTD, rotary, sight, keys, 0)  # type: ignore[no-any-return]
 
     def embed(self, ids_M: Tensor) -> Tensor:
-        """Embeddings at unit scale [M, D]: what `forward` sees of a token."""
+        """Return embeddings of tokens at unit scale, as `forward` reads them, [M, D]."""
         rows = self.embedding_VD[ids_M]
         return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
 
@@ -131,8 +131,7 @@ class HydraDrafter(HeadDrafter):
 
     def __init__(self, model: HydraModel, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
-        super().__init__(paths, num_layers=num_layers)
-        self.model = model
+        super().__init__(model, paths, num_layers=num_layers)
         self.dtype = model.embedding_VD.dtype
         self.cache = KVCache(model.layer_config, 0, dtype=self.dtype)
         self._inner: list[list[TreePath]] = []
@@ -140,7 +139,6 @@ class HydraDrafter(HeadDrafter):
         self._prefix_1D: Tensor | None = None
 
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
-        self.model.output.add_prompt_tokens(prompt)
         self.cache.start(capacity)
         self._last_token, self._prefix_1D = prompt[-1], None
         for start, stop in prefill_pieces(len(features_TE)):
@@ -177,25 +175,18 @@ class HydraDrafter(HeadDrafter):
 
         return step
 
-    @torch.inference_mode()
-    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Every head's ranks along a text, whose own tokens each is given (see `HeadDrafter`)."""
-        num_heads = self.model.config.num_heads
-        self.model.output.add_prompt_tokens(ids[:start])
-
-        def candidates_from(first: int) -> Iterator[Tensor]:
-            count = len(ids) - 2
-            prefix_TD = self.model.read_prefix(
-                (features_TE[:count] * self.model.target_norm)[None],
-                positions=torch.arange(count),
-                mask=causal_mask(count, self.dtype),
-            )[0]
-            # row i: the token before place i, then those that the deeper heads see
-            seen_NK = torch.tensor([*ids[first - 1 :], *[0] * num_heads]).unfold(0, num_heads, 1)[: len(ids) - first]
-            for level in range(num_heads):
-                yield self._candidates(prefix_TD[first - 2 :], seen_NK[:, : level + 1], MOST_RANKS)
-
-        return ranks_by_level(ids, start, num_heads, candidates_from)
+    def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterator[Tensor]:
+        """See `HeadDrafter`; every head is given the sequence's own tokens."""
+        count, num_heads = len(ids) - 2, self.model.config.num_heads
+        prefix_TD = self.model.read_prefix(
+            (features_TE[:count] * self.model.target_norm)[None],
+            positions=torch.arange(count),
+            mask=causal_mask(count, self.dtype),
+        )[0]
+        # row i: the token before place i, then those that the deeper heads see
+        seen_NK = torch.tensor([*ids[first - 1 :], *[0] * num_heads]).unfold(0, num_heads, 1)[: len(ids) - first]
+        for level in range(num_heads):
+            yield self._candidates(prefix_TD[first - 2 :], seen_NK[:, : level + 1], MOST_RANKS)
 
     def _set_tree(self, size: int, depth: int) -> None:
         super()._set_tree(size, depth)
@@ -239,15 +230,16 @@ class HydraFolderConfig(TreeFolderConfig):
     head_width: Width
     shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
+    def build(self, target: Decoder) -> HydraModel:
+        """See `HeadFolderConfig`."""
+        return HydraModel(target.config, self.sizes(HydraConfig))
+
 
 save_hydra = partial(save_tree_heads, HydraFolderConfig)
 """Write trained heads (`save_tree_heads`)."""
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
-    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
-
-    def build(config: HydraFolderConfig) -> HydraModel:
-        return HydraModel(target.config, config.sizes(HydraConfig))
-
-    return load_tree_heads(folder, HydraFolderConfig, target, build, HydraDrafter, dtype=dtype)
+    """Return the drafter of a folder of heads; see `load_head`."""
+    config, heads = load_head(folder, HydraFolderConfig, target, dtype=dtype)
+    return HydraDrafter(heads, config.paths, num_layers=target.config.num_layers)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,8 +29,8 @@ from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import numpy_type
-from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_tree_heads, save_tree_heads
-from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, grow, ranks_by_level, window_of
+from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
+from runtime.drafters.trees import MOST_RANKS, candidates_per_level, grow, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids
@@ -48,65 +49,41 @@ class MedusaConfig:
 
 
 class MedusaHead(nn.Module):
-    """Residual blocks x + SiLU(Wx + b), then x + Px; starts as the identity, for W, b and P start at zero."""
+    """Residual blocks x + SiLU(Wx + b), then x + Px if it has P; starts as the identity: W, b and P start at zero."""
 
-    def __init__(self, hidden_size: int, num_blocks: int) -> None:
+    def __init__(self, hidden_size: int, num_blocks: int, *, has_projection: bool = True) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(nn.Linear(hidden_size, hidden_size) for _ in range(num_blocks))
-        self.projection = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.projection = nn.Linear(hidden_size, hidden_size, bias=False) if has_projection else None
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Normalised last hidden states -> states for the target's output head, [M, D]."""
+        """Return states for the target's output head [M, D] of its normalised last hidden states [M, D]."""
         for block in self.blocks:
             x_MD = x_MD + F.silu(block(x_MD))
-        return x_MD + self.projection(x_MD)  # type: ignore[no-any-return]
+        if self.projection is not None:
+            x_MD = x_MD + self.projection(x_MD)
+        return x_MD
 
 
 class MedusaModel(KeptRowHeads):
-    """K heads over one reduced vocabulary."""
+    """K heads over one reduced vocabulary; published ones propose all ids, and may have output rows of their own."""
 
-    def __init__(self, hidden_size: int, config: MedusaConfig) -> None:
+    outputs: Sequence[OutputRows] = ()
+    """Of every head, if not all read out through `output`."""
+
+    def __init__(self, hidden_size: int, config: MedusaConfig, *, has_projections: bool = True) -> None:
         super().__init__(hidden_size, config.vocab_size)
-        self.config, self.num_heads = config, config.num_heads
-        self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
+        self.config = config
+        self.heads = nn.ModuleList(
+            MedusaHead(hidden_size, config.num_blocks, has_projection=has_projections) for _ in range(config.num_heads)
+        )
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
-        return [self.output.logits(head(x_MD)) for head in self.heads[:num_heads]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedHead:
-    """One head as published: weight [D, D] and bias [D] of every block, and the output matrix [V, D]."""
-
-    blocks: tuple[tuple[Tensor, Tensor], ...]
-    output_VD: Tensor
-
-    def __call__(self, x_MD: Tensor) -> Tensor:
-        """Normalised last hidden states -> logits, [M, V]."""
-        for weight, bias in self.blocks:
-            x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
-        return x_MD @ self.output_VD.T
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedMedusa:
-    """All heads of a published checkpoint, to be called like a `MedusaModel`."""
-
-    heads: tuple[PublishedHead, ...]
-    output: OutputRows
-    target_norm: Tensor
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads."""
-        return len(self.heads)
-
-    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Return logits of the first heads over the whole vocabulary, [M, V] each."""
-        return [head(x_MD) for head in self.heads[:num_heads]]
+        """Return logits of the first heads over the ids of `output`, [M, V] each, of last hidden states [M, D]."""
+        outputs = self.outputs or [self.output] * self.config.num_heads
+        return [output.logits(head(x_MD)) for head, output in zip(self.heads[:num_heads], outputs, strict=False)]
 
 
 class MedusaDrafter(HeadDrafter):
@@ -114,14 +91,9 @@ class MedusaDrafter(HeadDrafter):
 
     methods = ("medusa",)
 
-    def __init__(self, heads: MedusaModel | PublishedMedusa, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: the heads; nodes of the tree in their order; layers of the target."""
-        super().__init__(paths, num_layers=num_layers)
-        self.heads = heads
-        self._feature_1D: Tensor | None = None
+    _feature_1D: Tensor | None = None
 
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
-        self.heads.output.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
 
@@ -134,29 +106,22 @@ class MedusaDrafter(HeadDrafter):
         return window
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:  # noqa: ARG002
-        """Drafting the biggest tree of the heads: neither rows nor context make a difference."""
-        weight = self.heads.target_norm
-        self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.heads.num_heads))
+        """Return a step that drafts the biggest tree of the heads; rows and context make no difference."""
+        weight = self.model.target_norm
+        self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.model.config.num_heads))
         feature_1D = torch.randn(1, len(weight), dtype=weight.dtype)
         return lambda: self._draft(feature_1D)
 
-    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Every head's ranks along a text (see `HeadDrafter`)."""
-        num_heads = self.heads.num_heads
-        self.heads.output.add_prompt_tokens(ids[:start])
-
-        def candidates_from(first: int) -> list[Tensor]:
-            return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * num_heads)
-
-        return ranks_by_level(ids, start, num_heads, candidates_from)
+    def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> list[Tensor]:
+        """See `HeadDrafter`."""
+        return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * self.model.config.num_heads)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
         return [candidates_1C[0].tolist() for candidates_1C in self._candidates(feature_1D, self._counts)]
 
     @torch.inference_mode()
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        logits = self.heads(features_ND * self.heads.target_norm, len(counts))
-        ids = self.heads.output.ids
+        logits, ids = self.model(features_ND * self.model.target_norm, len(counts)), self.model.output.ids
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]
 
 
@@ -167,18 +132,19 @@ class MedusaFolderConfig(TreeFolderConfig):
     num_heads: Count
     num_blocks: Count
 
+    def build(self, target: Decoder) -> MedusaModel:
+        """See `HeadFolderConfig`."""
+        return MedusaModel(target.config.hidden_size, self.sizes(MedusaConfig))
+
 
 save_medusa = partial(save_tree_heads, MedusaFolderConfig)
 """Write trained heads (`save_tree_heads`)."""
 
 
 def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
-    """Return the drafter of a folder of heads, in `dtype` and on the target's device."""
-
-    def build(config: MedusaFolderConfig) -> MedusaModel:
-        return MedusaModel(target.config.hidden_size, config.sizes(MedusaConfig))
-
-    return load_tree_heads(folder, MedusaFolderConfig, target, build, MedusaDrafter, dtype=dtype)
+    """Return the drafter of a folder of heads; see `load_head`."""
+    config, heads = load_head(folder, MedusaFolderConfig, target, dtype=dtype)
+    return MedusaDrafter(heads, config.paths, num_layers=target.config.num_layers)
 
 
 WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
@@ -206,29 +172,27 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
     tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
-    suffix = f".{config.medusa_num_layers}.weight"
-    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
-    size, vocab_size, num_layers = target.config.hidden_size, target.config.vocab_size, config.medusa_num_layers
-    shapes: dict[str, tuple[int, ...]] = {}
-    for head in range(config.medusa_num_heads):
-        for layer in range(num_layers):
-            shapes |= {f"{head}.{layer}.linear.weight": (size, size), f"{head}.{layer}.linear.bias": (size,)}
-        if shared_VD is None:
-            shapes[f"{head}{suffix}"] = vocab_size, size
-    found = published_parameters({name: (name,) for name in shapes}, shapes, tensors, numpy_type(dtype), path=path)
-    own = {name: weight.to(target.embedding.weight.device) for name, weight in found.items()}
-
-    def head_of(head: int) -> PublishedHead:
-        linears = [f"{head}.{layer}.linear" for layer in range(num_layers)]
-        blocks = tuple((own[f"{linear}.weight"], own[f"{linear}.bias"]) for linear in linears)
-        return PublishedHead(blocks=blocks, output_VD=own[f"{head}{suffix}"] if shared_VD is None else shared_VD)
-
-    medusa = PublishedMedusa(
-        heads=tuple(map(head_of, range(config.medusa_num_heads))),
-        output=OutputRows(torch.arange(target.config.vocab_size, device=target.embedding.weight.device), None),
-        target_norm=target.final_norm.detach().to(dtype),
-    )
-    return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
+    num_heads, num_layers, vocab_size = config.medusa_num_heads, config.medusa_num_layers, target.config.vocab_size
+    sizes = MedusaConfig(num_heads=num_heads, num_blocks=num_layers, vocab_size=vocab_size)
+    with torch.device("meta"):
+        medusa = MedusaModel(target.config.hidden_size, sizes, has_projections=False)
+    shapes = {name: tuple(weight.shape) for name, weight in medusa.named_parameters()}
+    wanted = {
+        f"heads.{head}.blocks.{layer}.{kind}": (f"{head}.{layer}.linear.{kind}",)
+        for head, layer, kind in product(range(num_heads), range(num_layers), ("weight", "bias"))
+    }
+    own_rows = {f"{head}.{num_layers}.weight": (vocab_size, target.config.hidden_size) for head in range(num_heads)}
+    if own_rows.keys() & tensors.keys():
+        wanted, shapes = wanted | {name: (name,) for name in own_rows}, shapes | own_rows
+    weights = published_parameters(wanted, shapes, tensors, numpy_type(dtype), path=path)
+    medusa.load_state_dict(weights, strict=False, assign=True)
+    device, targets_VD = target.embedding.weight.device, target.lm_head.weight.detach().to(dtype)
+    ids = torch.arange(vocab_size, device=device)
+    medusa.outputs = [OutputRows(ids, weights.get(name, targets_VD).to(device)) for name in own_rows]
+    medusa.output, medusa.kept_ids, medusa.head_VD = medusa.outputs[0], ids, targets_VD
+    medusa.target_norm = target.final_norm.detach().to(dtype)
+    medusa.eval().requires_grad_(requires_grad=False)
+    return MedusaDrafter(medusa.to(device), default_tree(num_heads), num_layers=target.config.num_layers)
 
 
 def default_tree(num_heads: int) -> tuple[TreePath, ...]:

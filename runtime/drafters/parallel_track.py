@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -27,27 +28,12 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import as_draft
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary, new_embedding
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.row_invariance import LayerKeys, WithinCall
 from runtime.parallel.group import Group
-from runtime.storage.weight_folder import CONFIG_FILE, Count, Strict, Width, read_config
+from runtime.storage.weight_folder import Count, Strict, Width, read_config
 
 NUM_SEGMENTS = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrackConfig:
-    """Sizes of a draft of parallel tracks: one track as a decoder, and their number."""
-
-    track: ModelConfig
-    num_tracks: int
-
-    def __post_init__(self) -> None:
-        if self.num_tracks < 1:
-            raise ModelError(f"num_tracks is {self.num_tracks}, it must be at least 1")
-        if self.track.num_layers % NUM_SEGMENTS:
-            raise ModelError(f"num_layers {self.track.num_layers} cannot be split into {NUM_SEGMENTS} segments")
-        if self.track.tie_embeddings:
-            raise ModelError("tie_embeddings is true: tracks have embeddings of their own, and one head")
 
 
 class ParallelTracks(Decoder):
@@ -56,24 +42,26 @@ class ParallelTracks(Decoder):
     Layers, and so their keys, lie in the order in which a rank runs them: by segment, then by track.
     """
 
-    def __init__(self, config: TrackConfig, group: Group) -> None:
-        """Args: sizes; the ranks that share the tracks. Raises `ModelError` if they would not have as many each."""
-        self.num_tracks, rest = divmod(config.num_tracks, group.world_size)
+    def __init__(self, track: ModelConfig, num_tracks: int, group: Group) -> None:
+        """Args: one track as a decoder, of two segments and without tied embeddings; tracks of all ranks; the ranks.
+
+        Raises `ModelError` if ranks would not have as many tracks each.
+        """
+        self.num_tracks, rest = divmod(num_tracks, group.world_size)
         if rest:
-            raise ModelError(f"num_tracks {config.num_tracks} cannot be dealt out evenly to {group.world_size} ranks")
-        track = config.track
+            raise ModelError(f"num_tracks {num_tracks} cannot be dealt out evenly to {group.world_size} ranks")
         super().__init__(replace(track, num_layers=track.num_layers * self.num_tracks))
-        self.track_config, self.group = config, group
+        self.track, self.group, self.num_everywhere = track, group, num_tracks
+        self.depth = track.num_layers // NUM_SEGMENTS
         self.embedding = new_embedding(track.vocab_size, track.hidden_size * self.num_tracks)
 
     @property
     def places(self) -> Iterator[tuple[int, int]]:
         """Track and number in that track of every layer."""
-        depth = self.track_config.track.num_layers // NUM_SEGMENTS
         first = self.group.rank * self.num_tracks
         for segment in range(NUM_SEGMENTS):
             for track in range(first, first + self.num_tracks):
-                yield from ((track, segment * depth + layer) for layer in range(depth))
+                yield from ((track, segment * self.depth + layer) for layer in range(self.depth))
 
     def run_layers(
         self,
@@ -92,29 +80,26 @@ class ParallelTracks(Decoder):
         sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
         states = x_BTD.chunk(self.num_tracks, dim=-1)
         layers = enumerate(self.layers)
-        depth = self.track_config.track.num_layers // NUM_SEGMENTS
         for _ in range(NUM_SEGMENTS):
             ends = []
             for state in states:
-                for index, layer in (next(layers) for _ in range(depth)):
+                for index, layer in islice(layers, self.depth):
                     state = layer(state, rotary, sight, keys, index)  # noqa: PLW2901
                 ends.append(state)
             everywhere = torch.cat(self.group.gather(torch.stack(ends)))  # added up in their order, wherever they are
-            mean_BTD = reduce(torch.add, everywhere.unbind()) / self.track_config.num_tracks
+            mean_BTD = reduce(torch.add, everywhere.unbind()) / self.num_everywhere
             states = (mean_BTD,) * self.num_tracks
         return mean_BTD
 
 
 def randomise(tracks: ParallelTracks, seed: int, *, dtype: torch.dtype) -> None:
     """Give random weights, every track's the same wherever it is, that keep the size of states; norms are ones."""
-    config = tracks.track_config
-    width, num_tracks = config.track.hidden_size, config.num_tracks
+    shape = tracks.track.vocab_size, tracks.track.hidden_size
     first = tracks.group.rank * tracks.num_tracks
-    own = range(first, first + tracks.num_tracks)
-    columns = [_random((config.track.vocab_size, width), seed, track, 0) for track in own]
+    columns = [_random(shape, seed, track, 0) for track in range(first, first + tracks.num_tracks)]
     tracks.embedding.weight = _frozen(torch.cat(columns, dim=1), dtype)
-    tracks.lm_head.weight = _frozen(_random((config.track.vocab_size, width), seed, num_tracks, 0), dtype)
-    tracks.final_norm = _frozen(torch.ones(width), dtype)
+    tracks.lm_head.weight = _frozen(_random(shape, seed, tracks.num_everywhere, 0), dtype)
+    tracks.final_norm = _frozen(torch.ones(shape[1]), dtype)
     for layer, (track, number) in zip(tracks.layers, tracks.places, strict=True):
         for place, (name, weight) in enumerate(list(layer.named_parameters())):
             value = torch.ones(weight.shape)
@@ -136,9 +121,6 @@ def _frozen(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(tensor.to(dtype), requires_grad=False)
 
 
-PARALLEL_TRACK_KIND: Final = "mirrorsd_parallel_track"
-
-
 class ParallelTrackConfig(Strict):
     """`config.json` of a draft of parallel tracks: sizes of one track; vocabulary, positions and norms: the target's.
 
@@ -146,7 +128,7 @@ class ParallelTrackConfig(Strict):
     weights.
     """
 
-    speculators_model_type: Literal["mirrorsd_parallel_track"] = PARALLEL_TRACK_KIND
+    speculators_model_type: Literal["mirrorsd_parallel_track"] = "mirrorsd_parallel_track"
     num_tracks: Count
     layers_per_segment: Count
     hidden_size: Width
@@ -157,9 +139,9 @@ class ParallelTrackConfig(Strict):
     weights: Literal["random"]
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
-    def sizes(self, target: ModelConfig) -> TrackConfig:
-        """Return the sizes of a draft for this target."""
-        track = replace(
+    def track(self, target: ModelConfig) -> ModelConfig:
+        """Return the sizes of one track of a draft for this target; raises `ModelError` if they cannot be."""
+        return replace(
             target,
             num_layers=NUM_SEGMENTS * self.layers_per_segment,
             hidden_size=self.hidden_size,
@@ -169,15 +151,13 @@ class ParallelTrackConfig(Strict):
             head_dim=self.head_dim,
             tie_embeddings=False,
         )
-        return TrackConfig(track=track, num_tracks=self.num_tracks)
 
 
 class TrackDrafter(Drafter):
     """A draft model of parallel tracks; torch computes it on every lane, since no other back end knows of tracks."""
 
-    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:  # noqa: ARG002
-        """See `WindowDrafter`."""
-        return False
+    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> None:
+        """Stay where it is (`WindowDrafter`)."""
 
 
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:
@@ -190,11 +170,11 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
     target = ModelConfig.from_folder(target_folder)
     target.require_rotary(str(folder / CONFIG_FILE))
     try:
-        sizes = config.sizes(target)
+        track = config.track(target)
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     with torch.device("meta"):
-        tracks = ParallelTracks(sizes, group or Group.alone())
+        tracks = ParallelTracks(track, config.num_tracks, group or Group.alone())
     randomise(tracks, config.seed, dtype=dtype)
-    tracks.rotary = Rotary(sizes.track, target.max_position)
+    tracks.rotary = Rotary(track, target.max_position)
     return TrackDrafter(as_draft(tracks.eval().to(tracks.group.device), target.vocab_size))

@@ -24,7 +24,7 @@ class NgramIndex:
     """A growing sequence whose end is looked up in constant time: the longest n-gram counts, its last occurrence."""
 
     def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
-        """`min_ngram` and `max_ngram` bound the number of tokens that have to agree, 1 <= min <= max."""
+        """Args: the fewest and the most tokens that have to agree, 1 <= min <= max."""
         self._sizes = range(max_ngram, min_ngram - 1, -1)
         self._ids: list[int] = []
         self._followed_at: dict[tuple[int, ...], int] = {}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from decoding.errors import ConfigError, ModelError, ModelFormatError, shown
-from decoding.files import named_path, parse_json, read_bytes
+from decoding.files import named_path
 from decoding.schedule import Method
 from runtime.memory.model_bytes import Sizer, tracks_size, trained_size, whole_model_size
+from runtime.models.hf_config import CONFIG_FILE, read_object
 from runtime.models.model_folder import NamedFolder, is_model_name, resolve_model
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
     from runtime.parallel.group import Group
     from runtime.storage.stored_decoder import StoredDecoder
-
-_CONFIG_FILE: Final = "config.json"
-"""As `runtime.storage.weight_folder` calls it, which needs libraries that who only plans does without."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +46,6 @@ STREAM_KIND: Final = "mirrorsd_streams"
 CAUSAL_LM_KIND: Final = "causal_lm"
 """A standalone model, whose config does not mention drafting."""
 
-Loader = Callable[[Path, DrafterContext], "WindowDrafter"]
-
 
 class Kind(NamedTuple):
     """How to load a kind of folder, the method it drafts for (None: several), and how to size it before it is loaded.
@@ -58,7 +54,7 @@ class Kind(NamedTuple):
     weights without torch, None for all that has.
     """
 
-    load: Loader
+    load: Callable[[Path, DrafterContext], WindowDrafter]
     method: Method | None = None
     load_stored: Callable[[Path, DrafterContext], StoredDraft] | None = None
     load_alone: Callable[[Path], WindowDrafter] | None = None
@@ -78,19 +74,16 @@ def known_kind(folder: Path) -> Kind:
     """Return how to load a folder; raise `ModelFormatError` if its config cannot be read, or names no known kind."""
     kind = kind_of(folder)
     if kind not in KINDS:
-        path, known = folder / _CONFIG_FILE, ", ".join(KINDS)
-        raise ModelFormatError(
-            f"{path}: speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {known}"
-        )
+        msg = f"speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {', '.join(KINDS)}"
+        raise ModelFormatError(f"{folder / CONFIG_FILE}: {msg}")
     return KINDS[kind]
 
 
 def require_streams(folder: Path) -> None:
     """Raise `ConfigError` for a folder that does not hold streams of a target."""
-    path, kind = folder / _CONFIG_FILE, kind_of(folder)
-    if kind != STREAM_KIND:
-        msg = f"{path}: method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
-        raise ConfigError(msg)
+    if (kind := kind_of(folder)) != STREAM_KIND:
+        msg = f"method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
+        raise ConfigError(f"{folder / CONFIG_FILE}: {msg}")
 
 
 def _lazily(loader: str) -> Callable[..., Any]:
@@ -120,10 +113,8 @@ def _of_its_own(loader: str) -> Callable[[Path, DrafterContext], Any]:
 
 
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
-    raise ConfigError(
-        f"{folder / _CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
-        "speculative_streaming"
-    )
+    msg = "these are streams of a target: they draft in its own lane, by the method speculative_streaming"
+    raise ConfigError(f"{folder / CONFIG_FILE}: {msg}")
 
 
 _load_tracks = _lazily("parallel_track:load_parallel_track")
@@ -158,14 +149,8 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def kind_of(folder: Path) -> str:
-    """Return the kind that a folder's config names; raise `ModelFormatError` if it cannot be read."""
-    path = folder / _CONFIG_FILE
-    try:
-        config = parse_json(read_bytes(path))
-    except (OSError, ValueError) as error:
-        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(config, dict):
-        return str(None)
+    """Return the kind that a folder's config names; raise `ModelError` if it cannot be read."""
+    config = read_object(folder / CONFIG_FILE, holds="a drafter's folder holds one")
     if "speculators_model_type" not in config:
         if "medusa_num_heads" in config:
             return "published_medusa"
@@ -178,20 +163,24 @@ def kind_of(folder: Path) -> str:
 
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
-_MARK = "config.json"
 _TRAINED = "drafter"
 """Where a training run puts the weights, in the folder of its `--out`."""
 
 
 def shipped_names() -> tuple[str, ...]:
-    """Names of everything that ships, sorted."""
-    return tuple(sorted(path.parent.name for path in SHIPPED_FOLDER.glob(f"*/{_MARK}")))
+    """Return the names of everything that ships, sorted."""
+    return tuple(sorted(path.parent.name for path in SHIPPED_FOLDER.glob(f"*/{CONFIG_FILE}")))
 
 
 def shipped_for(target: str) -> tuple[NamedFolder, ...]:
-    """Everything that ships for a target, by the name of the target's folder."""
-    named = (NamedFolder(name, SHIPPED_FOLDER / name) for name in shipped_names())
-    return tuple(one for one in named if _fits(one.folder, target))
+    """Return everything that ships for a target, which is named as its folder is."""
+    fitting = []
+    for name in shipped_names():
+        config = json.loads((SHIPPED_FOLDER / name / CONFIG_FILE).read_bytes())
+        trained = config.get("speculators_config")  # what was not trained at all fits any target
+        if trained is None or trained["verifier"]["name_or_path"] == target:
+            fitting.append(NamedFolder(name, SHIPPED_FOLDER / name))
+    return tuple(fitting)
 
 
 def find_drafter(name_or_path: str) -> Path:
@@ -204,23 +193,17 @@ def find_drafter(name_or_path: str) -> Path:
         return SHIPPED_FOLDER / name_or_path
     folder = named_path(name_or_path)
     for place in (folder, folder / _TRAINED):
-        if (place / _MARK).is_file():
+        if (place / CONFIG_FILE).is_file():
             return place
     if is_model_name(name_or_path):
         return resolve_model(name_or_path)
     shipped = ", ".join(shipped_names()) or "none"
-    found = f"the folder has no {_MARK}" if folder.is_dir() else "there is no such folder"
+    found = f"the folder has no {CONFIG_FILE}" if folder.is_dir() else "there is no such folder"
     raise ModelError(f"{name_or_path!r} is not a shipped drafter ({shipped}), and {found}")
 
 
 def named_drafter(name_or_path: str) -> NamedFolder:
-    """`find_drafter`, with a name that lasts: schedules and profiles are read from anywhere, so paths are absolute."""
+    """Return `find_drafter`'s folder and a name that lasts: files are read from anywhere, so paths are absolute."""
     folder = find_drafter(name_or_path)
     lasts = name_or_path in shipped_names() or is_model_name(name_or_path)
     return NamedFolder(name_or_path if lasts else str(folder.resolve()), folder)
-
-
-def _fits(folder: Path, target: str) -> bool:
-    """Whether a shipped folder was trained for a target; what was not trained at all fits any."""
-    trained = json.loads((folder / _MARK).read_bytes()).get("speculators_config")
-    return trained is None or trained["verifier"]["name_or_path"] == target

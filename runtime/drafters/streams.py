@@ -32,7 +32,7 @@ from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.head_drafter import TreeFolderConfig, load_head
+from runtime.drafters.head_drafter import TreeFolderConfig, read_head
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
@@ -62,7 +62,7 @@ class LowRank(nn.Module):
             self.widen.weight.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., out] of [..., in]."""
+        """Return rows [..., out] of rows [..., in]."""
         return self.base(x) + self.widen(self.narrow(x))  # type: ignore[no-any-return]
 
 
@@ -128,7 +128,7 @@ def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
 
 
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
-    """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
+    """Run the layers above `start` over whole texts; return the last states [B, T, D], and all layers' keys."""
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
@@ -144,7 +144,7 @@ class Borrowed(LayerKeys):
         self._keys = keys
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """The decoder's rows and then these."""
+        """Return the decoder's rows and then these."""
         keys, values = self._keys(layer)
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
 
@@ -209,16 +209,14 @@ class StreamTree:
             best, stop = [], len(ids) - 2
             for begin in range(first - 2, stop, _ROWS_PER_PIECE):
                 positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, stop))
-                best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
+                is_hidden_RS = torch.arange(len(x_TD)) > positions_R[:, None]
+                visible_RS = x_TD.new_zeros(is_hidden_RS.shape).masked_fill_(is_hidden_RS, -math.inf)
+                mask, borrowed = stream_mask(visible_RS, self.num_streams), Borrowed(keys)
+                hidden = self.model(x_TD[None, positions_R], positions=positions_R, cache=borrowed, mask=mask)
+                best.append(self._best(hidden[0], MOST_RANKS))
             return torch.cat(best).unbind(1)
 
         return ranks_by_level(ids, start, self.num_streams, candidates_from)
-
-    def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
-        visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
-        visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
-        mask = stream_mask(visible_RS, self.num_streams)
-        return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
         logits = self.output.logits(hidden_RD).flatten(0, -2)
@@ -234,6 +232,10 @@ class StreamFolderConfig(TreeFolderConfig):
     num_streams: Count
     start_layer: int
     rank: Width
+
+    def build(self, target: Decoder) -> StreamModel:
+        """See `HeadFolderConfig`."""
+        return StreamModel(target, self.sizes(StreamConfig))
 
 
 def save_streams(
@@ -255,14 +257,8 @@ def save_streams(
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
     """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
-
-    def build(config: StreamFolderConfig) -> StreamModel:
-        return StreamModel(target, config.sizes(StreamConfig))
-
-    dtype = target.embedding.weight.dtype
-    config, model, kept_ids = load_head(folder, StreamFolderConfig, target, build, dtype=dtype)
-    model.to(kept_ids.device)
-    return StreamTree(model, target, kept_ids, config.paths)
+    config, model, kept_ids = read_head(folder, StreamFolderConfig, target, dtype=target.embedding.weight.dtype)
+    return StreamTree(model.to(kept_ids.device), target, kept_ids, config.paths)
 
 
 class StreamingTarget(TargetModel):
@@ -285,7 +281,7 @@ class StreamingTarget(TargetModel):
 
     @inference
     def stream(self, window: Window) -> Verdict:
-        """All layers over the last committed token and the window; the verdict carries the next window."""
+        """Verify a window after the last committed token; the verdict carries the next window."""
         half_way = self.advance(self.embed(window), self.streams.start_layer)
         verdict = self.decide(self.advance(half_way, self.num_layers))
         last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted

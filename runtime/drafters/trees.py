@@ -4,11 +4,13 @@ Of a static tree: from the best ids of every level to a window, and from a text 
 in `decoding.tree_shape`. Of the dynamic one every node is worth the draft's log-probability of the whole path to it. On
 each level the `top_k` best nodes are expanded, each by its `top_k` best children; in the end all nodes are ranked again
 and the best stay. A child is never worth more than its parent, so the best of any number are a tree.
-Shapes: N places of a text, K levels, C candidates.
+Shapes: N places of a text, K levels, C candidates, D hidden size, R nodes of a level, F nodes fed, H, K and S as in
+`runtime.models.decoder`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -65,14 +67,8 @@ def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Win
     return Window(tokens, parents=parents_of(paths))
 
 
-def ranks_of(candidates_NC: Tensor, wanted_N: Tensor) -> Tensor:
-    """Return the place of the wanted id among the candidates of its row, -1 where it is none of them, [N]."""
-    found_NC = candidates_NC == wanted_N[:, None]
-    return torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
-
-
 def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
-    """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 after its end."""
+    """Return the next `depth` tokens of a text from each place on, [N, depth]; -1 after its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
     return padded.unfold(0, depth, 1)
 
@@ -90,7 +86,8 @@ def ranks_by_level(
     first = max(start, 2)
     if first < len(ids):
         for level, candidates_NC in enumerate(candidates_from(first)):
-            ranks_NK[first - start :, level] = ranks_of(candidates_NC.cpu(), wanted_NK[first - start :, level])
+            found_NC = candidates_NC.cpu() == wanted_NK[first - start :, level, None]
+            ranks_NK[first - start :, level] = torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
     return ranks_NK.numpy().astype(np.int32)
 
 
@@ -138,11 +135,11 @@ class DynamicTree:
         return (-self.scores[node], self.depths[node], node)
 
     def order(self) -> list[int]:
-        """All nodes, the best first, parents before children."""
+        """Return all nodes, the best first, parents before children."""
         return sorted(range(len(self.tokens)), key=self.worth)
 
     def window(self, size: int) -> Window:
-        """The best nodes, at most `size` of them."""
+        """Return the best nodes, at most `size` of them, as a window."""
         nodes = self.order()[:size]
         places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
         return Window(
@@ -150,8 +147,59 @@ class DynamicTree:
         )
 
     def child(self, node: int, token: int) -> int | None:
-        """The child with a token, if there is one."""
+        """Return the child of a node that has a token; None if there is none."""
         for other, (parent, own) in enumerate(zip(self.parents, self.tokens, strict=True)):
             if parent == node and own == token:
                 return other
         return None
+
+
+class GrowingTree(DynamicTree):
+    """A tree after `base` slots of a text; how that goes on, the `text`, is followed through the tree: by `nodes`.
+
+    Of the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
+    additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
+    """
+
+    def __init__(self, top_k: int, base: int, root_1D: Tensor, text: Sequence[int] = ()) -> None:
+        """Args: nodes to expand on a level; slots before the tree; the feature of the last; the tokens after it."""
+        super().__init__(top_k)
+        self.base, self.text, self.nodes = base, text, list[int]()
+        self.feature_RD, self.seen_RF, self.rows = root_1D, root_1D.new_zeros(1, 0), {ROOT: 0}
+        self.keys_2KFH: Tensor | None = None
+
+    def next_rows(self) -> tuple[list[int], Tensor]:
+        """Go on to the nodes of the last level; return their tokens and the features of the nodes above, [R, D]."""
+        above = [self.rows[self.parents[node]] for node in self.frontier]
+        itself_RR = self.seen_RF.new_full((len(above),) * 2, -math.inf).fill_diagonal_(0)
+        self.seen_RF = torch.cat([self.seen_RF[above], itself_RR], dim=1)
+        self.rows = {node: row for row, node in enumerate(self.frontier)}
+        return [self.tokens[node] for node in self.frontier], self.feature_RD[above]
+
+    def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
+        """Give the last level its children, and follow the text to one of them."""
+        level = len(self.nodes)
+        is_followed = level == self.num_levels < len(self.text)
+        super().expand(tokens, log_probs)
+        if is_followed:
+            child = self.child(self.nodes[-1] if self.nodes else ROOT, self.text[level])
+            self.nodes += [] if child is None else [child]
+
+    @property
+    def num_levels(self) -> int:
+        """Levels that there are."""
+        return self.depths[-1] if self.depths else 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the places of the nodes that the text follows stay as they are, however the tree grows."""
+        if self.num_levels == len(self.nodes) < len(self.text) and self.nodes[-1] in self.frontier:
+            return False
+        # what grows after the frontier is worth no more than its best
+        return not self.nodes or self.scores[self.frontier[0]] <= self.scores[self.nodes[-1]]
+
+    def places(self, depth: int) -> list[int]:
+        """Return the ranks of `nodes` when only the first so many levels are ranked, the best node first."""
+        order = [node for node in self.order() if self.depths[node] <= depth]
+        places = {node: place for place, node in enumerate(order)}
+        return [places[node] for node in self.nodes[:depth]]

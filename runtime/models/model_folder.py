@@ -17,15 +17,8 @@ from typing import Any, Final, NamedTuple
 from decoding.errors import ModelError, ModelFetchError
 from decoding.files import named_path, replace_file
 from runtime.models.config import ModelConfig
-from runtime.models.embedded import (
-    EMBEDDED_MODELS,
-    Progress,
-    fetch,
-    ignore_progress,
-    make_cache,
-    models_folder,
-)
-from runtime.models.hf_config import MARK, SUPPORTED_ARCHITECTURES, read_object
+from runtime.models.embedded import EMBEDDED_MODELS, Progress, fetch, ignore_progress, make_cache, models_folder
+from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _DESCRIPTION_FILES = ["*.json", "*.jinja"]
@@ -69,27 +62,25 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a name is that of an embedded model, of a shape, or of a model on the hub as far as one can tell here."""
+    """Return whether a name is an embedded model's, a shape's, or a hub model's as far as one can tell here."""
     path = named_path(name)
     is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
     return name in EMBEDDED_MODELS or is_shape_name(name) or is_hub_id
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:
-    """Whether a name that leads nowhere can only be a path: then the hub is not asked."""
+    """Return whether a name that leads nowhere can only be a path: then the hub is not asked."""
     return name.startswith((".", "~", "/")) or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
 
 
 def _no_folder(name: str, path: Path) -> str:
+    files = "config.json, tokenizer.json and *.safetensors"
     if path.suffix == ".gguf":
-        return (
-            f"{name}: GGUF files are not read. Use the Hugging Face folder (config.json, tokenizer.json and "
-            "*.safetensors) that the file was made from"
-        )
+        return f"{name}: GGUF files are not read. Use the Hugging Face folder ({files}) that the file was made from"
     if path.exists():
-        return f"{name}: is a file; name the folder that holds config.json, tokenizer.json and *.safetensors"
+        return f"{name}: is a file; name the folder that holds {files}"
     parent = next(folder for folder in path.absolute().parents if folder.is_dir())
-    folders = sorted(folder.name for folder in parent.iterdir() if (folder / "config.json").is_file())
+    folders = sorted(folder.name for folder in parent.iterdir() if (folder / CONFIG_FILE).is_file())
     found = f"models in {parent}: {', '.join(folders)}" if folders else f"{parent} holds no model either"
     return f"{name}: there is no such folder; {found}"
 
@@ -128,7 +119,7 @@ def shape_folder(name: str) -> Path:
     Raises `ModelError` if there is no such file, it is not supported, or the copy cannot be written.
     """
     path = named_path(name.removeprefix(PREFIX))
-    path = path / "config.json" if path.is_dir() else path
+    path = path / CONFIG_FILE if path.is_dir() else path
     raw = read_object(path, holds=f"{PREFIX} takes the path of a Hugging Face config.json, or of its folder")
     return save_shape(raw, path.absolute().parent.name, source=str(path))
 
@@ -142,7 +133,7 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
     ModelConfig.from_hf(raw, source=source)
     content = json.dumps(raw, indent=2, sort_keys=True).encode() + b"\n"
     folder = models_folder() / f"shape-{name}-{hashlib.sha256(content).hexdigest()[:12]}"
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     if path.is_file():
         return folder
     try:
@@ -155,5 +146,5 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
 
 def has_random_weights(folder: Path) -> bool:
     """Return whether a model's folder asks for random weights; False for one without a config."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     return path.is_file() and MARK in read_object(path, holds="")

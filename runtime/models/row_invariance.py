@@ -33,46 +33,38 @@ class Linear(nn.Linear):
     """A linear layer, see `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., out] of [..., in]."""
+        """Return rows [..., out] of rows [..., in]."""
         return linear(x, self.weight, self.bias)
 
     @property
     def row_multiple(self) -> int:
         """Multiple that the number of rows is filled up to."""
-        return _multiple_of(self.weight, self.bias) if self.weight.is_cpu else 1
+        return (_multiple(self.weight, self.bias) or 1) if self.weight.is_cpu else 1
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., in] times a weight [out, in]: [..., out], the bits of every row independent of the others' number."""
+    """Multiply rows [..., in] by a weight [out, in]; the bits of a row do not depend on how many others there are."""
     if torch.is_grad_enabled() or not weight.is_cpu:
         return F.linear(x, weight, bias)
     # always of two dimensions: one row of three may take another kernel than one of two
     rows = x.reshape(-1, x.shape[-1])
     num_rows = len(rows)
-    missing = -num_rows % _multiple_of(weight, bias)
+    missing = -num_rows % (_multiple(weight, bias) or 1)
     if missing:
         rows = F.pad(rows, (0, 0, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
 
 
 def rows_are_alike(weight: Tensor, count: int) -> bool:
-    """Whether a layer that fills nothing up gives a row the same bits in calls of `count` rows and of multiples."""
-    multiple = _fitting_multiple(*_probed(weight, None)) if weight.is_cpu else None
+    """Return whether an unfilled layer gives a row the same bits in calls of `count` rows and of multiples of it."""
+    multiple = _multiple(weight, None) if weight.is_cpu else None
     return multiple is not None and count % multiple == 0
 
 
-def _multiple_of(weight: Tensor, bias: Tensor | None) -> int:
-    return row_multiple(*_probed(weight, bias))
-
-
-def _probed(weight: Tensor, bias: Tensor | None) -> tuple[int, int, torch.dtype, bool, int]:
+def _multiple(weight: Tensor, bias: Tensor | None) -> int | None:
+    """Return what to fill rows up to a multiple of, so that their number changes no bits; None if nothing helps."""
     outputs, inputs = min(len(weight), _MOST_OUTPUTS), weight.shape[1]
-    return outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads()
-
-
-def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, num_threads: int) -> int:  # noqa: FBT001
-    """Rows to fill up to a multiple of, so that a row's bits do not depend on their number; 1 where nothing helps."""
-    return _fitting_multiple(outputs, inputs, dtype, has_bias, num_threads) or 1
+    return _fitting_multiple(outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads())
 
 
 @cache
@@ -85,8 +77,11 @@ def _fitting_multiple(
 ) -> int | None:
     generator = torch.Generator().manual_seed(0)
     most = max(_PROBED_ROWS) + max(_MULTIPLES)
-    rows, weight = _cancelling(most, inputs, generator, dtype), torch.randn(outputs, inputs, generator=generator)
     half = inputs // 2
+    # one half of a row takes away what the other adds: what is left tells the order of any sum over them
+    plus = torch.randn(most, half, generator=generator).to(dtype)
+    rows = torch.cat([plus, -plus, plus.new_zeros(most, inputs % 2)], dim=1)
+    weight = torch.randn(outputs, inputs, generator=generator)
     weight[:, half : 2 * half] = weight[:, :half]
     weight = weight.to(dtype)
     bias = torch.zeros(outputs, dtype=dtype) if has_bias else None
@@ -98,12 +93,6 @@ def _fitting_multiple(
 
     fitting = (multiple for multiple in _MULTIPLES if all(is_same(count + -count % multiple) for count in _PROBED_ROWS))
     return next(fitting, None)
-
-
-def _cancelling(count: int, inputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Rows of which one half takes away what the other adds: what is left tells the order of any sum over them."""
-    half = torch.randn(count, inputs // 2, generator=generator).to(dtype)
-    return torch.cat([half, -half, half.new_zeros(count, inputs % 2)], dim=1)
 
 
 KEYS_AT_ONCE: Final = 64
@@ -162,17 +151,22 @@ class RowwiseKeys(LayerKeys):
             seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
         return seen
 
+    def pieces(self, mask_RTS: Tensor, num_queries_per_kv: int) -> Sight:
+        """Return all rows over every number of keys that one of them sees: seldom more than two."""
+        mask = mask_for_groups(mask_RTS[:, None], num_queries_per_kv)
+        return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
+
 
 class WithinCall(LayerKeys):
     """Rows that see each other alone; nothing is kept."""
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The rows given."""
+        """Return the rows given."""
         return k_BKTH, v_BKTH
 
 
 def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention [B, T, N * H].
+    """Return the output of grouped-query attention [B, T, N * H].
 
     Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
     """
@@ -191,7 +185,7 @@ def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | Non
 
 
 def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
-    """The mask's rows once for every query head of a key/value head, and for those that fill up."""
+    """Repeat a mask's rows for every query head of a key/value head, and for rows that fill up."""
     *batch, num_rows, num_keys = mask.shape
     missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
     if num_rows == 1:
@@ -201,7 +195,7 @@ def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
 
 
 def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
-    """The mask of so many keys: those that it lacks are hidden."""
+    """Return the mask for so many keys: those that it lacks are hidden."""
     missing = num_keys - mask.shape[-1]
     return F.pad(mask, (0, missing), value=-math.inf) if missing > 0 else mask[..., :num_keys]
 

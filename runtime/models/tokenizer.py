@@ -13,6 +13,7 @@ import tokenizers
 from decoding.errors import ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
 from runtime.models.chat_template import ChatTemplate
+from runtime.models.hf_config import read_object
 
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24
@@ -32,7 +33,11 @@ class Tokenizer:
             for key in ("bos_token", "eos_token", "pad_token", "unk_token")
             if settings.get(key) is not None
         }
-        self._chat_template = self._compile(self._template_of(settings))
+        template = self._template_of(settings)
+        try:
+            self._chat_template = None if template is None else ChatTemplate(template)
+        except ValueError as error:
+            raise ModelFormatError(f"{source}: the chat template is not valid Jinja ({error})") from error
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -56,7 +61,7 @@ class Tokenizer:
         return self._backend.get_vocab_size()
 
     def tokens(self) -> dict[int, str]:
-        """Every token by its id, added special tokens among them."""
+        """Return every token by its id, added special tokens among them."""
         return {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
 
     @property
@@ -111,12 +116,6 @@ class Tokenizer:
             raise ModelFormatError(f"{self._source}: a special token should be a text, found {shown(token)}")
         return text
 
-    def _compile(self, template: str | None) -> ChatTemplate | None:
-        try:
-            return None if template is None else ChatTemplate(template)
-        except ValueError as error:
-            raise ModelFormatError(f"{self._source}: the chat template is not valid Jinja ({error})") from error
-
 
 class StreamDecoder:
     """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all."""
@@ -150,7 +149,7 @@ class StreamDecoder:
 
 @contextmanager
 def _errors_as(message: str) -> Iterator[None]:
-    """The library raises no narrower class than `Exception`, and where it panics a `BaseException` without a module."""
+    """Turn errors of the library into ours: it raises plain `Exception`, or a `BaseException` in a panic."""
     try:
         yield
     except BaseException as error:
@@ -174,14 +173,7 @@ def _refuse_crash(data: object) -> None:
 def _read_settings(folder: Path) -> dict[str, Any]:
     """Return tokenizer_config.json; the template of chat_template.jinja goes before the one in it."""
     path = folder / "tokenizer_config.json"
-    settings: dict[str, Any] = {}
-    if path.is_file():
-        try:
-            settings = parse_json(read_bytes(path))
-        except (OSError, ValueError) as error:
-            raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
-        if not isinstance(settings, dict):
-            raise ModelFormatError(f"{path}: expected a JSON object, found {type(settings).__name__}")
+    settings = read_object(path, holds="") if path.is_file() else {}
     template = folder / "chat_template.jinja"
     if template.is_file():
         try:

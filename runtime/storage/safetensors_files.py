@@ -45,11 +45,8 @@ _TYPES: Final = {
 def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
     """Return the named arrays (None: all) of a folder's safetensors files; raise `ModelError` if it cannot."""
     arrays: dict[str, NDArray[Any]] = {}
-    for path in weight_files(folder):
-        try:
-            arrays |= arrays_of(path, names)
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: damaged or truncated ({error}); fetch or copy it again") from error
+    for path in _weight_files(folder):
+        arrays |= arrays_of(path, names)
     return arrays
 
 
@@ -67,10 +64,7 @@ def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Pa
         )
     if path is None:
         raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(names)}")
-    try:
-        return path, arrays_of(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error
+    return path, arrays_of(path)
 
 
 def content_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -81,36 +75,35 @@ def content_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return a file's arrays as parts of one mapping; raise `SafetensorError` if damaged or of unknown types."""
-    with safe_open(path, framework="np") as file:  # it looks at the whole header, which is read by itself after it
-        wanted = [name for name in file.keys() if names is None or name in names]  # noqa: SIM118
-    memory = np.asarray(np.memmap(path, np.uint8, mode="c"))
-    first = 8 + int.from_bytes(memory[:8].tobytes(), "little")
-    header = parse_json(memory[8:first].tobytes())
+    """Return the named arrays (None: all) of a file as parts of one mapping.
 
-    def mapped(entry: dict[str, Any]) -> NDArray[Any]:
-        dtype, (start, stop) = _type_of(entry["dtype"]), entry["data_offsets"]
-        part = memory[first + start : first + stop]
-        is_aligned = not (first + start) % dtype.itemsize
-        return _shaped((part if is_aligned else part.copy()).view(dtype), entry["shape"])
-
-    return {name: mapped(header[name]) for name in wanted}
-
-
-def _shaped(array: NDArray[Any], shape: list[int]) -> NDArray[Any]:
+    Raises `ModelFormatError` if it is missing, damaged or of unknown types.
+    """
     try:
-        return array.reshape(shape)
+        with safe_open(path, framework="np") as file:  # it looks at the whole header, which is read by itself after it
+            wanted = [name for name in file.keys() if names is None or name in names]  # noqa: SIM118
+        memory = np.asarray(np.memmap(path, np.uint8, mode="c"))
+        first = 8 + int.from_bytes(memory[:8].tobytes(), "little")
+        header = parse_json(memory[8:first].tobytes())
+        return {name: _mapped(memory[first:], first, header[name]) for name in wanted}
+    except (SafetensorError, OSError) as error:
+        msg = f"{path}: truncated, damaged, or not a safetensors file ({error}); fetch or copy it again"
+        raise ModelFormatError(msg) from error
+
+
+def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArray[Any]:
+    """Return the array that a header describes, of the data at a place in the file."""
+    name, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if name not in _TYPES:
+        raise SafetensorError(f"numbers of type {name} are not read; known types: {', '.join(_TYPES)}")
+    dtype, part = np.dtype(_TYPES[name]), data[start:stop]
+    try:
+        return (part.copy() if (place + start) % dtype.itemsize else part).view(dtype).reshape(shape)
     except (ValueError, OverflowError) as error:  # no data and 2^63 columns, which the library lets pass
         raise SafetensorError(f"an array of shape {shown(shape)}") from error
 
 
-def _type_of(name: str) -> np.dtype[Any]:
-    if name not in _TYPES:
-        raise SafetensorError(f"numbers of type {name} are not read; known types: {', '.join(_TYPES)}")
-    return np.dtype(_TYPES[name])  # type: ignore[no-any-return]
-
-
-def weight_files(folder: Path) -> Iterator[Path]:
+def _weight_files(folder: Path) -> Iterator[Path]:
     """Yield the safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -138,14 +131,15 @@ def _shards(index: Path) -> list[str]:
 def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dtype[Any], *, source: str) -> Any:
     """Return arrays put together row by row, in `dtype`.
 
-    Raises `ModelError`, with `source`, if together they do not have `shape`, or one holds no numbers, or not finite
-    ones.
+    Raises `ModelFormatError`, with `source`, if together they do not have `shape`, or one holds no numbers, or not
+    finite ones.
     """
     name, arrays = " + ".join(parts), list(parts.values())
     wrong = next((part for part in arrays if part.shape[1:] != tuple(shape[1:]) or not part.ndim), None)
     found = (sum(map(len, arrays)), *shape[1:]) if wrong is None else wrong.shape
     if found != tuple(shape):
-        raise ModelError(f"{source}: {name} has shape {list(found)}; config.json and the target ask for {list(shape)}")
+        msg = f"{source}: {name} has shape {list(found)}; config.json and the target ask for {list(shape)}"
+        raise ModelFormatError(msg)
     if strange := [part for part in arrays if not is_floating(part)]:
         raise ModelFormatError(f"{source}: {name} is stored as {strange[0].dtype}; expected a floating-point type")
     whole = _as_they_lie(arrays)
@@ -257,21 +251,14 @@ def unpack(
     weights = {}
     for name, shape in shapes.items():
         stored = take(left, name, source)
-        if stored.shape != tuple(shape):
-            raise ModelFormatError(f"{source}: {name} has shape {stored.shape}, expected {tuple(shape)}")
         if stored.dtype == np.int8:
             scales = take(left, name + _SCALE, source)
-            if scales.shape != tuple(shape[:1]) or not is_floating(scales):
-                msg = f"{source}: {name}{_SCALE} is not one floating-point scale for each of {shape[0]} rows"
-                raise ModelFormatError(msg)
-            whole = dequantize_rows(stored, scales, dtype)
-        elif is_floating(stored):
-            with np.errstate(over="ignore", invalid="ignore"):
-                whole = stored.astype(dtype)
-        else:
-            msg = f"{source}: {name} is stored as {stored.dtype}; expected int8 or a floating-point type"
-            raise ModelFormatError(msg)
-        weights[name] = finite(whole, name, source=source)
+            if scales.shape != stored.shape[:1] or stored.ndim != 2 or not is_floating(scales):
+                raise ModelFormatError(
+                    f"{source}: {name}{_SCALE} is not one floating-point scale for each row of {name}"
+                )
+            stored = dequantize_rows(stored, scales, dtype)
+        weights[name] = joined({name: stored}, shape, dtype, source=source)
     if left:
         msg = f"{source}: unknown tensor {min(left)!r}; expected only {', '.join(shapes)} and their scales"
         raise ModelFormatError(msg)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import as_array, rms_norm
-from runtime.models.config import Llama3Rope, ModelConfig, decoder_shapes, decoder_tensors
+from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
@@ -119,20 +119,15 @@ def stored_form(decoder: Decoder) -> StoredDecoder:
 def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
     """Return the rotary tables of so many positions, computed in float64; learned positions are not rotated."""
     half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
-    is_learned = config.positions == "learned"
-    frequencies = half * 0 if is_learned else _scaled(config.rope_theta**-half, config.rope_scaling)
+    frequencies = half * 0 if config.positions == "learned" else config.rope_theta**-half
+    if (scaling := config.rope_scaling) is not None:
+        rotations = scaling.original_max_position / (2 * math.pi / frequencies)
+        smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+        smooth = smooth.clip(0.0, 1.0)
+        frequencies = (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
     angles = np.arange(max_position, dtype=np.float64)[:, None] * frequencies
     angles = np.concatenate([angles, angles], axis=-1)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def _scaled(frequencies: NDArray[Any], scaling: Llama3Rope | None) -> NDArray[Any]:
-    if scaling is None:
-        return frequencies
-    rotations = scaling.original_max_position / (2 * math.pi / frequencies)
-    smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    smooth = smooth.clip(0.0, 1.0)
-    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies  # type: ignore[no-any-return]
 
 
 _BLOCK: Final = 1 << 22

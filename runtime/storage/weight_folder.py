@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Se
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
 from decoding.validation import Many, described
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.storage.safetensors_files import QUANTIZATION_FORMAT, arrays_of, content_of, pack, take, unpack
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
     from runtime.storage.stored_decoder import StoredDecoder
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _PROBE_ROWS = 16
 _INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
@@ -183,10 +182,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
     if hashlib.sha256(_read(path, holds)).hexdigest() != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
-    try:
-        return config, arrays_of(path)
-    except SafetensorError as error:
-        raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
+    return config, arrays_of(path)
 
 
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
@@ -210,14 +206,17 @@ def _take_kept_ids(
     tensors: dict[str, NDArray[Any]], config: FolderConfig, target: EmbeddedTarget, folder: Path
 ) -> NDArray[np.int64]:
     """Remove the arrays of `target_tensors`, and return the kept target ids [draft_vocab_size] if the target fits."""
-    path = folder / WEIGHTS_FILE
-    _require_shape(config, target, folder)
+    path, name = folder / WEIGHTS_FILE, config.speculators_config.verifier.name_or_path
+    present = TargetShape.of(target.config).model_dump()
+    for field, wanted in config.target_shape.model_dump().items():
+        if present[field] != wanted:
+            msg = f"was trained for {name} with {field} {wanted}; this target has {field} {present[field]}"
+            raise ModelError(f"{folder}: {msg}")
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = mapped_ids(t2d, d2t, config.draft_vocab_size, target, source=str(path))
     own = _probe(target.embedding.weight)
     similarity = _similarity(own, probe) if own.shape == probe.shape else 0.0
     if not similarity >= _LEAST_SIMILARITY:
-        name = config.speculators_config.verifier.name_or_path
         msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
         raise ModelError(msg)
     return kept_ids
@@ -232,16 +231,6 @@ def mapped_ids(
         if np.array_equal(np.flatnonzero(t2d), kept_ids):
             return kept_ids
     raise ModelFormatError(f"{source}: t2d and d2t do not map {num_kept} draft ids to target ids and back")
-
-
-def _require_shape(config: FolderConfig, target: EmbeddedTarget, folder: Path) -> None:
-    trained_for, present = config.target_shape.model_dump(), TargetShape.of(target.config).model_dump()
-    for name, wanted in trained_for.items():
-        if present[name] != wanted:
-            raise ModelError(
-                f"{folder}: was trained for {config.speculators_config.verifier.name_or_path} with {name} {wanted}; "
-                f"this target has {name} {present[name]}"
-            )
 
 
 def _probe(embedding_VD: Array) -> NDArray[np.float32]:

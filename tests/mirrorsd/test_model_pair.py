@@ -86,7 +86,7 @@ def test_all_heads_that_ship_for_a_target_are_taken(tiny_folders, head_folders, 
         ("heads", "drafter", ModelFormatError, "is not a head: .*mirrorsd_draft.*, expected mirrorsd_medusa"),
         ("exits", "drafter", ModelFormatError, "is not exit adapters: .*mirrorsd_draft"),
         ("drafter", "nowhere", ModelError, "'nowhere' is not a shipped drafter"),
-        ("drafter", "damaged", ModelFormatError, r"config\.json: cannot be read as JSON"),
+        ("drafter", "damaged", ModelFormatError, r"config\.json: not valid JSON"),
     ],
 )
 def test_what_has_another_role_or_is_nowhere_is_refused(tiny_folders, tmp_path, role, which, error, message):

@@ -17,9 +17,9 @@ from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
 from tests.mutated_files.kind import Kind
-from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
 from tests.runtime.drafters.folders.kinds import KINDS
-from tests.runtime.drafters.medusa.test_published import checkpoint
+from tests.runtime.drafters.test_published_eagle3 import checkpoint_config, checkpoint_tensors
+from tests.runtime.drafters.test_published_medusa import checkpoint
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_target
 

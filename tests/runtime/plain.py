@@ -46,6 +46,13 @@ def smallest_margin(target, prompt, text):
     return float((best[:, 0] - best[:, 1]).min())
 
 
+def draft_states(draft, ids, features_BTE=None, dtype=torch.float32):
+    """The draft's normalised hidden states of a text read at once, [T, D]."""
+    mask = causal_mask(len(ids), dtype)
+    states = draft.run(torch.tensor([ids]), positions=torch.arange(len(ids)), mask=mask, features_BTE=features_BTE)
+    return states.hidden_TD[0]
+
+
 def draft_text(draft, prefix, num_tokens, *, features_TE=None):
     """The draft's greedy tokens after `prefix`, and its ids in order of preference at every place.
 
@@ -57,13 +64,7 @@ def draft_text(draft, prefix, num_tokens, *, features_TE=None):
         if features_TE is not None:
             rows = torch.zeros(1, len(text), features_TE.shape[-1])
             rows[0, 1 : len(prefix)] = features_TE[: len(prefix) - 1]
-        x = draft(
-            torch.tensor([text]),
-            positions=torch.arange(len(text)),
-            mask=causal_mask(len(text), torch.float32),
-            features_BTE=rows,
-        )
-        order = (draft.output.rows @ x[0, -1]).argsort(descending=True, stable=True)
+        order = (draft.output.rows @ draft_states(draft, text, rows)[-1]).argsort(descending=True, stable=True)
         ranked.append([int(draft.output.ids[index]) for index in order])
         text.append(ranked[-1][0])
     return text[len(prefix) :], ranked

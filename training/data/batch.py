@@ -44,7 +44,7 @@ class Batch:
 
 
 def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
-    """The batch of the given conversations, on the target's device."""
+    """Return the batch of the given conversations, on the target's device."""
     rows = [states.conversations[index] for index in indices]
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
     predicting = torch.zeros(ids.shape, dtype=torch.bool)
@@ -58,7 +58,7 @@ def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
 
 
 def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
-    """States after `layer` at the positions that predict an answer token, conversation by conversation, [M, D]."""
+    """Return states after `layer` at the positions that predict answer tokens, conversation by conversation, [M, D]."""
     parts = [states.rows(layer, index)[-len(states.conversations[index].answer) - 1 : -1] for index in indices]
     return torch.cat(parts).to(states.device)
 
@@ -72,7 +72,7 @@ def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence
 def shifted_features(
     states: TargetStates, indices: Sequence[int], layers: Sequence[int], present: Tensor
 ) -> Tensor | None:
-    """Features of the previous position, zero where `present` [B, T] is false and at position 0; None if no layers."""
+    """Return features of the previous position, zero where not `present` [B, T] and at place 0; None if no layers."""
     if not layers:
         return None
     shifted = pad(exit_features(states, indices, layers)[:, :-1], (0, 0, 1, 0))
@@ -80,7 +80,7 @@ def shifted_features(
 
 
 def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> Tensor:
-    """Mean cross-entropy to the teacher's softmax: KL divergence plus a constant."""
+    """Return the mean cross-entropy to the teacher's softmax: KL divergence plus a constant."""
     teacher = teacher_logits_MV.float().softmax(-1)
     return -(teacher * student_logits_MV.float().log_softmax(-1)).sum(-1).mean()
 
@@ -91,19 +91,19 @@ _ROWS_PER_PIECE = 256
 
 @torch.no_grad()
 def mean_rows(final_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """The mean of the head's rows under the softmax of a teacher whose head reads `final_MD`, [M, D]."""
+    """Return the mean of the head's rows under the softmax of a teacher whose head reads `final_MD`, [M, D]."""
     pieces = torch.split(final_MD.to(head_VD.dtype), _ROWS_PER_PIECE)
     return torch.cat([(piece @ head_VD.T).softmax(-1) @ head_VD for piece in pieces])
 
 
 def cross_entropy_to_mean_rows(x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """Mean cross-entropy of the student `head_VD @ x` to `mean_rows`' teacher; the gradient goes to `x_MD` alone."""
+    """Return the mean cross-entropy of `head_VD @ x` to `mean_rows`' teacher; the gradient goes to `x_MD` alone."""
     loss: Tensor = _CrossEntropy.apply(x_MD, mean_MD, head_VD)  # type: ignore[no-untyped-call]
     return loss
 
 
 def decayed_mean(losses: Sequence[Tensor], decay: float) -> Tensor:
-    """The mean of losses of which each weighs `decay` times the one before it."""
+    """Return the mean of losses of which each weighs `decay` times the one before it."""
     weights = [decay**place for place in range(len(losses))]
     weighted = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
     return torch.stack(weighted).sum() / sum(weights)

@@ -75,7 +75,7 @@ def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, alway
 
 
 def fingerprint(conversations: Sequence[Conversation]) -> str:
-    """SHA-256 of prompts and answers: two lists with the same one train the same."""
+    """Return the SHA-256 of prompts and answers: lists with the same one train the same."""
     digest = hashlib.sha256()
     for row in conversations:
         digest.update(repr((row.prompt, row.answer)).encode())
@@ -94,7 +94,7 @@ def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """The lines of a file; a `ValueError` before one is read that is too long, however little of the disk it takes."""
+    """Yield the lines of a file; raise `ValueError` before one that is too long, however small on disk."""
     while line := file.readline(MAX_LINE_CHARACTERS + 1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise ValueError(f"the next has more than {MAX_LINE_CHARACTERS:,} characters")
@@ -155,18 +155,22 @@ class TargetStates:
         return self.target.embedding.weight.device
 
     def rows(self, layer: int, index: int) -> Tensor:
-        """States after `layer` for conversation `index`, [tokens, D], bfloat16, on disk."""
+        """Return the states after `layer` of conversation `index`, [tokens, D] bfloat16, on disk."""
         return self._files[layer][self.starts[index] : self.starts[index + 1]]
 
     def padded(self, layer: int, indices: Sequence[int]) -> Tensor:
-        """States after `layer` for several conversations, zero-padded on the right, [B, T, D] bfloat16."""
+        """Return the states after `layer` of several conversations, zero-padded on the right, [B, T, D] bfloat16."""
         return pad_sequence([self.rows(layer, index) for index in indices], batch_first=True).to(self.device)
 
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
         path = self.folder / _DONE
-        counts = _read_counts(path) if path.is_file() else {}
+        try:
+            counts = _COUNTS.validate_json(path.read_bytes()) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
+            raise TrainingError(msg) from error
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -219,14 +223,6 @@ class TargetStates:
             raise TrainingError(msg)
 
 
-def _read_counts(path: Path) -> dict[int, int]:
-    try:
-        return _COUNTS.validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
-        raise TrainingError(msg) from error
-
-
 def _reserve(path: Path, num_bytes: int) -> None:
     """Take the whole space now: a full disk would otherwise kill the process at some later write to the map."""
     with path.open("ab") as file:
@@ -237,7 +233,7 @@ def _reserve(path: Path, num_bytes: int) -> None:
 
 
 def _batches(indices: Sequence[int], conversations: Sequence[Conversation]) -> list[list[int]]:
-    """Neighbours in length, so that padding stays small."""
+    """Return batches of neighbours in length, so that padding stays small."""
     batches: list[list[int]] = [[]]
     for index in indices:
         if (len(batches[-1]) + 1) * len(conversations[index].ids) > _ROWS_PER_BATCH and batches[-1]:

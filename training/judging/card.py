@@ -17,16 +17,13 @@ CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
 
 
-_Rows = Sequence[tuple[str, ...]]
-
-
 class Section(NamedTuple):
     """A table of a card."""
 
     title: str
     """Empty for the first."""
     header: tuple[str, ...]
-    rows: _Rows
+    rows: Sequence[tuple[str, ...]]
 
     @property
     def text(self) -> str:
@@ -49,23 +46,33 @@ class DataCard(_Strict):
     num_held_out: int
 
 
-class AcceptanceCard(_Strict):
+class TaskAcceptance(_Strict):
+    """Rounds on some prompts; rates end with the last place in a draft that a round ever came to."""
+
+    mean_acceptance_length: float
+    conditional_acceptance_rate: tuple[float, ...]
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """The figures as columns of a table, under `_BY_PLACE`."""
+        rates = " ".join(f"{rate:.2f}" for rate in self.conditional_acceptance_rate)
+        return f"{self.mean_acceptance_length:.2f}", rates
+
+
+class AcceptanceCard(TaskAcceptance):
     """Simulated rounds on held-out greedy answers (`training.judging.drafter_acceptance`).
 
-    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path; rates end with the last
-    place that a round ever came to.
+    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
     """
 
     num_tokens: int
     with_features: bool
     num_rounds: int
-    mean_acceptance_length: float
-    conditional_acceptance_rate: tuple[float, ...]
     tree_size: int = 0
 
     @classmethod
     def of(cls, result: HeldOutAcceptance) -> AcceptanceCard:
-        """The figures of one judgement."""
+        """Return the figures of one judgement, rounded."""
         return cls(
             num_tokens=result.num_tokens,
             with_features=result.with_features,
@@ -76,13 +83,6 @@ class AcceptanceCard(_Strict):
             ),
             tree_size=result.tree_size,
         )
-
-
-class TaskAcceptance(_Strict):
-    """Rounds on the prompts of one kind of task, or on all of them; rates as in `AcceptanceCard`."""
-
-    mean_acceptance_length: float
-    conditional_acceptance_rate: tuple[float, ...]
 
 
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
@@ -97,11 +97,11 @@ class CurvePoint(_Strict):
 
 
 class Card(_Strict):
-    """Everything a user may ask of a trained drafter, of the recipe's `kind`: recipe, data, costs, held-out figures.
+    """Everything a user may ask of a trained drafter: recipe, data, costs, figures on held-out answers.
 
     Parameters are the trained ones, tokens those of answers with repeats, minutes those of all resumptions. `held_out`
-    and `curve` are before weights were rounded to int8, `acceptance` and the exits' coverage as they are on disk;
-    `acceptance_on` other prompts and `benchmarks` were measured later.
+    and `curve` are from before weights were rounded to int8, `acceptance` and the coverage of exits from the folder on
+    disk; `acceptance_on` other prompts and `benchmarks` were measured later.
     """
 
     name: str
@@ -128,21 +128,19 @@ class Card(_Strict):
         return f"{_TITLES[self.kind]} for {self.target}."
 
     def sections(self) -> Iterator[Section]:
-        """Everything on the card, as tables."""
-        yield Section("", ("", ""), _facts(self))
+        """Yield everything on the card, as tables."""
+        yield _facts(self)
         if self.kind != "exit":
             yield _figures("Held-out answers, before rounding to int8", self.held_out)
         if self.curve:
             yield _curve(self.curve)
         if self.acceptance:
-            title = "Acceptance, simulated round by round on held-out greedy answers"
-            yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(self))
+            yield _acceptance(self.acceptance)
         if self.exit_coverage:
             yield _coverage(self)
         for prompts, found in self.acceptance_on.items():
-            yield Section(
-                f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
-            )
+            rows = [(name, task, *one.cells) for name, tasks in found.items() for task, one in tasks.items()]
+            yield Section(f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), rows)
         for name, figures in self.benchmarks.items():
             yield _figures(name, figures)
 
@@ -150,6 +148,72 @@ class Card(_Strict):
     def text(self) -> str:
         """The card in Markdown."""
         return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections())]) + "\n"
+
+
+_TITLES = {
+    "draft": "Draft model",
+    "exit": "Exit adapters",
+    "medusa": "Medusa-1 heads",
+    "hydra": "Hydra++ heads",
+    "eagle1": "EAGLE head",
+    "eagle3": "EAGLE-3 head",
+    "streams": "Speculative streams",
+    "streaming_draft": "Draft model with streams",
+}
+_BY_PLACE = ("mean acceptance length", "conditional acceptance by place")
+
+
+def _facts(card: Card) -> Section:
+    rows = [
+        ("trained parameters", f"{card.num_parameters:,}"),
+        ("bytes on disk", f"{card.num_bytes:,}"),
+        ("answer tokens seen", f"{card.num_training_tokens:,}"),
+        ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
+        ("seed", str(card.recipe["optimisation"]["seed"])),
+        ("data", ", ".join(card.data.files)),
+        ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
+        ("SHA-256 of the data", card.data.fingerprint),
+    ]
+    return Section("", ("", ""), rows)
+
+
+def _figures(title: str, figures: Mapping[str, float]) -> Section:
+    return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
+
+
+def _curve(curve: Sequence[CurvePoint]) -> Section:
+    names = tuple(curve[-1].scores)
+    rows = [
+        (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
+        for point in curve
+    ]
+    return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
+
+
+def _acceptance(results: Sequence[AcceptanceCard]) -> Section:
+    rows = [
+        (
+            str(result.tree_size or result.num_tokens),
+            str(result.num_tokens) if result.tree_size else "chain",
+            "yes" if result.with_features else "no",
+            f"{result.num_rounds:,}",
+            *result.cells,
+        )
+        for result in results
+    ]
+    title = "Acceptance, simulated round by round on held-out greedy answers"
+    return Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), rows)
+
+
+def _coverage(card: Card) -> Section:
+    top_ks = list(next(iter(card.exit_coverage.values())))
+    rows = [
+        (f"{layer}, {state}", *(f"{coverage[layer][top_k]:.2f}" for top_k in top_ks))
+        for layer in sorted(card.exit_coverage)
+        for state, coverage in (("untrained", card.untrained_exit_coverage), ("trained", card.exit_coverage))
+    ]
+    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
+    return Section("Exit coverage on held-out answers", header, rows)
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -180,79 +244,3 @@ def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
     """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced."""
     card = read_card(folder)
     write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)
-
-
-_TITLES = {
-    "draft": "Draft model",
-    "exit": "Exit adapters",
-    "medusa": "Medusa-1 heads",
-    "hydra": "Hydra++ heads",
-    "eagle1": "EAGLE head",
-    "eagle3": "EAGLE-3 head",
-    "streams": "Speculative streams",
-    "streaming_draft": "Draft model with streams",
-}
-
-
-_BY_PLACE = ("mean acceptance length", "conditional acceptance by place")
-
-
-def _facts(card: Card) -> _Rows:
-    return [
-        ("trained parameters", f"{card.num_parameters:,}"),
-        ("bytes on disk", f"{card.num_bytes:,}"),
-        ("answer tokens seen", f"{card.num_training_tokens:,}"),
-        ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
-        ("seed", str(card.recipe["optimisation"]["seed"])),
-        ("data", ", ".join(card.data.files)),
-        ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
-        ("SHA-256 of the data", card.data.fingerprint),
-    ]
-
-
-def _figures(title: str, figures: Mapping[str, float]) -> Section:
-    return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
-
-
-def _curve(curve: Sequence[CurvePoint]) -> Section:
-    names = tuple(curve[-1].scores)
-    rows = [
-        (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
-        for point in curve
-    ]
-    return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
-
-
-def _acceptance(card: Card) -> _Rows:
-    return [
-        (
-            str(result.tree_size or result.num_tokens),
-            str(result.num_tokens) if result.tree_size else "chain",
-            "yes" if result.with_features else "no",
-            f"{result.num_rounds:,}",
-            f"{result.mean_acceptance_length:.2f}",
-            _rates(result.conditional_acceptance_rate),
-        )
-        for result in card.acceptance
-    ]
-
-
-def _by_task(found: AcceptanceByTask) -> Iterator[tuple[str, ...]]:
-    for setting, tasks in found.items():
-        for task, one in tasks.items():
-            yield setting, task, f"{one.mean_acceptance_length:.2f}", _rates(one.conditional_acceptance_rate)
-
-
-def _rates(rates: Sequence[float]) -> str:
-    return " ".join(f"{rate:.2f}" for rate in rates)
-
-
-def _coverage(card: Card) -> Section:
-    top_ks = list(next(iter(card.exit_coverage.values())))
-    rows = [
-        (f"{layer}, {state}", *(f"{coverage[layer][top_k]:.2f}" for top_k in top_ks))
-        for layer in sorted(card.exit_coverage)
-        for state, coverage in (("untrained", card.untrained_exit_coverage), ("trained", card.exit_coverage))
-    ]
-    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
-    return Section("Exit coverage on held-out answers", header, rows)

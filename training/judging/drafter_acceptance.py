@@ -37,7 +37,7 @@ class HeldOutAcceptance:
     def of(
         cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
     ) -> HeldOutAcceptance:
-        """Rounds on some answers, given how many tokens drafted at each of their places agree with them."""
+        """Return the rounds on some answers, given how many tokens drafted at each of their places agree with them."""
         return cls(
             num_tokens=num_tokens,
             with_features=with_features,
@@ -66,7 +66,7 @@ def judge_draft(
     windows: Sequence[int],
     features: Callable[[int], Tensor] | None,
 ) -> list[HeldOutAcceptance]:
-    """Acceptance on some conversations with greedy answers, one result per window length.
+    """Return the acceptance on some conversations with greedy answers, one result per window length.
 
     `features` gives a conversation's exit features [T, E] by its index; None judges the draft without them.
     """
@@ -87,7 +87,7 @@ def judge_draft(
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[HeldOutAcceptance]:
-    """Acceptance of trees of several sizes; nothing without answers.
+    """Return the acceptance of trees of several sizes; nothing without answers.
 
     `ranks` [N, depth] of each answer are the places in the tree's order of its tokens, -1 for none
     (`AcceptanceRecord`).
@@ -100,7 +100,7 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
 
 
 def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:
-    """Accepted tokens of each round, when every round drafts `num_tokens` where the last one ended."""
+    """Return the accepted tokens of each round, when every round drafts `num_tokens` where the last one ended."""
     accepted = []
     place = 0
     while place < len(lengths):

@@ -39,7 +39,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Soft cross-entropy at the answer positions, features dropped at random."""
+        """Return the soft cross-entropy at the answer positions, features dropped at random."""
         rows = make_batch(self.states, batch)
         present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
@@ -47,7 +47,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         return soft_cross_entropy(student, rows.final_MD @ self._head_VD.T), len(rows.final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out top-1 agreement with the target."""
+        """Return the held-out top-1 agreement with the target."""
         return held_out_agreement(self, self.module)
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
@@ -57,14 +57,8 @@ class DraftTask(StatesTask[DraftRecipe]):
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
-    """A draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
-    config = DraftConfig(
-        source_layers=recipe.source_layers,
-        vocab_size=recipe.vocab_size,
-        exit_features=recipe.exit_features,
-        feature_layer=recipe.feature_layer,
-    )
-    draft = DraftModel(target.config, config)
+    """Return a draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
+    draft = DraftModel(target.config, recipe.sizes(DraftConfig))
     for own, source in zip(draft.decoder.layers, recipe.source_layers, strict=True):
         own.load_state_dict(target.layers[source - 1].state_dict())
     with torch.no_grad():
@@ -96,15 +90,15 @@ def random_presence(shape: torch.Size, featureless_share: float, generator: torc
 
 
 def answer_logits(draft: DraftModel, rows: Batch, features_BTE: Tensor | None) -> Tensor:
-    """The draft's logits at the answer positions of a batch, [M, V]."""
+    """Return the draft's logits at the answer positions of a batch, [M, V]."""
     with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-        x_BTD = draft(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features_BTE)
-        return draft.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
+        states = draft.run(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features_BTE)
+        return draft.decoder.lm_head(states.hidden_TD[rows.predicting])  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
 def held_out_agreement(task: StatesTask[Any], draft: DraftModel) -> Mapping[str, float]:
-    """Held-out top-1 agreement with the target: without features, with all, with every second."""
+    """Return the held-out top-1 agreement with the target: without features, with all, with every second."""
     layers, head_VD = draft.config.exit_features, draft.decoder.lm_head.weight.to(torch.bfloat16)
     patterns = {"agreement_without_features": 0}
     if layers:
@@ -136,7 +130,7 @@ def judge_folder(task: StatesTask[Any], folder: Path, windows: Sequence[int], pr
 
 
 def periodic_presence(shape: torch.Size, period: int) -> Tensor:
-    """Every `period`-th position with features; none at all for 0."""
+    """Return a mask in which every `period`-th position has features; none has for 0."""
     present = torch.zeros(shape, dtype=torch.bool)
     if period:
         present[:, ::period] = True

@@ -47,7 +47,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """The recipe's loss of a batch."""
+        """Return the recipe's loss of a batch."""
         rows = EagleRows.of(self.states, batch)
         wanted_MD = row_states(self.states, batch)[rows.roots]
         mean_MD = mean_rows(wanted_MD, self._head_VD)
@@ -70,7 +70,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out top-1 agreement with the target in step 0 and in the steps on the head's own features."""
+        """Return the held-out top-1 agreement with the target in step 0 and in the steps on the head's own features."""
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
         for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
@@ -124,7 +124,7 @@ class EagleRows:
 
     @classmethod
     def of(cls, states: TargetStates, indices: Sequence[int]) -> EagleRows:
-        """The rows of the given conversations, on the target's device."""
+        """Return the rows of the given conversations, on the target's device."""
         rows = [states.conversations[index] for index in indices]
         lengths = [len(row.ids) - 2 for row in rows]
         # position 0 has no feature before it, so a prompt of one token loses its first root
@@ -146,7 +146,7 @@ class EagleRows:
 
 
 def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """The target's features of the position before each row, as the channel carries them, [R, E] bfloat16."""
+    """Return the target's features of the position before each row, as the channel carries them, [R, E] bfloat16."""
     parts = [torch.stack([states.rows(layer, index)[:-2] for layer in layers], dim=1) for index in indices]
     hidden_RED = torch.cat(parts).to(states.device)
     last = states.target.config.num_layers
@@ -224,7 +224,6 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         source = _weights_of(target, recipe.source_layer)
         if isinstance(recipe, Eagle1Recipe):
             head = Eagle1(target.config, recipe.vocab_size)
-            head.target_norm.copy_(target.final_norm)
             # a feature carries the weight of the final norm, where the source reads a state of unit scale
             qkv = source["qkv.weight"] * (source["input_norm"] / target.final_norm)
         else:
@@ -238,8 +237,8 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         head.layer.mlp_norm.copy_(source["mlp_norm"])
         nn.init.zeros_(head.layer.out.weight)
         nn.init.zeros_(head.layer.down.weight)
-        head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
-        head.to(states.device)
+        head.share(target, kept_ids)
+        head.float().to(states.device)
         _fit(head, states, recipe.state_layers or (target.config.num_layers,))
     return head
 
@@ -262,7 +261,7 @@ def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None
 
 
 def _least_squares(inputs_RI: Tensor, wanted_RD: Tensor) -> Tensor:
-    """The matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
+    """Return the matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
     gram = inputs_RI.T @ inputs_RI
     gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
     solution_ID: Tensor = torch.linalg.solve(gram, inputs_RI.T @ wanted_RD)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
+from decoding.tree_shape import Path as TreePath
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.hydra import HydraConfig, HydraDrafter, HydraModel, load_hydra, save_hydra
 from runtime.drafters.medusa import MedusaConfig, MedusaDrafter, MedusaModel, load_medusa, save_medusa
@@ -39,41 +39,35 @@ from training.data.states import TargetStates
 from training.judging.drafter_acceptance import AgreementCount
 from training.recipe import ExitRecipe, HydraRecipe, MedusaRecipe
 from training.tasks.eagle import row_features
-from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeAnswers
+from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeTask
 
 R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 
 
-class HeadKind(NamedTuple):
-    """Drafter, folder and weights of the losses of a kind of heads."""
+class HeadsTask(TreeTask[R]):
+    """Trains heads that read the target's last state and propose a static tree."""
 
     drafter: Callable[..., HeadDrafter]
     save: Callable[..., None]
     load: Callable[..., HeadDrafter]
     decay: float
     """Weight of each head's loss, relative to the head before."""
-
-
-class HeadsTask(StatesTask[R]):
-    """Trains heads that read the target's last state and propose a static tree."""
-
-    kind: ClassVar[HeadKind]
     module: MedusaModel | HydraModel
 
     @abstractmethod
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Every head's states that propose the tokens after `predicting_places`, [M, D] each."""
+        """Return every head's states that propose the tokens after `predicting_places`, [M, D] each."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Weighted mean of the heads' losses at the answer positions."""
+        """Return the weighted mean of the heads' losses at the answer positions."""
         final_MD, students, head_VD = self._run(batch)
         teacher_MD = mean_rows(final_MD, head_VD)
         losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, head_VD) for x_MD in students]
-        return decayed_mean(losses, self.kind.decay), len(final_MD)
+        return decayed_mean(losses, self.decay), len(final_MD)
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out agreement with the target: by head, how often its token is among the k best."""
+        """Return how often the target's token is among the k best of each head, on held-out answers."""
         count = AgreementCount()
         for batch in self.held_out_batches():
             final_MD, students, head_VD = self._run(batch)
@@ -82,45 +76,45 @@ class HeadsTask(StatesTask[R]):
                 count.add(head, x_MD.to(head_VD.dtype) @ head_VD.T, wanted_M)
         return count.figures("agreement_head")
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        target = self.target
-        answers = TreeAnswers(self, progress)
+    def drafter_without_tree(self) -> HeadDrafter:
+        """See `TreeTask`."""
         model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
-        drafter = self.kind.drafter(model, (), num_layers=target.config.num_layers)
-        paths = answers.grow(partial(self._ranks, drafter), self.recipe.num_nodes)
-        self.kind.save(model, paths, folder, target=target, target_name=target_name, metadata=metadata)
-        loaded = self.kind.load(folder, target, dtype=torch.float32)
-        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
+        return self.drafter(model, (), num_layers=self.target.config.num_layers)
+
+    def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> HeadDrafter:
+        """See `TreeTask`."""
+        self.save(self.module, paths, folder, **origin)
+        return self.load(folder, self.target, dtype=torch.float32)
+
+    def ranks(self, drafter: HeadDrafter, index: int) -> Ranks:
+        """See `TreeTask`."""
+        row, features = self.states.conversations[index], row_features(self.states, [index], drafter.feature_layers)
+        return drafter.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
     def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The target's states [M, D], every head's states [M, D], and the kept rows of the target's head, bfloat16."""
+        """Return the target's states [M, D], every head's [M, D], and the kept rows of the output head, bfloat16."""
         rows, final_BTD = make_batch(self.states, batch), self.states.padded(self.states.layers[-1], batch)
         places_M = predicting_places(rows, self.recipe.num_heads)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             students = self.head_states(rows, final_BTD, places_M)
         return final_BTD.flatten(0, 1)[places_M], students, self.module.head_VD.to(torch.bfloat16)
 
-    def _ranks(self, heads: HeadDrafter, index: int) -> Ranks:
-        row, features = self.states.conversations[index], row_features(self.states, [index], heads.feature_layers)
-        return heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
-
 
 class MedusaTask(HeadsTask[MedusaRecipe]):
     """Trains a `MedusaModel`; the paper too weights head k by 0.8^k, but takes the token of the text."""
 
     module: MedusaModel
-    kind = HeadKind(MedusaDrafter, save_medusa, load_medusa, decay=0.8)
+    drafter, save, load = MedusaDrafter, staticmethod(save_medusa), staticmethod(load_medusa)
+    decay = 0.8
 
     def __init__(self, recipe: MedusaRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
-        config = MedusaConfig(num_heads=recipe.num_heads, num_blocks=recipe.num_blocks, vocab_size=len(kept_ids))
-        self.module = MedusaModel(self.target.config.hidden_size, config)
+        self.module = MedusaModel(self.target.config.hidden_size, recipe.sizes(MedusaConfig))
         self.module.share(self.target, self.kept_ids)
         self.module.to(states.device)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
-        """Every head's states, each from a target's state of its own."""
+        """Return every head's states, each from a target's state of its own."""
         final = final_BTD.flatten(0, 1)
         return [head(final[places_M - shift].float()) for shift, head in enumerate(self.module.heads, 1)]
 
@@ -129,7 +123,8 @@ class HydraTask(HeadsTask[HydraRecipe]):
     """Trains a `HydraModel`."""
 
     module: HydraModel
-    kind = HeadKind(HydraDrafter, save_hydra, load_hydra, decay=1.0)
+    drafter, save, load = HydraDrafter, staticmethod(save_hydra), staticmethod(load_hydra)
+    decay = 1.0
 
     def __init__(self, recipe: HydraRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
@@ -144,7 +139,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
             raise TrainingError(msg)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Every head's states, from the prefix layer's state and the tokens after it."""
+        """Return every head's states, from the prefix layer's state and the tokens after it."""
         prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
         prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
         tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
@@ -152,28 +147,23 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
 
 def predicting_places(rows: Batch, num_heads: int) -> Tensor:
-    """Places in the flattened batch that predict a token of an answer and have `num_heads` positions before them."""
+    """Return the places in the flattened batch that predict an answer token and have `num_heads` positions before."""
     return (rows.predicting & (rows.positions >= num_heads)).flatten().nonzero().flatten()
 
 
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
     """Return heads in float32 that start as the target's own output head.
 
-    The prefix layer is the target's last one with the strongest neurons of its MLP; what both halves add starts at
-    zero.
+    The prefix layer is the target's last one with the strongest neurons of its MLP: those with the largest product of
+    their three norms. What both halves of the layer add starts at zero.
     """
-    config = HydraConfig(
-        num_heads=recipe.num_heads,
-        prefix_width=recipe.prefix_width,
-        head_width=recipe.head_width,
-        shared_widths=recipe.shared_widths,
-        vocab_size=len(kept_ids),
-    )
     torch.manual_seed(recipe.optimisation.seed)
-    hydra = HydraModel(target.config, config)
+    hydra = HydraModel(target.config, recipe.sizes(HydraConfig))
     source = target.layers[-1]
     weights = {name: weight.float() for name, weight in source.state_dict().items()}
-    kept = _strongest_neurons(weights, recipe.prefix_width)
+    gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
+    strength = gate * up * weights["down.weight"].norm(dim=0)
+    kept = strength.topk(recipe.prefix_width).indices.sort().values
     both = torch.cat([kept, kept + target.config.intermediate_size])
     for name in [name for name in weights if name.startswith("gate_up")]:
         weights[name] = weights[name][both]
@@ -184,14 +174,6 @@ def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> Hyd
             nn.init.zeros_(parameter)
     hydra.share(target, kept_ids)
     return hydra
-
-
-def _strongest_neurons(weights: Mapping[str, Tensor], count: int) -> Tensor:
-    """The neurons of a gated MLP with the largest product of their three norms, ascending."""
-    gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
-    strength = gate * up * weights["down.weight"].norm(dim=0)
-    kept: Tensor = strength.topk(count).indices.sort().values
-    return kept
 
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
@@ -214,7 +196,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Mean soft cross-entropy over the exits."""
+        """Return the mean soft cross-entropy over the exits."""
         final_MD = answer_states(self.states, batch, self.states.layers[-1])
         teacher = final_MD @ self._head_VD.T
         losses = []
@@ -224,7 +206,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return torch.stack(losses).mean(), len(final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out coverage, one figure per layer and k."""
+        """Return the held-out coverage, one figure per layer and k."""
         return self.coverage(self.adapters, self.kept_ids).figures("coverage_layer")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
@@ -257,7 +239,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return count
 
     def _logits(self, adapter: nn.Module, x_MD: Tensor, head_VD: Tensor) -> Tensor:
-        """Logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
+        """Return logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
         with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
             norm = self.target.final_norm
             return rms_norm(adapter(x_MD).to(norm.dtype), norm, self.target.config.norm_eps) @ head_VD.T

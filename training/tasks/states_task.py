@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +24,7 @@ from runtime.drafters.trees import MOST_RANKS, Ranks, grow, places_along
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares, judge_trees
-from training.recipe import TrainingRecipe
+from training.recipe import HydraRecipe, MedusaRecipe, StreamRecipe, TrainingRecipe
 
 _EVALUATION_BATCH = 8
 
@@ -31,6 +32,7 @@ _EVALUATION_BATCH = 8
 Metadata = Mapping[str, Any]
 """Origin of trained weights: recipe, target and data."""
 R = TypeVar("R", bound=TrainingRecipe)
+H = TypeVar("H", bound=MedusaRecipe | HydraRecipe | StreamRecipe)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,11 +67,11 @@ class StatesTask(ABC, Generic[R]):
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation: batches are made of neighbours in length."""
+        """Return the tokens of a conversation: batches are made of neighbours in length."""
         return len(self.states.conversations[index].ids)
 
     def rate_share(self, name: str) -> float:  # noqa: ARG002
-        """The share of the learning rate at which a parameter of `module` learns."""
+        """Return the share of the learning rate at which a parameter of `module` learns."""
         return 1.0
 
     @property
@@ -102,9 +104,6 @@ class StatesTask(ABC, Generic[R]):
 _GROWN_ON = 300
 """Training conversations that a tree is grown on: held-out ones judge it."""
 
-RanksOf = Callable[[int], Ranks]
-"""Ranks that heads give the answer tokens of a conversation given by index, [answer tokens, K]."""
-
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
     """Return the first nodes of the tree that agrees with most of a text, by ranks [N, K] of its tokens; -1: none."""
@@ -119,7 +118,7 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
 def judge_heads(
     ranks: Sequence[Ranks], paths: Sequence[TreePath], sizes: Sequence[int]
 ) -> tuple[HeldOutAcceptance, ...]:
-    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best, by ranks [N, K]."""
+    """Judge the first nodes of a tree, for several sizes, then the chain of every level's best, by ranks [N, K]."""
     if not ranks:
         return ()
     depth = ranks[0].shape[1]
@@ -129,28 +128,38 @@ def judge_heads(
     return (*trees, replace(chain, tree_size=0))
 
 
-class TreeAnswers:
-    """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
+class TreeTask(StatesTask[H]):
+    """Something that drafts a static tree, which grows on training answers when the rest is trained."""
 
-    def __init__(self, task: StatesTask[Any], progress: ReportCount, *, greedy_only: bool = False) -> None:
-        """Args: the trained task; reports progress before every answer; whether to grow on greedy answers alone."""
-        self._growing: Sequence[int] = range(max(0, task.num_conversations - _GROWN_ON), task.num_conversations)
-        if greedy_only:
-            self._growing = task.greedy(self._growing)
-        self._judging, self._progress = task.greedy(task.held_out), progress
+    grows_on_greedy = False
+    """Whether sampled answers are left out."""
 
-    def grow(self, ranks_of: RanksOf, num_nodes: int) -> tuple[TreePath, ...]:
-        """The first nodes of the tree that agrees with most of the training answers."""
-        return grow_tree(np.concatenate(self._ranks(ranks_of, self._growing, 0)), num_nodes)
+    @abstractmethod
+    def ranks(self, drafter: Any, index: int) -> Ranks:
+        """Return the ranks that every level gives the answer tokens of a conversation, [answer tokens, K]."""
 
-    def judge(self, ranks_of: RanksOf, paths: Sequence[TreePath], sizes: Sequence[int]) -> Judgement:
-        """Rounds on the held-out answers with beginnings of the tree of these nodes."""
-        ranks = self._ranks(ranks_of, self._judging, len(self._growing))
-        return Judgement(acceptance=judge_heads(ranks, paths, sizes))
+    @abstractmethod
+    def drafter_without_tree(self) -> Any:
+        """Return the drafter of what is trained, without a tree."""
 
-    def _ranks(self, ranks_of: RanksOf, indices: Sequence[int], num_done: int) -> list[Ranks]:
-        ranks = []
-        for done, index in enumerate(indices, num_done):
-            self._progress(done, len(self._growing) + len(self._judging))
-            ranks.append(ranks_of(index))
-        return ranks
+    @abstractmethod
+    def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> Any:
+        """Write the drafter folder with the tree of these nodes, and return the drafter that is in it."""
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
+        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        growing: Sequence[int] = range(max(0, self.num_conversations - _GROWN_ON), self.num_conversations)
+        if self.grows_on_greedy:
+            growing = self.greedy(growing)
+        judging, done = self.greedy(self.held_out), count()
+
+        def ranks_of(drafter: Any, indices: Sequence[int]) -> Iterator[Ranks]:
+            for index in indices:
+                progress(next(done), len(growing) + len(judging))
+                yield self.ranks(drafter, index)
+
+        known = np.concatenate(list(ranks_of(self.drafter_without_tree(), growing)))
+        paths = grow_tree(known, self.recipe.num_nodes)
+        loaded = self.save_and_load(paths, folder, target=self.target, target_name=target_name, metadata=metadata)
+        judged = judge_heads(list(ranks_of(loaded, judging)), loaded.paths, self.recipe.tree_sizes)
+        return Judgement(acceptance=judged)

@@ -11,15 +11,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
+from decoding.tree_shape import Path as TreePath
 from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
@@ -40,33 +40,35 @@ from training.data.batch import Batch, cross_entropy_to_mean_rows, decayed_mean,
 from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.judging.drafter_acceptance import AgreementCount
-from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe, StreamSizes
+from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe
 from training.tasks.chain_draft import held_out_agreement, judge_folder, periodic_presence, random_presence
-from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeAnswers
+from training.tasks.states_task import Judgement, Metadata, StatesTask, TreeTask
 
 R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class StreamTexts(NamedTuple):
-    """States that a decoder computes for a batch."""
+    """States that a decoder computes for a batch.
+
+    The `batch` has its own normalised final states, which the streams learn to foresee; `x_BTD` are those after the
+    layer where streams begin, `keys` the keys and values of the layers above.
+    """
 
     batch: Batch
-    """With its own normalised final states, which the streams learn to foresee."""
     x_BTD: Tensor
-    """States after the layer where streams begin."""
     keys: Keys
-    """Keys and values of its rows in the layers above."""
 
 
 class StreamRows(NamedTuple):
-    """Rows that have streams, and what each stream has to guess."""
+    """Rows that have streams, at `positions` [B, R] (a conversation with fewer rows repeats one), and what they guess.
+
+    Each stream learns the softmax of the position `ahead` [B, R, J], the last of the text where that is shorter;
+    `has_target` says whether it predicts a token of the answer, and the row is no repetition.
+    """
 
     positions: Tensor
-    """Positions of the rows, [B, R]; conversations with fewer rows repeat one."""
     ahead: Tensor
-    """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
     has_target: Tensor
-    """Whether that position predicts a token of the answer, and the row is no repetition, [B, R, J] bool."""
 
 
 class StreamsTask(StatesTask[R]):
@@ -82,7 +84,7 @@ class StreamsTask(StatesTask[R]):
         """Return the decoder's states for a batch; without a generator they are the same every time."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Soft cross-entropy of every stream; counts the rows that had streams."""
+        """Return the soft cross-entropy of every stream, and the number of rows that had streams."""
         return self.stream_loss(self.texts(batch, generator), generator)
 
     def stream_loss(self, texts: StreamTexts, generator: torch.Generator) -> tuple[Tensor, int]:
@@ -100,7 +102,7 @@ class StreamsTask(StatesTask[R]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Share of held-out positions where the decoder's own token is among each stream's k best."""
+        """Return the share of held-out positions where the decoder's own token is among each stream's k best."""
         count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
             texts = self.texts(batch, None)
@@ -114,7 +116,7 @@ class StreamsTask(StatesTask[R]):
         return count.figures("agreement_stream")
 
     def _run(self, texts: StreamTexts, generator: torch.Generator | None) -> tuple[StreamRows, Tensor]:
-        """The rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
+        """Return the rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
         x_BTD, sizes = texts.x_BTD, self.recipe
         rows = choose_rows(texts.batch.predicting.cpu(), sizes.rows_per_conversation, sizes.num_streams, generator)
         rows = StreamRows(*(part.to(x_BTD.device) for part in rows))
@@ -131,10 +133,11 @@ class StreamsTask(StatesTask[R]):
         return rows, hidden_BRJD
 
 
-class StreamTask(StreamsTask[StreamRecipe]):
+class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
     """Trains the target's streams."""
 
     module: StreamModel
+    grows_on_greedy = True
 
     def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
@@ -148,28 +151,20 @@ class StreamTask(StreamsTask[StreamRecipe]):
         if recipe.start_layer == target.config.num_layers:
             raise TrainingError(f"start_layer {recipe.start_layer}: the target has no layer after it")
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        target = self.target
-        answers = TreeAnswers(self, progress, greedy_only=True)
-        model = deepcopy(self.module).to(target.embedding.weight.dtype).eval().requires_grad_(requires_grad=False)
-        tree = StreamTree(model, target, self.kept_ids, ())
-        paths = answers.grow(partial(self._ranks, tree), self.recipe.num_nodes)
-        save_streams(
-            self.module,
-            paths,
-            folder,
-            kept_ids=self.kept_ids,
-            target=target,
-            target_name=target_name,
-            metadata=metadata,
-        )
-        loaded = load_streams(folder, target)
-        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
+    def drafter_without_tree(self) -> StreamTree:
+        """See `TreeTask`."""
+        model = deepcopy(self.module).to(self.target.embedding.weight.dtype).eval()
+        return StreamTree(model.requires_grad_(requires_grad=False), self.target, self.kept_ids, ())
 
-    def _ranks(self, tree: StreamTree, index: int) -> Ranks:
+    def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> StreamTree:
+        """See `TreeTask`."""
+        save_streams(self.module, paths, folder, kept_ids=self.kept_ids, **origin)
+        return load_streams(folder, self.target)
+
+    def ranks(self, drafter: StreamTree, index: int) -> Ranks:
+        """See `TreeTask`."""
         row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
-        return tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype))
+        return drafter.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, drafter.dtype))
 
     @torch.no_grad()
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002
@@ -181,14 +176,9 @@ class StreamTask(StreamsTask[StreamRecipe]):
         return StreamTexts(make_batch(self.states, batch), x_BTD, keys)
 
 
-def stream_config(sizes: StreamSizes) -> StreamConfig:
-    """Return the sizes of a recipe's streams."""
-    return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
-
-
 def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
-    """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
-    streams = StreamModel(decoder, stream_config(recipe))
+    """Return streams with seeded low-rank changes, which do nothing yet; all their other weights are zero."""
+    streams = StreamModel(decoder, recipe.sizes(StreamConfig))
     generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
         if name.endswith(".narrow.weight"):
@@ -250,8 +240,9 @@ class _StreamsOfDraftTask(StreamsTask[D]):
             present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
         with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-            x_BTD = self.draft.lower_half(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
-            final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
+            where, half = {"positions": rows.positions, "mask": rows.mask}, self.draft.half_layer
+            x_BTD = self.draft.lower_half(rows.ids, half, features_BTE=features, **where)
+            final_BTD, keys = run_along(self.draft.decoder, x_BTD, half)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
         return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
 
@@ -282,11 +273,11 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
         self.module = nn.ModuleDict({"draft": self.draft, "streams": self.streams})
 
     def rate_share(self, name: str) -> float:
-        """Streams begin with nothing, the draft with what it was trained to."""
+        """Return less for the draft, which is trained already, than for its new streams."""
         return self.recipe.draft_rate_share if name.startswith("draft.") else 1.0
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """The draft's cross-entropy to the target, and that of the streams by their weight; counts answer tokens."""
+        """Return the draft's cross-entropy to the target plus the weighted one of its streams; count answer tokens."""
         rows = make_batch(self.states, batch)
         texts = self._texts(rows, batch, generator)
         mean_MD = mean_rows(rows.final_MD, self.head_VD)
@@ -306,12 +297,12 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
 
 
 def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder, dtype: torch.dtype) -> DraftModel:
-    """The draft, with the sizes of the streams that it has none of yet."""
+    """Return the draft, with the sizes of the streams that it has none of yet."""
     folder = find_drafter(recipe.drafter)
     read_card(folder)  # it is written again in the end: better to miss it now
     draft = load_draft(folder, target, dtype=dtype)
     if draft.config.exit_features != recipe.exit_features:
         own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
         raise TrainingError(f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}")
-    draft.streams, draft.config = None, replace(draft.config, streams=stream_config(recipe))
+    draft.streams, draft.config = None, replace(draft.config, streams=recipe.sizes(StreamConfig))
     return draft

@@ -1,15 +1,15 @@
-"""Decode many prompts at once, for training text: left-padded rows, one shared cursor, no drafting."""
+"""Decode many prompts at once, for training text: each is a branch of its own, and nothing is drafted."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from runtime.models.decoder import Decoder
-from runtime.models.kv_cache import KVCache
+from runtime.models.kv_cache import BranchCache, KVCache
+from runtime.models.row_invariance import LayerKeys
 
 _TOP_K = 1024
 _LEAST_ALIVE = 0.75
@@ -32,23 +32,50 @@ def decode_batch(
     Tokens are sampled from the smallest set of best ones with `top_p` of the probability; a row's draws depend on its
     place in the batch alone.
     """
-    device = target.embedding.weight.device
-    uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(device)
-    temperatures_B = torch.tensor(temperatures, dtype=torch.float32, device=device)
-    rows = _LiveRows(target, prompts, spare=max_new_tokens)
+    weight = target.embedding.weight
+    uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(weight.device)
+    temperatures_B = torch.tensor(temperatures, dtype=torch.float32, device=weight.device)
+    branches = BranchCache(target.config, len(prompts), dtype=weight.dtype, device=str(weight.device))
+    logits_RV = _read_prompts(target, prompts, branches, max_new_tokens)
     answers: list[list[int]] = [[] for _ in prompts]
+    going = list(range(len(prompts)))
     for step in range(max_new_tokens):
-        going = rows.numbers
-        chosen = choose_tokens(rows.logits_RV, temperatures_B[going], uniforms_BT[going, step], top_p)
-        for row, token in zip(going.tolist(), chosen.tolist(), strict=True):
+        chosen = choose_tokens(logits_RV, temperatures_B[going], uniforms_BT[going, step], top_p)
+        for row, token in zip(going, chosen.tolist(), strict=True):
             if not answers[row] or answers[row][-1] not in stop_ids:
                 answers[row].append(token)
-        alive = [at for at, row in enumerate(going.tolist()) if answers[row][-1] not in stop_ids]
-        if not alive:
+        alive = [at for at, row in enumerate(going) if answers[row][-1] not in stop_ids]
+        if not alive or step + 1 == max_new_tokens:
             break
-        if step + 1 < max_new_tokens:
-            rows.advance(chosen, alive)
+        if len(alive) < _LEAST_ALIVE * len(going):
+            branches.memory.slots = branches.memory.slots[:, :, alive]
+            going, chosen = [going[at] for at in alive], chosen[alive]
+        rows = branches.rows(slice(len(going)), [[len(prompts[row]) + step] for row in going])
+        logits_RV = _next_logits(target, chosen[:, None], rows.positions_RT, rows)
     return answers
+
+
+def _read_prompts(
+    target: Decoder, prompts: Sequence[Sequence[int]], branches: BranchCache, max_new_tokens: int
+) -> Tensor:
+    """Put every prompt into a branch with room for its answer; return the logits of all first new tokens, [R, V]."""
+    weight, longest = target.embedding.weight, max(map(len, prompts))
+    branches.start(longest + max_new_tokens)
+    text = KVCache(target.config, longest, dtype=weight.dtype, device=str(weight.device))
+    logits = []
+    for number, prompt in enumerate(prompts):
+        ids_1T = torch.tensor([prompt], device=weight.device)
+        text.set_length(0)
+        logits.append(_next_logits(target, ids_1T, torch.arange(len(prompt), device=weight.device), text))
+        text.advance(len(prompt))
+        branches.take(number, len(prompt), text)
+    return torch.cat(logits)
+
+
+def _next_logits(target: Decoder, ids_RT: Tensor, positions: Tensor, cache: LayerKeys) -> Tensor:
+    x_RTD = target.embedding(ids_RT)
+    x_RTD = target.run_layers(x_RTD, 0, target.config.num_layers, positions=positions, cache=cache)
+    return target.logits(x_RTD[:, -1:])[:, 0]
 
 
 def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor, top_p: float) -> Tensor:
@@ -64,52 +91,3 @@ def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor,
     place = torch.minimum(place, (kept > 0).sum(-1) - 1)
     sampled = ids.gather(-1, place[:, None])[:, 0]
     return torch.where(temperatures_R > 0, sampled, greedy)
-
-
-class _LiveRows:
-    """The sequences still in memory: their cache, padding and next-token logits."""
-
-    def __init__(self, target: Decoder, prompts: Sequence[Sequence[int]], *, spare: int) -> None:
-        weight = target.embedding.weight
-        width = max(map(len, prompts))
-        self._target = target
-        self._cache = KVCache(
-            target.config, width + spare, dtype=weight.dtype, device=str(weight.device), num_sequences=len(prompts)
-        )
-        self._pads_R = torch.tensor([width - len(prompt) for prompt in prompts], device=weight.device)
-        self.numbers = torch.arange(len(prompts), device=weight.device)
-        """Places in the batch of the sequences that are left."""
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=weight.device)
-        self.logits_RV = self._forward(ids)
-        """Logits for each sequence's next token."""
-
-    def advance(self, tokens_R: Tensor, alive: list[int]) -> None:
-        if len(alive) < _LEAST_ALIVE * len(self.numbers):
-            kept = torch.tensor(alive, device=self.numbers.device)
-            self._cache.memory.slots = self._cache.memory.slots[:, :, kept]
-            self._pads_R, self.numbers, tokens_R = self._pads_R[kept], self.numbers[kept], tokens_R[kept]
-        self.logits_RV = self._forward(tokens_R[:, None])
-
-    def _forward(self, ids_RT: Tensor) -> Tensor:
-        target, count = self._target, ids_RT.shape[1]
-        slots_T = torch.arange(self._cache.cursor, self._cache.cursor + count, device=ids_RT.device)
-        x_RTD = target.embedding(ids_RT)
-        x_RTD = target.run_layers(
-            x_RTD,
-            0,
-            target.config.num_layers,
-            positions=(slots_T - self._pads_R[:, None]).clamp(min=0),
-            mask=self._mask(slots_T, x_RTD.dtype),
-            cache=self._cache,
-        )
-        self._cache.advance(count)
-        return target.logits(x_RTD[:, -1:])[:, 0]
-
-    def _mask(self, slots_T: Tensor, dtype: torch.dtype) -> Tensor:
-        """[R, 1, T, S]: a row sees its own slot and earlier ones; padding is seen by padding alone."""
-        keys_S = torch.arange(int(slots_T[-1]) + 1, device=slots_T.device)
-        past_TS = keys_S <= slots_T[:, None]
-        own_TS = keys_S == slots_T[:, None]
-        padding_RS = keys_S < self._pads_R[:, None]
-        hidden = ~(past_TS & ~padding_RS[:, None] | own_TS)
-        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -math.inf)[:, None]

@@ -37,7 +37,7 @@ def write_self_text(
     device: str = "cpu",
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files."""
+    """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files."""
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     tokenizer = Tokenizer.from_folder(target_folder)
     rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
@@ -69,65 +69,58 @@ def generate_conversations(
     }
     if sources:
         origin["sources"] = fingerprint(sources)
-    speaker = _Speaker(recipe, target, tokenizer, sources)
+    turns = _turns_of(recipe, target, tokenizer, sources)
     try:
         output = _Output(path, origin, target.config.vocab_size)
         num_empty = 0
         while len(output.prompts) < recipe.num_conversations:
-            rows = speaker.speak(output.num_batches, output.prompts)
-            num_empty = 0 if rows else num_empty + 1
+            # a batch depends on the recipe and its number alone
+            generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + output.num_batches)
+            prompts = [
+                tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
+                for turn in turns.draw(recipe.batch_size, generator)
+            ]
+            longest = len(target.rotary.cos_PH) - recipe.max_answer_tokens
+            new = [one for one in dict.fromkeys(prompts) if one not in output.prompts and len(one) <= longest]
+            num_empty = 0 if new else num_empty + 1
             if num_empty > _MOST_EMPTY_BATCHES:
                 msg = f"{path}: {target_name} repeats itself: name more openers or templates, or raise user_temperature"
                 raise TrainingError(msg)
+            rows = _answered(recipe, target, new, generator) if new else []
             output.append(rows[: recipe.num_conversations - len(output.prompts)])
             progress(len(output.prompts), recipe.num_conversations)
     except OSError as error:
         raise TrainingError(f"{path}: cannot be written ({error})") from error
 
 
-class _Speaker:
-    """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
+def _turns_of(
+    recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
+) -> OpenedTurns | PassageTurns:
+    if isinstance(recipe, SelfTextRecipe):
+        if sources:
+            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+        return OpenedTurns(recipe, target, tokenizer)
+    if not sources:
+        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
+    return PassageTurns(recipe, tokenizer, sources)
 
-    def __init__(
-        self, recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
-    ) -> None:
-        self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
-        self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
-        self._turns: OpenedTurns | PassageTurns
-        if isinstance(recipe, SelfTextRecipe):
-            if sources:
-                raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
-            self._turns = OpenedTurns(recipe, target, tokenizer)
-        else:
-            if not sources:
-                raise TrainingError(
-                    "a recipe of kind 'passages' needs conversations to take them from: name token files"
-                )
-            self._turns = PassageTurns(recipe, tokenizer, sources)
 
-    def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
-        recipe = self._recipe
-        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
-        turns = self._turns.draw(recipe.batch_size, generator)
-        prompts = [tuple(self._tokenizer.encode_chat([{"role": "user", "content": turn}])) for turn in turns]
-        new = [
-            prompt for prompt in dict.fromkeys(prompts) if prompt not in known and len(prompt) <= self._longest_prompt
-        ]
-        if not new:
-            return []
-        greedy = (torch.rand(len(new), generator=generator) < recipe.greedy_share).tolist()
-        temperatures = [0.0 if is_greedy else recipe.answer_temperature for is_greedy in greedy]
-        answers = decode_batch(
-            self._target,
-            new,
-            temperatures,
-            top_p=recipe.answer_top_p,
-            stop_ids=set(self._target.config.eos_token_ids),
-            max_new_tokens=recipe.max_answer_tokens,
-            generator=generator,
-        )
-        rows = zip(new, answers, temperatures, strict=True)
-        return [Conversation(prompt, tuple(answer), temperature) for prompt, answer, temperature in rows]
+def _answered(
+    recipe: TextRecipe, target: Decoder, prompts: Sequence[tuple[int, ...]], generator: torch.Generator
+) -> list[Conversation]:
+    greedy = (torch.rand(len(prompts), generator=generator) < recipe.greedy_share).tolist()
+    temperatures = [0.0 if is_greedy else recipe.answer_temperature for is_greedy in greedy]
+    answers = decode_batch(
+        target,
+        prompts,
+        temperatures,
+        top_p=recipe.answer_top_p,
+        stop_ids=set(target.config.eos_token_ids),
+        max_new_tokens=recipe.max_answer_tokens,
+        generator=generator,
+    )
+    rows = zip(prompts, answers, temperatures, strict=True)
+    return [Conversation(prompt, tuple(answer), temperature) for prompt, answer, temperature in rows]
 
 
 class _Output:
@@ -186,7 +179,7 @@ class OpenedTurns:
         self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Openers as the target continues them in a user's turn."""
+        """Return openers as the target continues them in a user's turn."""
         recipe = self._recipe
         places = torch.randint(len(recipe.openers), (count,), generator=generator).tolist()
         openers = [recipe.openers[place] for place in places]
@@ -217,7 +210,7 @@ class PassageTurns:
         self._around = (len(_common_end(*(prompt[::-1] for prompt in prompts))), len(_common_end(*prompts)))
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Templates filled with passages drawn at random."""
+        """Return templates filled with passages drawn at random."""
         return [self._turn(generator) for _ in range(count)]
 
     def _turn(self, generator: torch.Generator) -> str:

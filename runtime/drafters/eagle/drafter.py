@@ -3,30 +3,35 @@
 The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
 position before; every later step feeds the nodes of one level, each with the head's own feature of its parent.
 Keys of nodes go with the rollout: an accepted node is fed again, with the target's feature.
-Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text.
+Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text, P trees of a call, R nodes of a level, F
+nodes fed, S slots.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
-from runtime.drafters.eagle.text_trees import grow_along
-from runtime.drafters.trees import ROOT, DynamicTree
+from runtime.drafters.trees import GrowingTree
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import RowwiseKeys, Sight, rows_are_alike
 from runtime.models.vocabulary import ranked_ids
 from runtime.wire.measurement import Measurement
+
+_MOST_ROWS: Final = 64
+"""Of a call, as many as were compared with calls of fewer."""
 
 
 class EagleDrafter(WindowDrafter):
@@ -66,11 +71,21 @@ class EagleDrafter(WindowDrafter):
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)))[-1:]
-        growth = _Growth(self, feature_1D, self._top_k)
+        growing = GrowingTree(self._top_k, self.cache.cursor, feature_1D)
+        growing.expand(*self.rank(feature_1D, self._top_k))
         yield len(ids)
         for _ in range(1, self._depth):
-            yield growth.step()
-        return growth.tree.window(self._size)
+            yield self._grow(growing)
+        return growing.window(self._size)
+
+    def _grow(self, growing: GrowingTree) -> int:
+        """Feed the nodes of the last level and give them children; return how many were fed."""
+        ids, feature_RD = growing.next_rows()
+        positions = torch.full((len(ids),), self._position(growing.base + growing.num_levels - 1))
+        mask = _mask_after(growing.base, growing.seen_RF)
+        growing.feature_RD = self.feed(ids, feature_RD, positions=positions, mask=mask)
+        growing.expand(*self.rank(growing.feature_RD, self._top_k))
+        return len(ids)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """Return a step of so many nodes side by side that ranks as many children of each (see `WindowDrafter`)."""
@@ -81,7 +96,8 @@ class EagleDrafter(WindowDrafter):
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
         feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
         positions = torch.full((rows,), context)
-        mask = _mask_after(context, _own(rows, self.dtype))
+        itself_RR = torch.full((rows, rows), -math.inf, dtype=self.dtype).fill_diagonal_(0)
+        mask = _mask_after(context, itself_RR)
 
         def run() -> None:
             self.cache.set_length(context)
@@ -103,7 +119,7 @@ class EagleDrafter(WindowDrafter):
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         deepest = {top_k: max(depth for depth, own in shapes if own == top_k) for _, top_k in shapes}
         grown = {
-            top_k: grow_along(self, ids, feature_TD, start=start, depth=depth, top_k=top_k)
+            top_k: self._grow_along(ids, feature_TD, start=start, depth=depth, top_k=top_k)
             for top_k, depth in deepest.items()
         }
         found = [np.full((len(ids) - start, depth), -1, dtype=np.int32) for depth, _ in shapes]
@@ -112,6 +128,49 @@ class EagleDrafter(WindowDrafter):
                 places = tree.places(depth)
                 row[: len(places)] = places
         return found
+
+    def _grow_along(
+        self, ids: Sequence[int], feature_TD: Tensor, *, start: int, depth: int, top_k: int
+    ) -> list[GrowingTree]:
+        """Grow a tree after every prefix of a text from place `start` on, as far as the text's places in it need.
+
+        The cache holds the text, `feature_TD` are the head's own of all its slots. A level of one tree has too few rows
+        for the cores, so those of some trees are one call. A row has the same bits there where linear layers do not
+        tell multiples of these rows apart, as each is attended over the keys that its slot settles; elsewhere there is
+        a call for every tree.
+        """
+        bases = range(start - self._first_position, len(ids) - self._first_position)
+        trees = [
+            GrowingTree(top_k, base, feature_TD[base - 1 : base], ids[place : place + depth])
+            for place, base in enumerate(bases, start)
+        ]
+        linears = [layer for layer in self.head.modules() if isinstance(layer, nn.Linear)]
+        most = _MOST_ROWS // top_k if all(rows_are_alike(layer.weight, top_k) for layer in linears) else 1
+        growing = trees
+        for level in range(depth):
+            for first in range(0, len(growing), max(1, most)):
+                together = growing[first : first + max(1, most)]
+                if level:
+                    self._feed_level(together)
+                self._expand(together, top_k)
+            growing = [tree for tree in growing if not tree.is_settled]
+        return trees
+
+    def _expand(self, trees: Sequence[GrowingTree], top_k: int) -> None:
+        children = zip(*self.rank(torch.cat([tree.feature_RD for tree in trees]), top_k), strict=True)
+        for tree in trees:
+            tokens, log_probs = zip(*islice(children, len(tree.feature_RD)), strict=True)
+            tree.expand(tokens, log_probs)
+
+    @torch.inference_mode()
+    def _feed_level(self, trees: Sequence[GrowingTree]) -> None:
+        ids, features = zip(*[tree.next_rows() for tree in trees], strict=True)
+        ids_PR, keys = torch.tensor(ids), _LevelKeys(self.cache, trees)
+        positions_P1 = torch.tensor([[self._position(tree.base + tree.num_levels - 1)] for tree in trees])
+        positions_PR = positions_P1.expand(ids_PR.shape)
+        feature_PRD = self.head(ids_PR, torch.stack(features), positions=positions_PR, mask=None, cache=keys)
+        for number, tree in enumerate(trees):
+            tree.feature_RD, tree.keys_2KFH = feature_PRD[number], keys.own_2PKFH[:, number]
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -130,7 +189,7 @@ class EagleDrafter(WindowDrafter):
         log_probs = logits_RV.float().log_softmax(-1).gather(-1, best)
         return output.ids[best].tolist(), log_probs.tolist()
 
-    def position(self, slot: int) -> int:
+    def _position(self, slot: int) -> int:
         """Return the position of the token in a slot of committed tokens."""
         return self._first_position + slot
 
@@ -151,7 +210,7 @@ class EagleDrafter(WindowDrafter):
         return torch.cat(parts)
 
     def _positions(self, count: int) -> Tensor:
-        start = self.position(self.cache.cursor)
+        start = self._position(self.cache.cursor)
         return torch.arange(start, start + count)
 
     @torch.inference_mode()
@@ -159,42 +218,31 @@ class EagleDrafter(WindowDrafter):
         return self.head.input_feature(features_TE.to(self.dtype))
 
 
-class _Growth:
-    """A tree grown level by level after the committed text, which ends at the cache's cursor."""
+class _LevelKeys(RowwiseKeys):
+    """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie."""
 
-    def __init__(self, drafter: EagleDrafter, feature_1D: Tensor, top_k: int) -> None:
-        self.tree = DynamicTree(top_k)
-        self._drafter, self._top_k = drafter, top_k
-        self._base = drafter.cache.cursor
-        self._level = 0
-        self._rows = {ROOT: 0}
-        self._own_RS = torch.zeros(1, 0, dtype=drafter.dtype)
-        self._expand(feature_1D)
+    def __init__(self, text: KVCache, trees: Sequence[GrowingTree]) -> None:
+        self._text_21KSH, self._trees = text.memory.slots[0], trees
+        num_rows, num_fed = trees[0].seen_RF.shape
+        super().__init__([range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees])
 
-    def step(self) -> int:
-        """Feed the nodes of the last level and give them children; returns how many were fed."""
-        tree, drafter = self.tree, self._drafter
-        nodes = tree.frontier
-        above = [self._rows[tree.parents[node]] for node in nodes]
-        self._own_RS = torch.cat([self._own_RS[above], _own(len(nodes), drafter.dtype)], dim=1)
-        self._rows = {node: row for row, node in enumerate(nodes)}
-        feature_RD = drafter.feed(
-            [tree.tokens[node] for node in nodes],
-            self._feature_RD[above],
-            positions=torch.full((len(nodes),), drafter.position(self._base + self._level - 1)),
-            mask=_mask_after(self._base, self._own_RS),
-        )
-        self._expand(feature_RD)
-        return len(nodes)
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
+        new_2PKRH = torch.stack([k_BKTH, v_BKTH])
+        before = [tree.keys_2KFH for tree in self._trees if tree.keys_2KFH is not None]
+        self.own_2PKFH = torch.cat([torch.stack(before, dim=1), new_2PKRH], dim=3) if before else new_2PKRH
+        seen_2PKSH = self._text_21KSH[..., : self._sizes[-1], :].repeat(1, len(self._trees), 1, 1, 1)
+        num_fed = self.own_2PKFH.shape[3]
+        for number, tree in enumerate(self._trees):
+            seen_2PKSH[:, number, :, tree.base : tree.base + num_fed] = self.own_2PKFH[:, number]
+        return seen_2PKSH[0], seen_2PKSH[1]
 
-    def _expand(self, feature_RD: Tensor) -> None:
-        self._feature_RD = feature_RD
-        self._level += 1
-        self.tree.expand(*self._drafter.rank(feature_RD, self._top_k))
-
-
-def _own(count: int, dtype: torch.dtype) -> Tensor:
-    return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """See `RowwiseKeys.pieces`."""
+        mask_PRS = self._text_21KSH.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
+        for mask_RS, tree in zip(mask_PRS, self._trees, strict=True):
+            mask_RS[:, : tree.base] = 0
+            mask_RS[:, tree.base : tree.base + tree.seen_RF.shape[1]] = tree.seen_RF
+        return self.pieces(mask_PRS, num_queries_per_kv)
 
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:

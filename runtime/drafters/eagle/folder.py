@@ -7,10 +7,10 @@ of N left them, unless `eagle_config.eagle_aux_hidden_state_layer_ids`, counted 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -20,30 +20,35 @@ from decoding.errors import ModelError, ModelFormatError, shown
 from runtime.arrays import as_array, as_tensor, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
-from runtime.drafters.head_drafter import ROWS_OF_TARGET, load_head
+from runtime.drafters.head_drafter import HeadFolderConfig, load_head, own_weights
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, Rotary
-from runtime.models.hf_config import HfModel, Size, read_object, validated
+from runtime.models.decoder import Decoder
+from runtime.models.hf_config import CONFIG_FILE, HfModel, Size, read_object, validated
 from runtime.storage.safetensors_files import published_parameters, read_published, take
-from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, Layers, mapped_ids, save_trained
-
-C = TypeVar("C", bound=FolderConfig)
-H = TypeVar("H", bound=EagleHead)
+from runtime.storage.weight_folder import WEIGHTS_FILE, Layers, mapped_ids, save_trained
 
 
-class Eagle1FolderConfig(FolderConfig):
+class Eagle1FolderConfig(HeadFolderConfig):
     """`config.json` of an EAGLE-1 head."""
 
     speculators_model_type: Literal["mirrorsd_eagle1"] = "mirrorsd_eagle1"
 
+    def build(self, target: Decoder) -> Eagle1:
+        """See `HeadFolderConfig`."""
+        return Eagle1(target.config, self.draft_vocab_size)
 
-class Eagle3FolderConfig(FolderConfig):
+
+class Eagle3FolderConfig(HeadFolderConfig):
     """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers it reads."""
 
     layer_fields = ("feature_layers",)
 
     speculators_model_type: Literal["mirrorsd_eagle3"] = "mirrorsd_eagle3"
     feature_layers: Layers
+
+    def build(self, target: Decoder) -> Eagle3:
+        """See `HeadFolderConfig`."""
+        return Eagle3(target.config, self.draft_vocab_size, len(self.feature_layers))
 
 
 def save_eagle(
@@ -53,38 +58,19 @@ def save_eagle(
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
     own = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
     config = kind.of(head.config, target_name, metadata, draft_vocab_size=len(head.kept_ids), **own)
-    weights = {name: weight for name, weight in head.named_parameters() if name not in ROWS_OF_TARGET}
-    save_trained(folder, config, weights, embedding_VD=head.embedding.weight, kept_ids=head.kept_ids)
+    save_trained(folder, config, own_weights(head), embedding_VD=head.embedding.weight, kept_ids=head.kept_ids)
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """Return the drafter of EAGLE-2's trees from the folder of an EAGLE-1 head, which shares the target's rows."""
-
-    def build(config: Eagle1FolderConfig) -> Eagle1:
-        head = Eagle1(target.config, config.draft_vocab_size)
-        head.target_norm = target.final_norm.detach().to(dtype)
-        return head
-
-    _, head = _load(folder, Eagle1FolderConfig, target, build, dtype)
+    """Return the drafter of EAGLE-2's trees from the folder of an EAGLE-1 head; see `load_head`."""
+    _, head = load_head(folder, Eagle1FolderConfig, target, dtype=dtype)
     return EagleDrafter(head, method="eagle2", feature_layers=(target.config.num_layers,))
 
 
 def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """Return the drafter of the folder of an EAGLE-3 head, which shares the target's rows."""
-
-    def build(config: Eagle3FolderConfig) -> Eagle3:
-        return Eagle3(target.config, config.draft_vocab_size, len(config.feature_layers))
-
-    config, head = _load(folder, Eagle3FolderConfig, target, build, dtype)
+    """Return the drafter of the folder of an EAGLE-3 head; see `load_head`."""
+    config, head = load_head(folder, Eagle3FolderConfig, target, dtype=dtype)
     return EagleDrafter(head, method="eagle3", feature_layers=config.feature_layers)
-
-
-def _load(folder: Path, kind: type[C], target: Decoder, build: Callable[[C], H], dtype: torch.dtype) -> tuple[C, H]:
-    config, head, kept_ids = load_head(folder, kind, target, build, dtype=dtype)
-    head_VD = target.lm_head.weight.detach()
-    head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
-    head.rotary = Rotary(target.config, len(target.rotary.cos_PH))
-    return config, head.to(kept_ids.device)
 
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
@@ -110,9 +96,11 @@ class _EagleFields(HfModel):
 
 
 class _PublishedConfig(HfModel):
+    """Fields of `config.json` beside those of a Llama; kinds of head that are not read have others."""
+
     draft_vocab_size: Size | None = None
-    num_hidden_layers: int | None = None
-    norm_before_residual: bool | None = None
+    num_hidden_layers: Literal[1] | None = None
+    norm_before_residual: Literal[False] | None = None
     eagle_config: _EagleFields | None = None
 
 
@@ -124,11 +112,14 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     """
     path = folder / CONFIG_FILE
     raw = read_object(path, holds="a published EAGLE-3 head comes with one")
-    own = _own_fields(raw, path)
+    if (found := raw.get("architectures")) != [ARCHITECTURE]:
+        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
+        raise ModelFormatError(msg)
+    own = validated(_PublishedConfig, raw, source=str(path))
     as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
     config = ModelConfig.from_hf(as_llama, source=str(path))
     vocab_size = _draft_vocab_size(own, config, target, path)
-    layers = _feature_layers(own, target, path)
+    layers = _feature_layers(own.eagle_config or _EagleFields(), target, path)
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
@@ -140,21 +131,9 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     weights = published_parameters(wanted, shapes, tensors, numpy_type(dtype), path=path)
     embedding_VD = weights.pop(_EMBEDDING)
     head.load_state_dict(weights, strict=False, assign=True)
-    head.share(embedding_VD, head.lm_head.weight, kept_ids)
-    head.rotary = Rotary(config, len(target.rotary.cos_PH))
+    head.use_rows(embedding_VD, head.lm_head.weight, kept_ids, num_positions=len(target.rotary.cos_PH))
     head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
-
-
-def _own_fields(raw: dict[str, Any], path: Path) -> _PublishedConfig:
-    found = raw.get("architectures")
-    if found != [ARCHITECTURE]:
-        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
-        raise ModelFormatError(msg)
-    own = validated(_PublishedConfig, raw, source=str(path))
-    if own.norm_before_residual or own.num_hidden_layers not in (None, 1):
-        raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
-    return own
 
 
 def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
@@ -167,9 +146,8 @@ def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decode
     return size
 
 
-def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
-    num_layers = target.config.num_layers
-    ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
+def _feature_layers(own: _EagleFields, target: Decoder, path: Path) -> tuple[int, ...]:
+    num_layers, ids = target.config.num_layers, own.eagle_aux_hidden_state_layer_ids
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
     if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
         found = shown(list(layers))

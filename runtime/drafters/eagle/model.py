@@ -17,52 +17,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Rotary, new_embedding, rms_norm, rotate
+from runtime.models.decoder import Decoder, Layer, Rotary, new_embedding, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import WithinCall
 from runtime.models.vocabulary import OutputRows, all_ids
 
 
-class LayerInput(NamedTuple):
-    """Input of the layer of an EAGLE head: `attended` [..., I] by attention, `residual` [..., D] passed on."""
+class EagleLayer(Layer):
+    """A decoder layer without a norm before attention; its matrices take as many rows as there are."""
 
-    attended: Tensor
-    residual: Tensor
-
-
-class EagleLayer(nn.Module):
-    """Grouped-query attention over rows of its own width, then a gated MLP; no norm before attention."""
+    linear = nn.Linear
 
     def __init__(self, config: ModelConfig, input_size: int) -> None:
-        super().__init__()
-        self.config = config
-        heads = config.num_heads + 2 * config.num_kv_heads
-        self.qkv = nn.Linear(input_size, heads * config.head_dim, bias=False)
-        self.out = nn.Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
-        self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def project(self, attended: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries [..., N, H] and keys [..., K, H], and values [..., K, H], of rows [..., I]."""
-        config = self.config
-        rows = self.qkv(attended).unflatten(-1, (-1, config.head_dim))
-        qk, v = rows.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=-2)
-        q, k = rotate(qk, *rotary).split_with_sizes([config.num_heads, config.num_kv_heads], dim=-2)
-        return q, k, v
-
-    def finish(self, residual: Tensor, seen: Tensor) -> Tensor:
-        """Return the layer's output [..., D] from its residual and the output of attention [..., N * H]."""
-        x = residual + self.out(seen)
-        gate, up = self.gate_up(rms_norm(x, self.mlp_norm.to(x.dtype), self.config.norm_eps)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+        plain = replace(config, attention_bias=False, attention_out_bias=False, mlp_bias=False, qk_norm=False)
+        super().__init__(plain, input_size)
+        del self.input_norm
 
 
 class EagleHead(nn.Module, ABC):
@@ -85,8 +59,11 @@ class EagleHead(nn.Module, ABC):
         """Return the feature to feed [..., D] for the target's normalised features [..., E]."""
 
     @abstractmethod
-    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
-        """Return the layer's input from token embeddings and features of the positions before, [..., D] each."""
+    def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what attention reads [..., I] and the residual [..., D].
+
+        They are made of token embeddings and features of the positions before, [..., D] each.
+        """
 
     @abstractmethod
     def output_state(self, feature: Tensor) -> Tensor:
@@ -101,22 +78,24 @@ class EagleHead(nn.Module, ABC):
         call alone.
         """
         attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
-        q_BTNH, k_BTKH, v_BTKH = self.layer.project(attended, self.rotary(positions, attended.dtype))
         keys = WithinCall() if cache is None else cache
         sight = keys.sight(mask, ids_BT.shape[1], self.config.num_queries_per_kv)
-        return self.layer.finish(residual, keys.attend(0, q_BTNH, k_BTKH, v_BTKH, sight))
+        projected = self.layer.project(attended, self.rotary(positions, attended.dtype))
+        return self.layer.finish(residual, keys.attend(0, *projected, sight))
 
-    def share(
-        self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None
-    ) -> None:
-        """Use the target's embedding and one row of its head for each kept id (ascending), frozen, in their own dtype.
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's embedding and the kept rows of its head, frozen, in their own dtype."""
+        head_VD, num_positions = target.lm_head.weight.detach(), len(target.rotary.cos_PH)
+        self.use_rows(target.embedding.weight, head_VD[kept_ids], kept_ids, num_positions=num_positions)
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
-        `target_head_VD` is the target's whole head, if `head_KD` is some of its rows.
-        """
+    def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, num_positions: int) -> None:
+        """Use an embedding and rows of a head, frozen; prompts add no further rows."""
         self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
         self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
-        self.output = OutputRows(kept_ids, head_KD.detach(), target_head_VD)
+        self.output = OutputRows(kept_ids, head_KD.detach())
+        self.rotary = Rotary(self.config, num_positions)
 
 
 class Eagle1(EagleHead):
@@ -130,14 +109,19 @@ class Eagle1(EagleHead):
         self.fuse = nn.Linear(2 * size, size, bias=False)
         self.register_buffer("target_norm", torch.ones(size), persistent=False)
 
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """See `EagleHead`; the target's final norm is used too."""
+        super().share(target, kept_ids)
+        self.target_norm = target.final_norm.detach()
+
     def input_feature(self, features: Tensor) -> Tensor:
         """Return the input of the target's `lm_head`."""
         return features * self.target_norm.to(features.dtype)
 
-    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
+    def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         """Return embedding and feature fused."""
         x = self.fuse(torch.cat([embedded, feature], dim=-1))
-        return LayerInput(x, x)
+        return x, x
 
     def output_state(self, feature: Tensor) -> Tensor:
         """Return the feature itself."""
@@ -159,12 +143,10 @@ class Eagle3(EagleHead):
         """Return all taps fused."""
         return self.fuse(features)  # type: ignore[no-any-return]
 
-    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
+    def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         """Return embedding and feature side by side, each normalised; the feature is the residual."""
-        return LayerInput(
-            torch.cat([self._normalise(embedded, self.token_norm), self._normalise(feature, self.feature_norm)], -1),
-            feature,
-        )
+        parts = [self._normalise(embedded, self.token_norm), self._normalise(feature, self.feature_norm)]
+        return torch.cat(parts, dim=-1), feature
 
     def output_state(self, feature: Tensor) -> Tensor:
         """Return the feature after its own norm."""

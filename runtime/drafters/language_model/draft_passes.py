@@ -23,7 +23,6 @@ from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
-from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 
 
@@ -100,20 +99,14 @@ class DraftPasses(ABC):
         `positions`, `mask` and `cache` are those of `Decoder.run_layers`. `features_BTE` [B, T, E * D] are what
         `normalise_features` returned for the previous positions; a row of zeros is the same as none.
         """
-        is_cut = self.streams is not None or self._reads(features_BTE)
-        half = self.half_layer if is_cut else 0
-        runner = self._runner
-        if is_cut:
-            entering = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        else:
-            entering = runner.embedding(ids_BT)
-        x_BTD = runner.run_layers(
-            entering, half, self.decoder.config.num_layers, positions=positions, mask=mask, cache=cache
-        )
-        return DraftStates(entering, runner.normalise(x_BTD))
+        has_halves = self.streams is not None or self._reads(features_BTE)
+        half, where = self.half_layer if has_halves else 0, {"positions": positions, "mask": mask, "cache": cache}
+        entering = self.lower_half(ids_BT, half, features_BTE=features_BTE, **where)
+        x_BTD = self._runner.run_layers(entering, half, self.decoder.config.num_layers, **where)
+        return DraftStates(entering, self._runner.normalise(x_BTD))
 
     def step(self, ids_T: Any, *, positions: Any, cache: Text, features_TE: Array | None = None) -> DraftStates:
-        """`run` of the next rows of one text [T, D] at the cache's cursor, which moves after them."""
+        """Run the next rows of one text at the cache's cursor, which moves after them; states are [T, D]."""
         features_BTE = None if features_TE is None else features_TE[None]
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
         cache.advance(len(ids_T))
@@ -146,19 +139,14 @@ class DraftPasses(ABC):
         """Layers that `lower_half` runs: streams begin after them, or features are added."""
         return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
 
-    def lower_half(
-        self, ids_BT: Any, *, positions: Any, mask: Any, cache: Any = None, features_BTE: Array | None = None
-    ) -> Array:
-        """Run the first half of `run`, and return the input of layer `half_layer` + 1, [B, T, D]."""
+    def lower_half(self, ids_BT: Any, half: int, *, features_BTE: Array | None = None, **where: Any) -> Array:
+        """Run the first half of `run`, and return the input of layer `half` + 1, [B, T, D]."""
         runner, done = self._runner, 0
         x_BTD = runner.embedding(ids_BT)
         if self._reads(features_BTE):
             done = self.config.feature_layer
-            x_BTD = runner.run_layers(x_BTD, 0, done, positions=positions, mask=mask, cache=cache)
-            x_BTD = x_BTD + self.fused(features_BTE)
-        if done < self.half_layer:
-            x_BTD = runner.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
-        return x_BTD
+            x_BTD = runner.run_layers(x_BTD, 0, done, **where) + self.fused(features_BTE)
+        return runner.run_layers(x_BTD, done, half, **where) if done < half else x_BTD
 
     def _reads(self, features_BTE: Array | None) -> bool:
         return features_BTE is not None and bool(self.config.exit_features)
@@ -238,7 +226,7 @@ class Proposer:
 
     @inference
     def __call__(self, hidden_RD: Array, positions: Sequence[int]) -> list[Proposal]:
-        """Next tokens of rows [R, D], for the given text positions."""
+        """Return the next tokens of rows with hidden states [R, D], for the given text positions."""
         logits_RV, ids = self._output.logits(hidden_RD), self.ids
         if self._num_alternatives:
             best = ranked_ids(logits_RV, self._num_alternatives).tolist()
@@ -246,14 +234,16 @@ class Proposer:
         else:
             alternatives = [(ids[index],) for index in best_places(logits_RV).tolist()]
         if (replay := self._sampling.replay) is not None:
-            return [self._replayed(replay, *row) for row in zip(alternatives, positions, strict=True)]
+            return [
+                Proposal(
+                    replay.draft_token(position, own[0]),
+                    replay.draft_alternatives(position, own) if self._num_alternatives else (),
+                )
+                for own, position in zip(alternatives, positions, strict=True)
+            ]
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
         return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
-
-    def _replayed(self, replay: ReplayedText, own: tuple[int, ...], position: int) -> Proposal:
-        token = replay.draft_token(position, own[0])
-        return Proposal(token, replay.draft_alternatives(position, own) if self._num_alternatives else ())
 
     def _sample(self, logits_V: Array, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)

@@ -57,13 +57,11 @@ class Drafter(WindowDrafter):
         self.model = model
         self.feature_layers = model.config.exit_features
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
-        backend = model.backend
-        if backend is None:
+        if model.backend is None:
             from runtime.backends.eager import EagerBackend
 
-            backend = EagerBackend(model.decoder)
-            model.run_on(backend)
-        self._use(backend)
+            model.run_on(EagerBackend(model.decoder))
+        self._use(model.backend)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -72,23 +70,21 @@ class Drafter(WindowDrafter):
         self._num_streams = 0
         self._prompt_feature: Array | None = None
 
-    def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:
+    def run_on(self, new_backend: Callable[[Any], Backend]) -> None:
         """See `WindowDrafter`."""
-        backend = new_backend(self.model.decoder)
-        self.model.run_on(backend)
-        self._use(backend)
-        return True
+        self.model.run_on(new_backend(self.model.decoder))
+        self._use(self.model.backend)
 
     def array(self, block: Block) -> Array:
         """See `WindowDrafter`."""
         return self.backend.array(block)
 
-    def _use(self, backend: Backend) -> None:
-        self.backend = backend
+    def _use(self, backend: Any) -> None:
+        self.backend: Backend = backend
         self.cache: Any = backend.new_text()
         self.branches: Branches = backend.new_branches(0)
 
-    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""
         layers, config = self.model.decoder.config.num_layers, self.model.config
         cut = (config.feature_layer,) if schedule.reads_features else ()
@@ -105,7 +101,6 @@ class Drafter(WindowDrafter):
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
-        return True
 
     @property
     def num_streams(self) -> int:
@@ -160,9 +155,14 @@ class Drafter(WindowDrafter):
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = self.guess(entering_1D, num_guesses)
-            verified, entering_1D = self._verified_step([proposals[-1].token, *guesses])
-            proposals += verified
-            yield 1 + len(guesses)
+            ids, start = [proposals[-1].token, *guesses], self.cache.cursor
+            states = self._feed_text(ids)
+            proposed = self.propose(states.hidden_TD, range(start + 1, start + len(ids) + 1))
+            num_kept = num_verified(ids, proposed)
+            self._truncate(start + num_kept)
+            proposals += proposed[:num_kept]
+            entering_1D = states.entering_TD[num_kept - 1 : num_kept]
+            yield len(ids)
         self.window = as_window(proposals)
         return self.window
 
@@ -240,15 +240,6 @@ class Drafter(WindowDrafter):
         self.cache.set_length(stop)
         self.cached += [self.text[-1], *[proposal.token for proposal in proposals[:-1]]]
         return (yield from self._finish(proposals, entering_1D))
-
-    def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Array]:
-        """Feed a proposal and stream tokens; return proposals up to the first wrong one and the last row's state."""
-        stop = self.cache.cursor + len(ids)
-        states = self._feed_text(ids)
-        proposals = self.propose(states.hidden_TD, range(stop - len(ids) + 1, stop + 1))
-        num_kept = num_verified(ids, proposals)
-        self._truncate(stop - len(ids) + num_kept)
-        return proposals[:num_kept], states.entering_TD[num_kept - 1 : num_kept]
 
     @inference
     def guess(self, entering_1D: Array, count: int) -> list[int]:

@@ -15,12 +15,12 @@ from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft, StreamConfig
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.models.config import ModelConfig, decoder_shapes
+from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.model_folder import has_random_weights
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.safetensors_files import pack, unpack
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
-    CONFIG_FILE,
     WEIGHTS_FILE,
     Count,
     EmbeddedTarget,

@@ -8,7 +8,7 @@ prefixes, R of them in a block, F alternatives, N drafted tokens, J streams, E w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -79,22 +79,8 @@ class DraftModel(nn.Module, DraftPasses):
         )
         self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        *,
-        positions: Tensor,
-        mask: Tensor | None,
-        cache: Any = None,
-        features_BTE: Tensor | None = None,
-    ) -> Tensor:
-        """Normalised hidden states [B, T, D] of `run`; `decoder.lm_head` turns them into reduced logits."""
-        states = self.run(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        hidden_BTD: Tensor = states.hidden_TD
-        return hidden_BTD
-
     def add_streams(self) -> StreamModel:
-        """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""
+        """Add untrained streams of the sizes in `config` to the layers as they are now, and return them."""
         assert self.config.streams is not None, "a draft without sizes of streams"
         self.streams = StreamModel(self.decoder, self.config.streams)
         return self.streams
@@ -105,14 +91,15 @@ _BLOCK_ROWS = 32
 
 
 class Rollouts(NamedTuple):
-    """Drafted target ids; row i follows prefix `ids[: start + i]`."""
+    """Drafted target ids; row i follows prefix `ids[: start + i]`.
+
+    `tokens` [P, N] are the greedy continuation, `alternatives` [P, N, F] the best ids at each drafted place, best
+    first; `stream_hits` [P, N] says how many tokens in a row the streams predict right after each drafted one.
+    """
 
     tokens: Tensor
-    """The draft's greedy continuation, [P, N]."""
     alternatives: Tensor
-    """The draft's best ids at each drafted place, best first, [P, N, F]; `alternatives[..., 0]` is `tokens`."""
     stream_hits: Tensor
-    """Tokens in a row that the draft's streams predict right after each drafted token, [P, N]; 0 without streams."""
 
 
 @torch.inference_mode()
@@ -169,7 +156,7 @@ def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, w
 
 
 def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: Text) -> DraftStates:
-    """States of all tokens but the last, whose keys fill the cache: the prompt as a lane prefills it, then the text."""
+    """Read all tokens but the last into the cache, the prompt as a lane prefills it; return their states."""
     weight, count = draft.decoder.embedding.weight, len(ids) - 1
     # a back end of its own takes ids and positions from the host
     device = weight.device if draft.backend is None else torch.device("cpu")
@@ -178,6 +165,7 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
     if features_TE is not None:
         shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
         shifted_TE[1:] = features_TE[: count - 1]
+    blocks = [(first, min(first + _BLOCK_ROWS, count)) for first in range(start - 1, count, _BLOCK_ROWS)]
     states = [
         draft.step(
             ids_T[first:stop],
@@ -185,21 +173,15 @@ def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tens
             cache=text,
             features_TE=None if shifted_TE is None else shifted_TE[first:stop],
         )
-        for first, stop in _pieces(start, count)
+        for first, stop in (*prefill_pieces(start - 1), *blocks)
     ]
     return DraftStates(*map(torch.cat, zip(*states, strict=True)))
-
-
-def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
-    yield from prefill_pieces(start - 1)
-    for first in range(start - 1, count, _BLOCK_ROWS):
-        yield first, min(first + _BLOCK_ROWS, count)
 
 
 def _roll_out(
     draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: Branches, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Best target ids [R, N, F] after prefixes whose last rows had `states`, and what streams guess [R, N, J]."""
+    """Return the best target ids [R, N, F] after prefixes whose last rows had `states`, and guesses [R, N, J]."""
     num_tokens, num_alternatives = counts
     columns, guesses = [], []
     for step in range(num_tokens):
@@ -216,7 +198,7 @@ def _roll_out(
 
 
 def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: Branches) -> Tensor:
-    """The tokens that streams expect after the proposals at `positions`, target ids [R, J]; J is 0 without streams."""
+    """Return the target ids that streams expect after the proposals at `positions`, [R, J]; J is 0 without streams."""
     num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
     if not num_streams:  # a back end need not know rows that are none
         return draft.output.ids.new_empty(len(positions), 0)  # type: ignore[no-any-return]

@@ -29,27 +29,26 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
         return _aside(drafter, measurement.context)
     if measurement.part == "draft_streams":
         return _guesses(drafter, measurement)
-    rows, context = measurement.rows, measurement.context
+    rows, context, starts = measurement.rows, measurement.context, measurement.part == "draft_start"
     if measurement.with_features and not drafter.model.config.exit_features:
         raise LaneError("a step with_features cannot be timed: this draft takes none")
+    if starts and not measurement.with_features:
+        raise LaneError("draft_start is timed with_features only")
     num_branches = 0 if (measurement.num_proposals or rows) == 1 else _each(rows, 1 + measurement.num_guesses)
-    if measurement.part == "draft_start":
+    if starts:
         num_branches = measurement.num_proposals or 1
     drafter.backend.prepare(_plan(drafter, measurement, num_branches))
     drafter.prefill([0], schedule=_schedule(), capacity=context + rows)
     drafter.propose = Proposer(drafter.model.output, num_alternatives=measurement.num_alternatives)
-    ids = _random_ids(drafter, rows)
-    features_TE = None
+    ids, features_TE = _random_ids(drafter, rows), None
     if measurement.with_features:
         width = len(drafter.model.config.exit_features) * drafter.model.decoder.config.hidden_size
         features_TE = _random_states(drafter, rows, width)
     drafter.make_room(context + rows, num_branches)
     drafter.cache.fill_random(context)
-    if measurement.part == "draft_start":
+    if starts:
         return _start(drafter, ids, context, features_TE, num_branches)
-    if not num_branches:
-        return _text(drafter, ids, context, features_TE)
-    return _branches(drafter, np.array(ids).reshape(num_branches, -1).tolist(), context, features_TE)
+    return (_branches if num_branches else _text)(drafter, ids, context, features_TE, num_branches)
 
 
 def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
@@ -62,32 +61,31 @@ def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
     @inference
     def run() -> None:
         text.set_length(context)
-        states = model.step(ids_T, positions=positions, cache=text)
-        propose(states.hidden_TD, [context])
+        propose(model.step(ids_T, positions=positions, cache=text).hidden_TD, [context])
 
     return run
 
 
-def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None) -> Callable[[], object]:
+def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, _: int) -> Callable[[], object]:
     def run() -> None:
         drafter.cache.set_length(context)
-        states = drafter.feed(ids, features_TE)
-        drafter.propose(states.hidden_TD[-1:], [context])
+        drafter.propose(drafter.feed(ids, features_TE).hidden_TD[-1:], [context])
 
     return run
 
 
 def _branches(
-    drafter: Drafter, ids_RT: list[list[int]], context: int, features_RE: Array | None
+    drafter: Drafter, ids: list[int], context: int, features_RE: Array | None, num_branches: int
 ) -> Callable[[], object]:
     """Return a step of a row of every branch, and of each stream token verified in it, all of which propose."""
     drafter.branches.fill_random()
+    ids_RT = np.array(ids).reshape(num_branches, -1).tolist()
     positions = list(range(context, context + len(ids_RT[0])))
-    positions_RT, branches = [positions] * len(ids_RT), slice(len(ids_RT))
+    positions_RT, branches = [positions] * num_branches, slice(num_branches)
 
     def run() -> None:
         states = drafter.feed_branches(branches, ids_RT, positions_RT, features_RE)
-        drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), positions * len(ids_RT))
+        drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), positions * num_branches)
 
     return run
 
@@ -96,8 +94,6 @@ def _start(
     drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, num_branches: int
 ) -> Callable[[], object]:
     """Return a step of the window's rows and the first row of every branch, which propose."""
-    if features_TE is None:
-        raise LaneError("draft_start is timed with_features only")
     num_window = len(ids) - num_branches
     tokens, roots = ids[:num_window], ids[num_window:]
     drafter.branches.fill_random()

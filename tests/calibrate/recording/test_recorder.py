@@ -20,6 +20,7 @@ from runtime.drafters.language_model.model import DraftModel, rollouts_everywher
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.target.early_exits import ExitHeads
 from runtime.target.target_model import TargetModel
+from tests.runtime import plain
 from tests.runtime.drafters.language_model.test_draft_streams import draft_model
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
@@ -87,9 +88,7 @@ def draft_naively(
         if features is not None:
             rows = torch.zeros(1, len(text), features.shape[-1])
             rows[0, 1 : len(ids)] = features[: len(ids) - 1]
-        mask = causal_mask(len(text), torch.float32)
-        hidden = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask, features_BTE=rows)
-        logits = pair.target.lm_head.weight[outputs] @ hidden[0, -1]
+        logits = pair.target.lm_head.weight[outputs] @ plain.draft_states(draft, text, rows)[-1]
         ranked.append([outputs[token] for token in best(logits, SETTINGS.num_alternatives)])
         text.append(ranked[-1][0])
     return text[len(ids) :], ranked[0]

@@ -18,7 +18,6 @@ from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.models.decoder import causal_mask
 from runtime.models.model_folder import NamedFolder
 from runtime.verification.rules import Sampling, probabilities, truncated
 from sim.acceptance.replay import Replay
@@ -141,9 +140,7 @@ def draft_logits(draft, ids, *, num_known, features_TE):
     if features_TE is not None:
         rows = torch.zeros(1, len(ids), features_TE.shape[-1])
         rows[0, 1:num_known] = features_TE[: num_known - 1]
-    mask = causal_mask(len(ids), torch.float32)
-    x = draft(torch.tensor([ids]), positions=torch.arange(len(ids)), mask=mask, features_BTE=rows)
-    return draft.output.rows @ x[0, -1]
+    return draft.output.rows @ plain.draft_states(draft, ids, rows)[-1]
 
 
 @pytest.mark.parametrize("features", [(), (1, 2)])

@@ -1,13 +1,16 @@
-"""Laws of drafters with heads that propose a static tree, for Medusa and for Hydra; some for EAGLE too."""
+"""Laws of drafters with heads that propose a static tree, against one head that is computed for one place at a time."""
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
-from decoding.tree_shape import cut
+from decoding.tree_shape import cut, level_rows
 from runtime.drafters.hydra import HydraDrafter
-from runtime.drafters.medusa import MedusaDrafter
+from runtime.drafters.medusa import MedusaDrafter, MedusaHead
+from runtime.drafters.trees import MOST_RANKS
+from runtime.models.decoder import causal_mask, rms_norm
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
 from tests.tiny_heads import (
@@ -39,9 +42,70 @@ def drafter(kind, target):
     return drafter_of(make(target), PATHS, num_layers=LAYERS)
 
 
+def medusa_state(heads, target, known, tokens):
+    head, x = heads.heads[len(tokens) - 1], known[-1]
+    for block in head.blocks:
+        z = block.weight @ x + block.bias
+        x = x + z / (1 + (-z).exp())
+    return x + head.projection.weight @ x
+
+
+def hydra_state(heads, target, known, tokens):
+    """The prefix layer over the whole text, then one head on one row."""
+    mask = causal_mask(len(known), torch.float32)
+    x = heads.read_prefix(known[None], positions=torch.arange(len(known)), mask=mask)[0, -1]
+    for distance, token in enumerate(reversed(tokens)):
+        x = x + heads.by_distance[distance](rms_norm(target.embedding.weight[token], torch.ones(16), 1e-5))
+    for block in (heads.own[len(tokens) - 1], *heads.shared):
+        x = x + block.down(F.silu(block.up(rms_norm(x, block.norm, 1e-5))))
+    return x
+
+
+STATES = {"medusa": medusa_state, "hydra": hydra_state}
+
+
+def best_by_hand(kind, drafter, target, text, drafted):
+    """Target ids after `text` and the drafted tokens, best first; the state is that before the text's last token.
+
+    They are those that the heads may say since they last took a prompt in.
+    """
+    known = features(target, text[:-1], [LAYERS]) * target.final_norm
+    x, ids = STATES[kind](drafter.model, target, known, [text[-1], *drafted]), drafter.model.output.ids
+    return ids[(target.lm_head.weight[ids] @ x).argsort(descending=True, stable=True)].tolist()
+
+
+def test_every_node_is_the_candidate_of_its_rank_after_the_nodes_before_it(kind, drafter, target):
+    window = draft_at(drafter, target, TEXT[:6], tree_schedule(kind))
+    expected = {(): ()}
+    for path in PATHS:
+        before = expected[path[:-1]]
+        expected[path] = (*before, best_by_hand(kind, drafter, target, TEXT[:6], before)[path[-1]])
+    assert nodes(window) == [expected[path] for path in PATHS]
+
+
+def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(kind, drafter, target):
+    propose_the_same_after_every_prompt(drafter.model)
+    draft_at(drafter, target, TEXT[:4], tree_schedule(kind))
+    known, later_rows = features(target, TEXT, [LAYERS]), level_rows(PATHS)[1:] if kind == "hydra" else ()
+    for before, now in ((4, 7), (7, 8), (8, 10)):
+        window, rows = run(drafter.rollout(TEXT[before:now], known[before - 1 : now - 1]))
+        fresh = KINDS[kind][1](drafter.model, PATHS, num_layers=LAYERS)
+        assert window == draft_at(fresh, target, TEXT[:now], tree_schedule(kind))
+        assert rows == [now - before, *later_rows]
+    if kind == "medusa":
+        assert run(drafter.rollout())[1] == [1]
+
+
+def test_ranks_go_no_further_than_a_tree_may(kind, drafter, target):
+    ranks = drafter.level_ranks(TEXT, start=4, features_TE=features(target, TEXT, [LAYERS]))
+    for place in range(4, len(TEXT)):
+        ranked = best_by_hand(kind, drafter, target, TEXT[:place], [])[:MOST_RANKS]
+        assert ranks[place - 4, 0] == (ranked.index(TEXT[place]) if TEXT[place] in ranked else -1)
+
+
 def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kind, drafter, target):
     """In real runs and in records alike."""
-    output = (drafter.heads if kind == "medusa" else drafter.model).output
+    output = drafter.model.output
 
     def said_after(prompt):
         return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
@@ -60,7 +124,7 @@ def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kin
 
 
 def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target):
-    propose_the_same_after_every_prompt(drafter.heads if kind == "medusa" else drafter.model)
+    propose_the_same_after_every_prompt(drafter.model)
     schedule = tree_schedule(kind)
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
     window, _ = run(drafter.rollout(TEXT[1:2], features(target, TEXT[:1], [LAYERS])))
@@ -75,22 +139,15 @@ def test_a_sequence_without_features_is_refused(kind, drafter):
 @pytest.mark.parametrize("start", [1, 2, 6])
 @pytest.mark.parametrize("depth", [2, 4])
 def test_ranks_along_a_text_are_the_places_of_its_tokens_in_drafted_trees(kind, drafter, target, start, depth):
-    schedule = tree_schedule(kind, size=64, depth=depth)
-    text = greedy_like(kind, drafter, target)
+    schedule, text = tree_schedule(kind, size=64, depth=depth), TEXT[:3]
+    while len(text) < 16:  # goes along drafted trees now and then
+        drafted = nodes(draft_at(drafter, target, text, tree_schedule(kind)))
+        text = [*text, *drafted[(5 * len(text)) % len(drafted)]]
     expected = places_by_drafting(lambda prefix: draft_at(drafter, target, prefix, schedule), text, start, depth)
     known = features(target, text, [LAYERS])[: len(text) - 2]
     found = drafter.ranks_along(text, start=start, features_TE=known, depth=depth)
     assert found.tolist() == expected
     assert (found >= 0).any(axis=0)[:2].all(), "no token of the text stands in any tree: the test says nothing"
-
-
-def greedy_like(kind, drafter, target):
-    """A text that goes along drafted trees now and then."""
-    text = TEXT[:3]
-    while len(text) < 16:
-        drafted = nodes(draft_at(drafter, target, text, tree_schedule(kind)))
-        text += drafted[(5 * len(text)) % len(drafted)]
-    return text
 
 
 def test_a_text_of_one_token_after_one_has_no_ranks(drafter):
@@ -103,3 +160,8 @@ def test_a_measured_step_leaves_a_drafter_that_drafts_as_before(kind, drafter, t
     for rows, context in ((1, 20), (3, 50)):  # in the end further than any text before
         drafter.timed_step(Measurement(part="head_step", rows=rows, context=context))()
     assert draft_at(drafter, target, TEXT, schedule) == before
+
+
+def test_a_medusa_head_starts_as_the_identity():
+    x = torch.randn(3, 16)
+    assert torch.equal(MedusaHead(16, 2)(x), x)

@@ -6,19 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from runtime.drafters.trees import ROOT, DynamicTree, candidates_per_level, following, places_along, require_tree
+from runtime.drafters.trees import ROOT, DynamicTree, places_along, require_tree
 
 PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0))
-
-
-def test_a_tree_asks_for_as_many_candidates_as_its_worst_rank_on_a_level():
-    assert candidates_per_level(PATHS) == (2, 2, 1)
-    assert candidates_per_level(((0,), (1,), (2,), (2, 4))) == (3, 5)
-    assert candidates_per_level(()) == ()
-
-
-def test_following_is_the_text_ahead_of_every_place():
-    assert following([7, 8, 9, 5], 1, 3).tolist() == [[8, 9, 5], [9, 5, -1], [5, -1, -1]]
 
 
 def test_beyond_the_last_level_no_node_stands():
@@ -39,13 +29,6 @@ def test_beyond_the_last_level_no_node_stands():
 def test_paths_that_are_no_tree_are_refused(paths, message):
     with pytest.raises(ValueError, match=message):
         require_tree(paths, 2)
-
-
-def test_a_child_is_found_by_its_token():
-    tree = DynamicTree(top_k=2)
-    tree.expand([[7, 8]], [[-1.0, -2.0]])
-    tree.expand([[8, 2], [7, 4]], [[-1.0, -2.0], [-1.0, -2.0]])
-    assert (tree.child(ROOT, 8), tree.child(0, 8), tree.child(1, 8)) == (1, 2, None)
 
 
 @pytest.mark.parametrize("seed", range(5))

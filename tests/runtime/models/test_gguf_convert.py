@@ -74,17 +74,9 @@ def _random_llama(content):
 
 def _put_into(content, model):
     """Replace the weights by the model's, query and key rows permuted as llama.cpp's converter does it."""
-    theirs = {
-        "attn_norm": "input_layernorm",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_output": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
-    }
+    theirs = {"attn_norm": "input_layernorm", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm"}
+    theirs |= {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"}
+    theirs |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     content.weights["token_embd.weight"] = state["model.embed_tokens.weight"]
     content.weights["output_norm.weight"] = state["model.norm.weight"]

@@ -17,28 +17,9 @@ from runtime.models.model_folder import has_random_weights, resolve_model
 from runtime.models.vocabulary import ranked_ids
 from runtime.storage.stored_decoder import random_arrays
 from runtime.target.target_model import TargetModel
+from tests.runtime.models.test_hf_config import LLAMA, OPT
 
-TINY = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 61,
-    "num_hidden_layers": 3,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-6,
-}
-TINY_OPT = {
-    "architectures": ["OPTForCausalLM"],
-    "vocab_size": 61,
-    "num_hidden_layers": 3,
-    "hidden_size": 32,
-    "ffn_dim": 48,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-}
+TINY = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "vocab_size": 61, "num_key_value_heads": 2, "head_dim": 8}
 SLICE_OF_14B = TINY | {
     "vocab_size": 4096,
     "num_hidden_layers": 1,
@@ -64,7 +45,7 @@ def shape(tmp_path, cache):
     return shape
 
 
-@pytest.mark.parametrize("raw", [TINY, TINY_OPT])
+@pytest.mark.parametrize("raw", [TINY, OPT])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_numbers_come_out_every_time(shape, raw, dtype):
     first, second = (dict(load_decoder(shape(raw), dtype=dtype).named_parameters()) for _ in range(2))
@@ -74,7 +55,7 @@ def test_the_same_numbers_come_out_every_time(shape, raw, dtype):
     assert not any(torch.equal(a, b) for a in matrices for b in matrices if a.shape == b.shape and a is not b)
 
 
-@pytest.mark.parametrize("raw", [TINY, TINY_OPT])
+@pytest.mark.parametrize("raw", [TINY, OPT])
 def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw):
     decoder = load_decoder(shape(raw), dtype=torch.bfloat16)
     target = TargetModel.of(decoder)

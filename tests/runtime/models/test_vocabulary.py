@@ -29,13 +29,6 @@ def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row
     assert torch.equal(output.rows, TARGET[KEPT]), "kept rows are never changed"
 
 
-def test_before_a_prompt_and_after_one_of_kept_ids_nothing_is_added():
-    output = rows()
-    assert output.ids.tolist() == KEPT.tolist()
-    output.add_prompt_tokens([3, 3, 0, 39])
-    assert torch.equal(output.rows, TARGET[KEPT])
-
-
 def test_rows_that_are_no_copies_of_the_targets_stay_alone():
     own = torch.randn(len(KEPT), 6)
     output = OutputRows(KEPT, own)

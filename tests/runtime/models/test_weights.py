@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import BFLOAT16, FLOAT32, as_array
 from runtime.models.config import decoder_shapes
 from runtime.models.decoder import Decoder, load_decoder
-from runtime.storage.safetensors_files import arrays_of, dequantize_rows, pack, quantize_rows, read_arrays, unpack
+from runtime.storage.safetensors_files import dequantize_rows, pack, quantize_rows, read_arrays, unpack
 from runtime.storage.stored_decoder import load_stored_decoder, stored_form
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import OPT, tiny_config, tiny_target
@@ -101,7 +100,7 @@ def test_matrices_stay_on_disk_where_they_are_aligned(folder, offset):
 def test_a_truncated_or_missing_file_is_named(folder, file):
     shard(folder)
     (folder / file).write_bytes((folder / file).read_bytes()[:-30])
-    with pytest.raises(ModelError, match=f"{file}: damaged or truncated"):
+    with pytest.raises(ModelError, match=f"{file}: (truncated, damaged|damaged or truncated)"):
         load_decoder(folder, dtype=torch.float32)
     (folder / "model-1.safetensors").unlink()
     with pytest.raises(ModelError, match=r"model-1\.safetensors|index\.json: damaged"):
@@ -179,12 +178,12 @@ SHAPES = {"w": (3, 4), "norm": (4,)}
         ({"w": None}, "stored.safetensors: the tensor 'w' is missing"),
         ({"w.scale": None}, "the tensor 'w.scale' is missing"),
         ({"extra": np.ones(1)}, "unknown tensor 'extra'; expected only w, norm"),
-        ({"norm": np.ones(5)}, r"norm has shape \(5,\), expected \(4,\)"),
+        ({"norm": np.ones(5)}, r"norm has shape \[5\]; .* ask for \[4\]"),
         ({"norm": np.ones(4, np.int64)}, "norm is stored as int64"),
         ({"norm": np.array([1.0, float("nan"), 1.0, 1.0])}, "norm holds numbers that are not finite"),
         ({"w.scale": np.array([1.0, float("inf"), 1.0])}, "w holds numbers that are not finite"),
         ({"w.scale": np.array([1.0, 1.0, 3e38])}, "w holds numbers that are not finite"),
-        ({"w.scale": np.ones(2)}, "w.scale is not one floating-point scale for each of 3 rows"),
+        ({"w.scale": np.ones(2)}, "w.scale is not one floating-point scale for each row of w"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_name_of_file_and_tensor(change, message):
@@ -198,9 +197,8 @@ def test_an_array_without_data_and_with_impossible_columns_is_refused(tmp_path):
     header = json.dumps({"a": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(SafetensorError, match=r"an array of shape \[0, 9223372036854775808\]"):
-        arrays_of(path)
-    with pytest.raises(ModelError, match=r"model\.safetensors: damaged or truncated"):
+    message = r"model\.safetensors: truncated, damaged.*an array of shape \[0, 9223372036854775808\]"
+    with pytest.raises(ModelFormatError, match=message):
         read_arrays(tmp_path)
 
 

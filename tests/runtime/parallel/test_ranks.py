@@ -20,7 +20,7 @@ from runtime.models.config import ModelConfig
 from runtime.parallel import local_group
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import Share, load_sharded_decoder, run_of
-from tests.runtime.drafters.parallel_track.test_tracks import save
+from tests.runtime.drafters.test_parallel_track import save
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config, tiny_target
 

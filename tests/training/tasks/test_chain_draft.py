@@ -6,7 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from runtime.models.decoder import causal_mask, rms_norm
+from runtime.models.decoder import rms_norm
+from tests.runtime import plain
 from training.recipe import DraftRecipe, Optimisation
 from training.tasks import chain_draft as draft_module
 from training.tasks.chain_draft import DraftTask, initial_draft
@@ -37,13 +38,8 @@ def logits_alone(task, index, present):
             hidden = [task.states.rows(layer, index)[position - 1] for layer in (1, 3)]
             features[0, position] = torch.cat([rms_norm(x, torch.ones(16, dtype=x.dtype), 1e-5) for x in hidden])
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        x = task.module(
-            torch.tensor([row.ids]),
-            positions=torch.arange(len(row.ids)),
-            mask=causal_mask(len(row.ids), torch.bfloat16),
-            features_BTE=features,
-        )
-        return task.module.decoder.lm_head(x[0, len(row.prompt) - 1 : -1])
+        x = plain.draft_states(task.module, row.ids, features, torch.bfloat16)
+        return task.module.decoder.lm_head(x[len(row.prompt) - 1 : -1])
 
 
 def teacher_logits(task, index):

@@ -6,8 +6,8 @@ import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
-from runtime.models.decoder import causal_mask
 from runtime.storage.weight_folder import load_folder
+from tests.runtime import plain
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.training.conftest import assert_learns
 from training.data.batch import make_batch, shifted_features, soft_cross_entropy
@@ -172,9 +172,7 @@ def test_the_loss_compares_each_stream_with_what_the_draft_says_later(states, dr
     draft = task.draft.float()
     row = task.states.conversations[5]
     with torch.no_grad():
-        final = draft(
-            torch.tensor([row.ids]), positions=torch.arange(len(row.ids)), mask=causal_mask(len(row.ids), torch.float32)
-        )[0]
+        final = plain.draft_states(draft, row.ids)
         losses = {0: [], 1: []}
         for position in range(len(row.prompt) - 1, len(row.ids) - 2):
             hidden = streams_of_row(draft.decoder, task.module, list(row.ids), position)

@@ -87,7 +87,7 @@ KINDS = {
         tiny_medusa,
         _save_heads(save_medusa),
         load_medusa,
-        lambda drafter: drafter.heads,
+        lambda drafter: drafter.model,
         _TREE,
         "heads.0.blocks.0.bias",
     ),

@@ -64,7 +64,7 @@ def test_maps_that_contradict_each_other_and_files_that_are_none_are_refused(kin
     refuses(kind, folder, target, "t2d and d2t do not map 31 draft ids")
     (folder / "model.safetensors").write_bytes(b"not weights at all")
     change_config(folder, weights_sha256=hashlib.sha256(b"not weights at all").hexdigest())
-    refuses(kind, folder, target, r"model.safetensors: not a safetensors file")
+    refuses(kind, folder, target, r"model.safetensors: truncated, damaged, or not a safetensors file")
     (folder / "config.json").write_text("{")
     refuses(kind, folder, target, r"config.json: .*Invalid JSON")
 

@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from decoding.errors import ModelError
-from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from runtime.target.early_exits import ExitHeads
 from tests.runtime.drafters.folders.kinds import LAYERS, METADATA, STREAM_PATHS, as_module
-from tests.runtime.plain import features
+from tests.runtime.plain import draft_states, features
 from tests.tiny_heads import KEPT, PATHS, TEXT, run, tree_schedule
 from tests.tiny_models import VOCAB_SIZE
 
@@ -122,10 +121,6 @@ def test_loaded_streams_draft_in_the_type_of_their_target(kind, folder, target):
 def test_a_loaded_draft_computes_nearly_what_the_saved_one_does(kind, made, folder, target):
     loaded = kind.load(folder, target, dtype=torch.float32)
     assert loaded.config == made.config
-    ids = torch.tensor([[5, 9, 2, 40, 33]])
     given = torch.randn(1, 5, 32, generator=torch.Generator().manual_seed(0))
-    expected, found = (
-        model(ids, positions=torch.arange(5), mask=causal_mask(5, torch.float32), features_BTE=given)
-        for model in (made, loaded)
-    )
+    expected, found = (draft_states(model, [5, 9, 2, 40, 33], given) for model in (made, loaded))
     assert torch.allclose(expected, found, atol=0.15)

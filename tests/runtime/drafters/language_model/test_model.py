@@ -3,14 +3,12 @@ import torch
 
 from decoding.errors import ModelError
 from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
-from runtime.models.decoder import causal_mask
+from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
-
-IDS = torch.tensor([[5, 9, 2, 40]])
 
 
 def run(draft, features):
-    return draft(IDS, positions=torch.arange(4), mask=causal_mask(4, torch.float32), features_BTE=features)
+    return plain.draft_states(draft, [5, 9, 2, 40], features)
 
 
 @pytest.mark.parametrize("feature_layer", [0, 1, 2])
@@ -23,7 +21,7 @@ def test_a_feature_reaches_its_own_position_and_later_ones_only():
     draft = tiny_draft(tiny_target(), exit_features=(1, 3), feature_layer=1)
     features = torch.zeros(1, 4, 32)
     features[0, 2] = 1.0
-    changed = [bool((a != b).any()) for a, b in zip(run(draft, None)[0], run(draft, features)[0], strict=True)]
+    changed = [bool((a != b).any()) for a, b in zip(run(draft, None), run(draft, features), strict=True)]
     assert changed == [False, False, True, True]
 
 

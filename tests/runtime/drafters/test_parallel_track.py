@@ -9,7 +9,7 @@ import torch
 from decoding.errors import ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import find_pair
-from runtime.drafters.parallel_track import ParallelTracks, TrackConfig, load_parallel_track, randomise
+from runtime.drafters.parallel_track import ParallelTracks, load_parallel_track, randomise
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -47,7 +47,7 @@ class CountingGroup(Group):
 
 def tracks_of(num_tracks, *, num_layers=4, group=None):
     track = tiny_config(num_layers=num_layers, tie_embeddings=False)
-    tracks = ParallelTracks(TrackConfig(track=track, num_tracks=num_tracks), group or Group.alone())
+    tracks = ParallelTracks(track, num_tracks, group or Group.alone())
     randomise(tracks, seed=7, dtype=torch.float32)
     return tracks.eval()
 
@@ -94,7 +94,7 @@ def draft_folder(tmp_path_factory):
 @pytest.mark.parametrize("chunks", [(9,), (5, 1, 3), (1,) * 9])
 def test_one_track_is_the_decoder_it_is_made_of(chunks):
     tracks = tracks_of(1)
-    decoder = Decoder(tracks.track_config.track)
+    decoder = Decoder(tracks.track)
     decoder.load_state_dict(tracks.state_dict())
     assert torch.equal(logits_of(tracks, chunks), logits_of(decoder.eval(), chunks))
 

@@ -12,6 +12,7 @@ from decoding.errors import ModelError
 from decoding.schedule import Schedule
 from runtime.drafters.eagle.folder import load_published_eagle3
 from runtime.models.decoder import rotate
+from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 D, HEADS, KV, H, MLP, KEPT = 16, 2, 1, 8, 20, 30
@@ -98,11 +99,7 @@ def draft_root(drafter, ids, taps):
         method="eagle3", target_lane="t", draft_lane="t", num_speculative_tokens=1, tree_size=4, tree_top_k=4
     )
     drafter.prefill(ids, schedule=schedule, capacity=20, features_TE=taps)
-    steps = drafter.rollout()
-    next(steps)
-    with pytest.raises(StopIteration) as stop:
-        next(steps)
-    return stop.value.value.tokens
+    return run(drafter.rollout())[0].tokens
 
 
 @pytest.mark.parametrize("own_embedding", [False, True])
@@ -135,7 +132,7 @@ def test_layers_are_those_of_the_config_and_positions_reach_as_far_as_the_target
         ({"vocab_size": 60}, "for a vocabulary of 60; this target has 61"),
         ({"draft_vocab_size": 62}, r"draft_vocab_size is 62; expected 1\.\.61"),
         ({"architectures": ["LlamaForCausalLM"]}, "not that of a published EAGLE-3 head"),
-        ({"norm_before_residual": True}, "norm_before_residual or more than one layer are not supported"),
+        ({"norm_before_residual": True}, "norm_before_residual: Input should be False"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 6]}}, r"reads layers \[2, 3, 7\]"),
         ({"draft_vocab_size": "30"}, "draft_vocab_size: Input should be a valid integer, found '30'"),
         ({"eagle_config": [1]}, "eagle_config: "),
@@ -158,14 +155,8 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, messag
         (lambda tensors: tensors.pop("t2d"), "the tensor 't2d' is missing"),
         (lambda tensors: tensors.update({"midlayer.x": torch.ones(1)}), "unknown tensor 'midlayer.x'"),
         (lambda tensors: tensors.update({"fc.weight": torch.ones(D, 2 * D)}), r"fc.weight has shape \[16, 32\]"),
-        (
-            lambda tensors: tensors.update({"midlayer.self_attn.k_proj.weight": torch.ones(2 * D)}),
-            r"q_proj.weight \+ .* has shape \[32\]",
-        ),
-        (lambda tensors: tensors["fc.weight"].fill_(math.nan), "fc.weight holds numbers that are not finite"),
         (lambda tensors: tensors["norm.weight"][3:4].fill_(math.inf), "norm.weight holds numbers that are not finite"),
         (lambda tensors: tensors.update({"d2t": torch.zeros(KEPT)}), "t2d and d2t do not map 30 draft ids"),
-        (lambda tensors: tensors.update({"norm.weight": torch.ones(D).int()}), "norm.weight is stored as int32"),
         (lambda tensors: tensors["d2t"].add_(1), "t2d and d2t do not map 30 draft ids"),
     ],
 )

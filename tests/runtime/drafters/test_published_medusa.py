@@ -88,18 +88,10 @@ def without(name):
     return {key: tensor for key, tensor in checkpoint().items() if key != name}
 
 
-def with_nan():
-    tensors = checkpoint()
-    tensors["1.1.linear.bias"][3] = float("nan")
-    return tensors
-
-
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
         (lambda: without("2.2.weight"), r"'2.2.weight' is missing"),
-        (lambda: without("1.1.linear.bias"), r"'1.1.linear.bias' is missing"),
-        (with_nan, r"1\.1\.linear\.bias holds numbers that are not finite"),
         (lambda: checkpoint(num_heads=4), r"unknown tensor '3.0.linear.bias'"),
         (lambda: checkpoint(vocab_size=60), r"0.2.weight has shape \[60, 16\]; .* the target ask for \[61, 16\]"),
         (lambda: checkpoint(size=24), r"0.0.linear.weight has shape \[24, 24\]; .* ask for \[16, 16\]"),

@@ -5,7 +5,7 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
-from runtime.drafters.eagle import text_trees
+from runtime.drafters.eagle import drafter as eagle_drafter
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
@@ -35,11 +35,6 @@ def schedule(method, size=12):
     )
 
 
-def drafted(steps):
-    window, rows = run(steps)
-    return rows, window
-
-
 def plain_order(head, committed, features_TE):
     """All nodes of the tree after a text as paths of tokens, the best first."""
     entered = plain_entered(head, features_TE[: len(committed) - 1])
@@ -65,13 +60,13 @@ def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(t
     features = target_features(target, TEXT, LAYERS[method])
     prompt = TEXT[:4]
     drafter.prefill(prompt, schedule=schedule(method), capacity=20, features_TE=features[:3])
-    rows, window = drafted(drafter.rollout())
+    window, rows = run(drafter.rollout())
     assert rows == [1, TOP_K, TOP_K]
     assert nodes(window) == plain_order(drafter.head, prompt, features)[:12]
     length = 4
     for count in (1, 3, 2):
         committed = TEXT[length : length + count]
-        rows, window = drafted(drafter.rollout(committed, features[length - 1 : length + count - 1]))
+        window, rows = run(drafter.rollout(committed, features[length - 1 : length + count - 1]))
         length += count
         assert rows == [count, TOP_K, TOP_K]
         assert nodes(window) == plain_order(drafter.head, TEXT[:length], features)[:12]
@@ -80,7 +75,7 @@ def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(t
 def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter):
     """In real runs and in records alike."""
     head = drafter.head
-    head.share(target.embedding.weight, target.lm_head.weight[KEPT], KEPT, target_head_VD=target.lm_head.weight)
+    head.share(target, KEPT)
     text = [3, 17, 42, 8, 30, 5]
     known = target_features(target, text, LAYERS[method])
 
@@ -98,7 +93,7 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
 def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter):
     features = target_features(target, TEXT, LAYERS[method])
     drafter.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
-    window = drafted(drafter.rollout())[1]
+    window = run(drafter.rollout())[0]
     zero = plain_entered(drafter.head, torch.zeros_like(features[:1]))
     state = plain_features(drafter.head, TEXT[:1], zero, first_position=0)
     best = plain_log_probs(drafter.head, state[-1]).argmax()
@@ -106,8 +101,8 @@ def test_a_prompt_of_one_token_has_no_feature_before_it(target, method, drafter)
     [ranks] = drafter.ranks_along(TEXT[:4], start=1, features_TE=features, shapes=[(DEPTH, TOP_K)])
     again = EagleDrafter(drafter.head, method=method, feature_layers=LAYERS[method])
     again.prefill(TEXT[:1], schedule=schedule(method), capacity=20, features_TE=features[:0])
-    drafted(again.rollout())
-    path = nodes(drafted(again.rollout(TEXT[1:2], features[:1]))[1])
+    run(again.rollout())
+    path = nodes(run(again.rollout(TEXT[1:2], features[:1]))[0])
     found = [path.index(tuple(TEXT[2 : 3 + d])) if tuple(TEXT[2 : 3 + d]) in path else -1 for d in range(2)]
     assert [rank if rank < 12 else -1 for rank in ranks[1, :2].tolist()] == found
 
@@ -145,7 +140,7 @@ def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, dra
         return drafter.ranks_along(text, start=45, features_TE=features, shapes=shapes)
 
     together = ranks_along(*shapes)
-    monkeypatch.setattr(text_trees, "rows_are_alike", lambda weight, count: False)
+    monkeypatch.setattr(eagle_drafter, "rows_are_alike", lambda weight, count: False)
     for shape, ranks in zip(shapes, together, strict=True):
         assert (ranks >= 0).any()
         assert ranks.tolist() == ranks_along(shape)[0].tolist()
