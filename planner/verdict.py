@@ -136,11 +136,7 @@ class SpeculationVerdict:
     @property
     def entry(self) -> dict[str, Any]:
         """The lines for scripts."""
-        return {
-            "verdict": "\n".join(self.lines),
-            "warnings": list(self.warnings),
-            "explanation": list(self.explained),
-        }
+        return {"verdict": "\n".join(self.lines), "warnings": list(self.warnings), "explanation": list(self.explained)}
 
 
 def fact(label: str, items: Iterable[str]) -> Iterator[str]:

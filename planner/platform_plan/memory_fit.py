@@ -14,11 +14,7 @@ from planner.platform_plan.schedules import most_branch_tokens
 from sim.derived.assumption import Assumption
 
 USABLE: Final = Assumption.of(
-    "memory.usable_share",
-    0.9,
-    "guessed",
-    "the rest is taken by the system, code and buffers",
-    span=(0.75, 0.95),
+    "memory.usable_share", 0.9, "guessed", "the rest is taken by the system, code and buffers", span=(0.75, 0.95)
 )
 USABLE_OF_A_CARD: Final = Assumption.of(
     "memory.usable_share",

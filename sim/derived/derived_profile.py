@@ -142,11 +142,7 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
         device = replace(speed, name=name, bytes_per_s=part)
         each.append(
             RooflineCost(
-                device=device,
-                target=demand.target,
-                draft=demand.draft,
-                exits=demand.exits,
-                num_devices=len(members),
+                device=device, target=demand.target, draft=demand.draft, exits=demand.exits, num_devices=len(members)
             )
         )
     slowest = max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))

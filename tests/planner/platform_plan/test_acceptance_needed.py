@@ -15,9 +15,7 @@ def asked(monkeypatch):
 
     def ask(ratio, *, error=0.0, schedules=("one",), now=0.6):
         monkeypatch.setattr(
-            module,
-            "comparer",
-            lambda profile, rate, costs: lambda one, plain: known_to(error, ratio(one, rate)),
+            module, "comparer", lambda profile, rate, costs: lambda one, plain: known_to(error, ratio(one, rate))
         )
         return acceptance_needed(schedules, "plain", None, lambda rate: rate, now=now)
 

@@ -143,11 +143,7 @@ def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lun
     ("platform", "weights", "said"),
     [
         ("lunar-lake", "int4", False),
-        (
-            "lunar-lake",
-            "bf16",
-            "By the sheet of npu: weights in int4 or nf4; predicted as if in bf16.",
-        ),
+        ("lunar-lake", "bf16", "By the sheet of npu: weights in int4 or nf4; predicted as if in bf16."),
         ("m4-max", "int4", "By the sheet of npu: weights in fp16 or int8; predicted as if in int4."),
         ("m4-max", "bf16", False),
     ],

@@ -155,11 +155,7 @@ def test_overheads_belong_to_whoever_does_the_work(record):
     assert before["draft"] > predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
     assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
-    halved = {
-        "draft": {"first_step", "first_step:eagle-3"},
-        "target": {"exit", "features"},
-        "link": set(),
-    }
+    halved = {"draft": {"first_step", "first_step:eagle-3"}, "target": {"exit", "features"}, "link": set()}
     for part, keys in halved.items():
         for lane in with_speed(profile, part, 2.0).lanes:
             assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
