@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hwprofiles.lint import Finding, lint_file, shipped_files
-from hwprofiles.sheets import KINDS, shipped_file, shipped_names
+from hwprofiles.sheets import shipped_file
 
 DATASHEET = "status: datasheet, source: somebody"
 DEVICE = "name: mine\nkind: gpu\n"
@@ -66,10 +66,9 @@ def test_what_is_right_is_clean(tmp_path: Path) -> None:
     assert findings(tmp_path, link("5.0e+9", "40 Gb/s")) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_of_what_is_shipped_is_clean_under_any_name(tmp_path: Path, kind) -> None:
-    for name in shipped_names(kind):
-        assert findings(tmp_path, shipped_file(kind, name).read_text()) == []
+def test_a_copy_of_what_is_shipped_is_clean_under_any_name(tmp_path: Path) -> None:
+    for path in shipped_files():
+        assert findings(tmp_path, path.read_text()) == []
 
 
 CASES = {
@@ -87,11 +86,6 @@ CASES = {
         DEVICE + f"bf16_flops: {{value: 1.0e+14, {DATASHEET}}}\nint8_ops: {{value: 8.0e+14, {DATASHEET}}}\n",
         "8.0e+14",
         r"int8_ops 8e\+14: int8_ops over bf16_flops is 8, usually 2",
-    ),
-    "both directions of a known link": (
-        shipped("link", "nvlink-5", "value: 9.0e+11", "value: 1.8e+12"),
-        "1.8e+12",
-        r"bytes_per_s 1.8e\+12: twice the published 9e\+11: both directions added up\?",
     ),
     "2^40 as tera": (
         shipped("device", "h100-sxm", "value: 3.35e+12", "value: 3.6834e+12"),
@@ -117,11 +111,6 @@ CASES = {
         shipped("device", "a100-80-sxm", "value: 2.039e+12", "value: 4.0e+12"),
         "4.0e+12",
         r"memory_bytes_per_s 4e\+12: above the published 2.039e\+12",
-    ),
-    "more bandwidth than any part has": (
-        device("memory_bytes_per_s", "1.34e+13"),
-        "1.34e+13",
-        r"memory_bytes_per_s 1.34e\+13: outside .*: other units than bytes per second\?",
     ),
     "gigabytes instead of bytes": (
         device("memory_bytes_per_s", "4800.0"),
