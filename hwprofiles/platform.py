@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -176,6 +176,15 @@ class Platform(Priced):
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
         """
+        found: tuple[str, ...] = self._paths(start, end, num_bytes)
+        return found
+
+    @cached_property
+    def _paths(self) -> Any:
+        """Paths that were asked for: a plan asks for the same ones again and again."""
+        return cache(self._fastest)
+
+    def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[str, ...]:
         self.device(start)
         self.device(end)
 

@@ -173,8 +173,11 @@ class Profile(StrictModel):
 
 
 def _either_way(entries: Sequence[OfTwoLanes], one: str, other: str) -> OfTwoLanes | None:
-    found = {entry.lanes: entry for entry in entries}
-    return found.get((one, other)) or found.get((other, one))
+    for lanes in ((one, other), (other, one)):
+        for entry in reversed(entries):
+            if entry.lanes == lanes:
+                return entry
+    return None
 
 
 def load_profile(path: str | Path) -> Profile:
