@@ -13,9 +13,8 @@ from planner.paired_ratio import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace, judging_part
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
-from planner.what_if.break_even import BreakEven
 from planner.what_if.mixed_record import whose_tokens
-from planner.what_if.sensitivity import Sensitivity, Sweep, analyse
+from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep, analyse
 from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, milliseconds, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
 

@@ -22,12 +22,12 @@ from hwprofiles.lane_profile import PARTS, TARGET_PARTS, Event
 from hwprofiles.profile import Profile
 from planner.search.search import SearchResult
 from planner.search.space import FEWEST
-from planner.what_if.break_even import BreakEven, Way, crossing
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.wording import Kind, kind_of
 from sim.evaluator import evaluate
 
 Part = Literal["target", "draft", "link"]
+Way = Literal["down", "up"]
 Floats = NDArray[np.float64]
 Quantity = Literal["acceptance", "draft_speed"]
 ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
@@ -62,6 +62,48 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     events = dict.fromkeys(_TARGET_EVENTS if part == "target" else _DRAFT_EVENTS, 1 / factor)
     lanes = tuple(lane.scaled(factors).with_overheads_scaled(events) for lane in profile.lanes)
     return profile.model_copy(update={"lanes": lanes})
+
+
+class BreakEven(NamedTuple):
+    """A value at which two kinds are equally fast: the median of many draws, and the ends of nine tenths of them."""
+
+    at: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: Sequence[float | None]) -> BreakEven | None:
+        """Return the break-even of some draws; None if one of them has none."""
+        found = [draw for draw in draws if draw is not None]
+        if len(found) < len(draws):
+            return None
+        low, at, high = np.percentile(found, (5, 50, 95))
+        return cls(at=float(at), low=float(low), high=float(high))
+
+
+def crossing(
+    ask: Callable[[float], Mapping[Kind, float]], values: Sequence[float], here: int, challenger: Kind, way: Way
+) -> float | None:
+    """Return the value from which on `challenger` is the fastest, on the `way` from today's, `values[here]`.
+
+    `ask` returns the best time per token of each kind at a value; between the values that the walk meets, times are
+    interpolated. Where the challenger is the fastest today, the walk goes back to where it is not. None if there is no
+    such value.
+    """
+
+    def lead_s(place: int) -> float:
+        times_s = ask(values[place])
+        return min(time_s for kind, time_s in times_s.items() if kind != challenger) - times_s[challenger]
+
+    leads_here = lead_s(here) > 0
+    step = (1 if way == "up" else -1) * (-1 if leads_here else 1)
+    place = here
+    while 0 <= place + step < len(values):
+        before, after = lead_s(place), lead_s(place + step)
+        if (after > 0) != leads_here:
+            return values[place] + (values[place + step] - values[place]) * before / (before - after)
+        place += step
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,10 +184,8 @@ def _gains(
     now_s = result.candidates[0].tpot_s
     close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
     asked = [schedule for schedule in schedules if schedule in close]
-    return {
-        part: now_s / min(best_times(asked, with_speed(profile, part, FASTER), record).values()) - 1
-        for part in get_args(Part)
-    }
+    best = {part: best_by_kind(asked, with_speed(profile, part, FASTER), record) for part in get_args(Part)}
+    return {part: now_s / min(time_s for time_s, _ in found.values()) - 1 for part, found in best.items()}
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
@@ -158,11 +198,6 @@ def shortlist(result: SearchResult) -> list[Schedule]:
     return list(best.values())
 
 
-def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Kind, float]:
-    """Return the fastest predicted time per token of every kind among `schedules`."""
-    return {kind: time_s for kind, (time_s, _) in _best(schedules, profile, record).items()}
-
-
 def sweep(
     question: SweptQuantity,
     schedules: Sequence[Schedule],
@@ -171,7 +206,7 @@ def sweep(
 ) -> Sweep:
     """Return the best times at each value of a quantity, and the break-evens of `challengers` (None: of all kinds)."""
     values = question.values
-    best = {value: _best(schedules, *question.world(value, record, (0,))) for value in values}
+    best = {value: best_by_kind(schedules, *question.world(value, record, (0,))) for value in values}
     times = {value: {kind: time_s for kind, (time_s, _) in found.items()} for value, found in best.items()}
     today = times[question.now]
     fastest = min(today, key=today.__getitem__)
@@ -251,7 +286,7 @@ def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> Acce
     return replace(record, trees=tuple(record.trees[place] for place in asked), prompts=tuple(prompts))
 
 
-def _best(
+def best_by_kind(
     schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
 ) -> dict[Kind, tuple[float, Schedule]]:
     """Return the fastest schedule of every kind, with its time per token."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.what_if.break_even import BreakEven, crossing
+from planner.what_if.sensitivity import BreakEven, crossing
 
 VALUES = (0.1, 0.3, 0.5, 0.7, 0.9)
 HERE = 2

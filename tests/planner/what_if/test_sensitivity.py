@@ -8,7 +8,15 @@ from hwprofiles.profile import LatencyTable
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.what_if.mixed_record import with_acceptance
-from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, NUM_DRAWS, analyse, best_times, shortlist, with_speed
+from planner.what_if.sensitivity import (
+    ACCEPTANCES,
+    DRAFT_SPEEDS,
+    NUM_DRAWS,
+    analyse,
+    best_by_kind,
+    shortlist,
+    with_speed,
+)
 from sim.evaluator import predict
 from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, machine, table
 from tests.sim.worlds.machines import with_overheads
@@ -73,8 +81,8 @@ def test_plain_decoding_leads_below_its_break_even_and_not_above():
     assert 0 < plain.at < acceptance.now, "speculation pays on this machine, until acceptance falls"
 
     def leads(value, seed):
-        times_s = best_times(shortlist(result), machine(), with_acceptance(record, value, seed=seed))
-        return min(times_s, key=times_s.__getitem__) == "plain"
+        times_s = best_by_kind(shortlist(result), machine(), with_acceptance(record, value, seed=seed))
+        return min(times_s, key=lambda kind: times_s[kind][0]) == "plain"
 
     seeds = range(NUM_DRAWS)
     assert sum(leads(plain.low, seed) for seed in seeds) >= 0.75 * NUM_DRAWS
