@@ -17,16 +17,6 @@ SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_
 
 
 @pytest.fixture(scope="module")
-def profile():
-    return machine()
-
-
-@pytest.fixture(scope="module")
-def record():
-    return acceptance_record()
-
-
-@pytest.fixture(scope="module")
 def result(profile, record):
     return search(SMALL, profile, record)
 

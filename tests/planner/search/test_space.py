@@ -19,16 +19,6 @@ from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptanc
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
 
-@pytest.fixture(scope="module")
-def profile():
-    return machine()
-
-
-@pytest.fixture(scope="module")
-def record():
-    return acceptance_record()
-
-
 def test_every_method_and_root_source_is_offered_once(profile):
     blocks = RecordedChain(method="block", drafter="eagle")
     schedules = survey(SMALL, profile, acceptance_record(trees=TREES, chains=(*CHAINS, blocks))).schedules
