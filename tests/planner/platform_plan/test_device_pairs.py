@@ -17,7 +17,6 @@ def test_two_equal_gpus_are_one_place_for_the_target_and_a_group_takes_turns_wit
         LanePair("gpu0", "gpu0#2"),
         LanePair("gpu0", "gpu1"),
         LanePair("gpus", "gpu0", in_turn=True),
-        *(pair for pair in pairs_of("h100x2") if "cpu" in pair[:2]),
     }
 
 
