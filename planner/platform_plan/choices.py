@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoding.errors import PlanError
-from planner.platform_plan.acceptance_needed import RATES
-from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
+from planner.platform_plan.platform_plan import RATES, PlatformPlan, plan_platform
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from sim.evaluator import Evaluator

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from planner.paired_ratio import Ratio
-from planner.platform_plan import acceptance_needed as module
-from planner.platform_plan.acceptance_needed import RATES, acceptance_needed
+from planner.platform_plan import platform_plan as module
+from planner.platform_plan.platform_plan import RATES, acceptance_needed
 
 
 @pytest.fixture
