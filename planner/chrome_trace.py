@@ -72,7 +72,7 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
             slots.append([span])
         else:
             free.append(span)
-    found = []
+    found: list[tuple[str, list[Span]]] = []
     for lane, slots in tracks.items():
         works = {span.work for slot in slots for span in slot}
         roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})

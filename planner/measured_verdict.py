@@ -169,7 +169,8 @@ def judge_measured(
     runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
     corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
-    winner, claim = _winner(runs), None
+    winner = _winner(runs)
+    claim: Claim | None = None
     why: tuple[str, ...] = ()
     basis = f"no {'plain' if plain is None else 'drafting'} schedule finished the runs"
     if plain is not None and drafting is not None:
