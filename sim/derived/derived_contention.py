@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from math import hypot
 from typing import Final
 
@@ -41,6 +42,14 @@ def contentions(
     whole: dict[str, LaneCost] = {
         name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
     }
+
+    @cache
+    def traffic(name: str, kind: LanePart) -> float:
+        """Return the bytes per second that a member draws while its lane runs a part."""
+        part, dispatch_s = Part(kind), costs[name].device.graph_s if kind == "draft_step" else 0.0
+        busy_s = float(whole[name].seconds(part, 1, np.array([float(TYPICAL_CONTEXT)]))[0])
+        return whole[name].facts(part).bytes_per_call / (busy_s + dispatch_s)
+
     for pair in pairs:
         pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
         shared = sorted(set(pools[0]) & set(pools[1]))
@@ -51,10 +60,7 @@ def contentions(
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
-            wants = (
-                num_members[target] * _traffic(whole[target], "layer"),
-                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
-            )
+            wants = (num_members[target] * traffic(target, "layer"), num_members[draft] * traffic(draft, "draft_step"))
             slowdown = stretches([np.array([want]) for want in wants], capacity)
             fair = Contention(
                 lanes=(target, draft),
@@ -90,9 +96,3 @@ def _of_streams(fair: Contention, slower: Assumption) -> Contention:
             "source": f"{fair.source}, and no less than {slower.value:g} for two streams",
         }
     )
-
-
-def _traffic(cost: LaneCost, kind: LanePart, dispatch_s: float = 0.0) -> float:
-    """Return the bytes per second that a member draws while its lane runs a part."""
-    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
-    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)
