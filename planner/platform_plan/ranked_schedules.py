@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from costs.cost_model import LaneCost, Part
 from costs.prices import Prices
@@ -114,7 +115,8 @@ def ranked(
     memory: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
     for need in places.needs:
         memory[need.pair, need.is_plain] += need.needed_bytes
-    context = float(question.record.contexts.start)  # the shortest, as it is for a bound
+    shortest = float(question.record.contexts.start)
+    bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
 
     def planned(schedule: Schedule, pair: LanePair) -> PlannedSchedule:
         platform, prediction = question.platform, evaluator.predict(schedule)
@@ -123,7 +125,7 @@ def ranked(
             pair=pair,
             prediction=with_growth(prediction, machine, schedule),
             speedup=fastest_s / prediction.tpot_s,
-            bound=most_speedup(schedule, machine.profile, fastest_s, context, machine.costs),
+            bound=bound(schedule),
             memory_bytes=memory[pair, schedule.draft_lane is None],
             num_devices=len({*platform.members(pair.target), *platform.members(pair.draft)}),
             energy_j_per_token=energy_j_per_token(platform, pair, prediction),
@@ -210,42 +212,47 @@ def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Predi
 
 
 def most_speedup(
-    schedule: Schedule,
-    profile: Profile,
-    plain_tpot_s: float,
-    context: float,
-    costs: Mapping[str, LaneCost] | None = None,
-) -> float:
-    """Return an upper bound of the speed-up over plain decoding.
+    profile: Profile, plain_tpot_s: float, context: float, costs: Mapping[str, LaneCost] | None = None
+) -> Callable[[Schedule], float]:
+    """Return a function that bounds a schedule's speed-up over plain decoding from above.
 
     A round commits at most one token more than it drafts. It takes at least verification plus drafting, or the longer
     of both where they overlap. Not counted: lanes that slow each other, all dispatches of the draft but one (a text may
     end after one round), streams, and drafting without a model.
 
     Args:
-        schedule: with its lanes.
         profile: the machine.
         plain_tpot_s: seconds per token of plain decoding.
         context: cached tokens.
         costs: costs of some lanes in place of the profile's tables.
 
     Raises:
-        ProfileError: the profile lacks a part that the schedule uses.
+        ProfileError: by the function, where the profile lacks a part that the schedule uses.
     """
-    prices, window = Prices(profile, costs), schedule.num_speculative_tokens
+    prices = Prices(profile, costs)
 
-    def seconds(lane: str, calls: Mapping[Part, int], rows: int) -> float:
-        return profile.lane(lane).dispatch_s + prices.calls_s(lane, calls, rows, context)
+    @cache
+    def verify_s(lane: str, rows: int) -> float:
+        passed = prices.calls_s(lane, {LAYER: profile.num_layers, LM_HEAD: 1}, rows, context)
+        return profile.lane(lane).dispatch_s + passed
 
-    verify_s = seconds(schedule.target_lane, {LAYER: profile.num_layers, LM_HEAD: 1}, schedule.num_rows)
-    drafting_s = 0.0
-    if schedule.traits.has_draft_model:
-        steps = {Part("draft_step_features") if schedule.exit_features else DRAFT_STEP: schedule.fewest_draft_steps}
+    @cache
+    def drafting_s(lane: str, step: Part, num_steps: int) -> float:
         # a step that reads one token more may be measured to take less
-        drafting_s = min(seconds(str(schedule.draft_lane), steps, read) for read in (1, 2))
-    if not schedule.traits.overlaps:
-        return (window + 1) * plain_tpot_s / (verify_s + drafting_s)
-    # lanes that were timed together may have been measured to take less so
-    gains = (min(1.0, one) for one in profile.slowdown(schedule.target_lane, str(schedule.draft_lane)))
-    round_s = max(gain * time_s for gain, time_s in zip(gains, (verify_s, drafting_s), strict=True))
-    return (window + 1) * plain_tpot_s / round_s
+        steps_s = min(prices.calls_s(lane, {step: num_steps}, read, context) for read in (1, 2))
+        return profile.lane(lane).dispatch_s + steps_s
+
+    def bound(schedule: Schedule) -> float:
+        target_lane, draft_lane = schedule.target_lane, str(schedule.draft_lane)
+        times_s = [verify_s(target_lane, schedule.num_rows), 0.0]
+        if schedule.traits.has_draft_model:
+            step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
+            times_s[1] = drafting_s(draft_lane, step, schedule.fewest_draft_steps)
+        round_s = sum(times_s)
+        if schedule.traits.overlaps:
+            # lanes that were timed together may have been measured to take less so
+            gains = [min(1.0, one) for one in profile.slowdown(target_lane, draft_lane)]
+            round_s = max(gain * time_s for gain, time_s in zip(gains, times_s, strict=True))
+        return (schedule.num_speculative_tokens + 1) * plain_tpot_s / round_s
+
+    return bound

@@ -78,6 +78,7 @@ class MovedQuestion:
         """Take a plan, whose ranking is today's answer; `near` replaces 1.25 of `_NEAR`."""
         self.plan, self.question, self.near = plan, plan.question, near
         self.today_s = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
+        self.tokens_a_round: dict[Schedule, float] = {}
         self.leader = Way.of(plan.best.schedule, plan.best.pair)
         self._fields = {one.field for one in plan.assumptions}
         self._twins = {one.pair for one in plan.ranking} - {one.pair for one in best_of_each(plan.ranking)}
@@ -219,8 +220,11 @@ class _Times:
         longest = max(schedules, key=lambda one: one.num_speculative_tokens, default=None)
         if longest is None or self._evaluator.missing(longest):
             return inf
-        found = self._evaluator.predict(longest)
-        return found.num_tokens / found.num_rounds
+        known = self._asked.tokens_a_round if self._is_todays_text else {}
+        if longest not in known:
+            found = self._evaluator.predict(longest)
+            known[longest] = found.num_tokens / found.num_rounds
+        return known[longest]
 
 
 def _used(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
