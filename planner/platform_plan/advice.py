@@ -143,12 +143,9 @@ def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
-    """Return the fastest speculation of every other place, in order."""
-    found: dict[object, PlannedSchedule] = {}
-    for one in best_of_each(plan.speculation):
-        if one.pair != best.pair:
-            found.setdefault(one.pair, one)
-    return list(found.values())
+    """Return the fastest speculation of every other place, ordered by the slowest method there."""
+    slowest_first = reversed(best_of_each(plan.speculation))
+    return list({one.pair: one for one in slowest_first if one.pair != best.pair}.values())[::-1]
 
 
 def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:
