@@ -85,11 +85,7 @@ class StoredModel:
 class RooflineCost:
     """A `costs.cost_model.LaneCost` of a device, or of one member's even share in a group of equal ones.
 
-<<<<<<< HEAD
-    What members exchange comes on top of a share, see `costs.cost_model`.
-=======
-    What members exchange comes on top, see `costs.group_cost`.
->>>>>>> 195113ce (Plan, data sheets and prices: fewer helpers, plainer words)
+    What members exchange comes on top, see `costs.cost_model`.
 
     Attributes:
         device: what each member achieves.
