@@ -1,7 +1,6 @@
-"""Engines: what runs models on a GPU, which decides what further rows cost and how fast weights are read.
+"""Engines: what runs models on a GPU decides what further rows cost and how fast weights are read.
 
-An engine is named as people do, with its back end where it has several: `llama.cpp`, `llama.cpp vulkan`, `vllm 0.27`.
-Where nobody says which it is, it is what most people run on such a device.
+An engine may be named with its back end or version: `llama.cpp`, `llama.cpp vulkan`, `vllm 0.27`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from hwprofiles.weights.formats import stored_weights
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
 _DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
 LAW_ENGINE: Final = "vllm"
-"""Kernel laws are of its kernels."""
+"""The engine whose kernels were measured for kernel laws."""
 
 
 class CurvePrices(NamedTuple):
-    """What an engine's public curves say of a model on a device; either may be unknown."""
+    """The price of rows and the reading of weights by an engine's public curves, where these tell them."""
 
     engine: str
     rows: RowPrices | None
@@ -34,14 +33,14 @@ class CurvePrices(NamedTuple):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines that somebody measured."""
+    """Return the engines with public curves."""
     return tuple(sorted({one.engine for one in read_curves()}))
 
 
 def default_engine(name: str) -> str | None:
-    """Return what most people run models with on a GPU of that name; None where no engine's curves are of its maker's.
+    """Return what most people run on a GPU of that name; None where there are no curves of its maker's GPUs.
 
-    vLLM on cards of data centres, llama.cpp on those of consumers and workstations, and on Apple's.
+    That is vLLM on cards of data centres, and llama.cpp on all others.
     """
     key = device_key(name)
     if family_of(key) is None:
@@ -50,16 +49,12 @@ def default_engine(name: str) -> str | None:
 
 
 def engine_on(sheet: DeviceSheet) -> str | None:
-    """Return the engine on a device: what it says, else that of most people; None where only guesses are left."""
+    """Return the engine on a device: its sheet's, else the default one; None where there is none."""
     return sheet.engine or (default_engine(sheet.name) if sheet.kind == "gpu" else None)
 
 
 def run_by(sheet: Sheet, engine: str) -> Sheet:
-    """Return the sheet of a device on which an engine runs; of other devices than GPUs nothing is known of it.
-
-    Raises:
-        ConfigError: nobody measured such an engine; lists what there is.
-    """
+    """Return a GPU's sheet with an engine on it, other devices' as they are; `ConfigError` lists known engines."""
     if engine_of(engine) not in engine_names():
         raise ConfigError(unknown("engine", engine, engine_names()))
     return sheet if sheet.kind != "gpu" else sheet.model_copy(update={"engine": engine})
@@ -72,14 +67,14 @@ def platform_run_by(platform: Platform, engine: str) -> Platform:
 
 
 def has_law(sheet: DeviceSheet) -> bool:
-    """Whether a measured kernel law says what the device takes, with the engine on it."""
+    """Return whether the device has a measured kernel law, which is of the engine on it."""
     return sheet.kernel_start_s is not None and engine_of(engine_on(sheet) or LAW_ENGINE) == LAW_ENGINE
 
 
 def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
-    """Return what curves say of a model on a device; None where no engine's curves are of it, or a kernel law is.
+    """Return what curves tell of a model on a device; None without an engine, or where a kernel law is used.
 
-    Laws are of dense products: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
+    Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
     """
     engine, is_mixture = engine_on(sheet), shape.num_experts > 0
     if engine is None or (has_law(sheet) and not is_mixture):
@@ -88,10 +83,7 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
     asked = Asked.of(name, engine, weights, billions, is_mixture=is_mixture)
-    return CurvePrices(engine, *_from_curves(asked))
+    return CurvePrices(engine, _row_prices(asked), _reading(asked))
 
 
-@cache
-def _from_curves(asked: Asked) -> tuple[RowPrices | None, Reading | None]:
-    """Return what all curves say, which a what-if of anything else asks again."""
-    return row_prices(asked), reading(asked)
+_row_prices, _reading = cache(row_prices), cache(reading)

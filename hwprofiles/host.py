@@ -1,4 +1,4 @@
-"""This machine: what it is, so that a profile can name where it was measured, and which lanes it offers."""
+"""This machine: its name in profiles and records, and the lanes that its cores make."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hwprofiles.other_use import usable_cores
+
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _LIBRARIES = ("openvino",)
-"""They decide what a lane takes where it computes with them."""
+"""Libraries that only some devices compute with."""
 _X86_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 _INSTRUCTION_SETS = frozenset({*_X86_SETS, "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"})
-"""Those that kernels of matrix products are chosen by, as Linux names them."""
+"""Instruction sets by which kernels of matrix products are chosen, as Linux names them."""
 _DECISIVE = {
     "cpu_model": "processor",
     "instruction_sets": "instruction sets",
@@ -26,7 +28,7 @@ _DECISIVE = {
     "torch": "PyTorch",
     "openvino": "OpenVINO",
 }
-"""What decides whether a measurement holds here, and (but for the cores) which token a near tie goes to."""
+"""Facts that decide whether a measurement holds here, and (but for the cores) which token a near tie goes to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,10 +45,7 @@ class LaneCores:
 
 
 def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what identifies this machine and its software, as plain YAML data.
-
-    Libraries that only some devices need are named where one of `devices` does.
-    """
+    """Return what identifies this machine and its software for some devices, as plain YAML data."""
     host: dict[str, Any] = {
         "cpu_model": _cpu_info("model name") or platform.processor() or platform.machine(),
         "instruction_sets": " ".join(sorted(_INSTRUCTION_SETS & {*_cpu_info("flags", "Features").split()})),
@@ -61,15 +60,15 @@ def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def computing_host(device: str) -> dict[str, str]:
-    """Return what of this machine and its software decides which tokens a device chooses."""
+    """Return the facts of this machine that decide which tokens a device chooses."""
     host = describe_host([device])
     return {name: host[name] for name in _DECISIVE if name != "cores" and host.get(name)}
 
 
 def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = None) -> str | None:
-    """Return how a machine differs from this one (or from another) in what decides, in words; None if it does not.
+    """Return in words how a machine differs from this one (or from another) in decisive facts; None if it does not.
 
-    Only what both name is compared: neither memory nor operating system matters, nor which cores of as many.
+    Only facts that both have are compared, and of cores only their number.
     """
     here = describe_host(_LIBRARIES) if here is None else here
     found = {}
@@ -83,29 +82,24 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 
 
 def lanes_of(device: str) -> tuple[LaneCores, ...]:
-    """Return the lanes of a device: of the CPU as `split_lanes` has them, by the names of `runtime.backends.devices`.
+    """Return the lanes of a device, by the names of `runtime.backends.devices`: of a CPU those of `split_lanes`.
 
-    Lanes of other devices need a core too, which feeds them: the last one, for the first ones are the targets'.
+    Other devices are fed by the last core, since targets run on the first ones.
     """
     cores = available_cores()
     if device == "cpu":
         return split_lanes(cores)
-    if device == "openvino:CPU":
-        return tuple(replace(lane, name=_compiled_name(lane.name)) for lane in split_lanes(cores))
-    return (LaneCores(name=device, cores=(cores[-1],)),)
-
-
-def _compiled_name(lane: str) -> str:
-    """`openvino:CPU@0` has the cores of `cpu0`; the whole CPU has no part in its name."""
-    part = lane.removeprefix("cpu")
-    return "openvino:CPU" if "+" in part else f"openvino:CPU@{part}"
+    if device != "openvino:CPU":
+        return (LaneCores(name=device, cores=(cores[-1],)),)
+    names = {"cpu0": "openvino:CPU@0", "cpu1": "openvino:CPU@1", "cpu0+1": "openvino:CPU"}
+    return tuple(replace(lane, name=names[lane.name]) for lane in split_lanes(cores))
 
 
 def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
-    """Return two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only a whole, `cpu0`.
+    """Return two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only `cpu0`.
 
-    Halves, since decoding is bound by memory: a draft that has finished leaves its half idle, but a target does
-    not double its speed on twice the cores either. Of an odd number the first half, the target's, gets one more.
+    Decoding is bound by memory, so that twice the cores do not double a target's speed. Of an odd number the first
+    half, the target's, gets one more.
     """
     if len(cores) == 1:
         return (LaneCores(name="cpu0", cores=tuple(cores)),)
@@ -115,11 +109,11 @@ def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
 
 
 def available_cores() -> tuple[int, ...]:
-    """Logical cores this process may use, one for each physical core where there are at least two of those.
+    """Return the logical cores to use, one for each physical core where there are at least two of those.
 
-    A container's CPU quota limits their number too: threads beyond it would only be throttled.
+    A container's CPU quota limits their number: threads beyond it would be throttled.
     """
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    allowed = usable_cores()
     physical = sorted({min(sibling for sibling in _siblings(core) if sibling in allowed) for core in allowed})
     cores = physical if len(physical) > 1 else allowed
     quota = _quota()
@@ -127,7 +121,7 @@ def available_cores() -> tuple[int, ...]:
 
 
 def _siblings(core: int) -> frozenset[int]:
-    """Logical cores that share a physical one, the core itself among them."""
+    """Return the logical cores that share a physical one, the core itself among them."""
     text = _read(_CPU_FOLDER / f"cpu{core}" / "topology" / "thread_siblings_list")
     numbers = {core}
     for part in filter(None, text.strip().split(",")):
@@ -137,7 +131,7 @@ def _siblings(core: int) -> frozenset[int]:
 
 
 def _quota() -> float | None:
-    """CPUs a control group grants, None if it sets no limit."""
+    """Return the CPUs that a control group grants; None without a limit."""
     limit, _, period = _read(_CGROUP_QUOTA).strip().partition(" ")
     return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None
 
@@ -149,7 +143,7 @@ def _memory_bytes() -> int:
 
 
 def _cpu_info(*keys: str) -> str:
-    """Return the first processor's entry of one of these names, empty where there is none."""
+    """Return the first processor's entry of one of these names; empty where there is none."""
     for line in _read(_CPU_INFO).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in keys:
@@ -165,7 +159,7 @@ def _version(package: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return a file of the kernel, empty where this system has none."""
+    """Return a file of the kernel; empty where this system has none."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

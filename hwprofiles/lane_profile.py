@@ -1,15 +1,14 @@
-"""One lane of a profile: what each model part costs on it, its overheads, and what its devices exchange.
+"""One lane of a profile: the cost of each model part on it, its overheads, and what its devices exchange.
 
-A part that is timed in a loop meets warm caches, works alone and replies to nobody. A run differs, and each way in
-which it differs is an event with an overhead::
+Parts are timed in loops, with warm caches, alone and without replies. What a run takes beyond that is told by event::
 
     first_step      the first step of a rollout, of branches, or of finishing one: the lane did something else before
     exit            a prefix of the target, whose exit replies while the draft works
-    features        a pass of the target that replies hidden states to whatever drafts
+    features        a pass of the target that replies hidden states to a drafter
     draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
-`benchmarks/ablations.py` says what each buys. An event of the draft model is called by its name alone, and one of any
-other drafter by `event:drafter`.
+`benchmarks/ablations.py` says what each buys. The key of an event is its name, with `:drafter` behind it where that is
+no draft model.
 """
 
 from __future__ import annotations
@@ -45,17 +44,13 @@ LanePart = Literal[
 
 PARTS: Final[tuple[LanePart, ...]] = get_args(LanePart)
 TARGET_PARTS: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefill")
-"""What the target costs; all other parts are the cost of drafting."""
+"""Parts of the target; all others are the cost of drafting."""
 DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefill"))
-"""All but the reading of prompts."""
-
 
 Event = Literal["first_step", "exit", "features", "draft_round"]
-"""What happens in a run and in no loop that times a part."""
-
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-EVENTS_OF_DRAFTERS: Final = ("first_step", "features")
-"""Those that every drafter has for itself."""
+_EVENTS_OF_DRAFTERS: Final = ("first_step", "features")
+"""Events that each drafter has for itself."""
 
 
 class Overhead(StrictModel):
@@ -68,8 +63,7 @@ class Overhead(StrictModel):
 NO_OVERHEAD: Final = Overhead(seconds=0.0)
 
 
-def overhead_key(event: Event, drafter: str | None = None) -> str:
-    """Return what a lane's table calls the event of a drafter; None is the draft model."""
+def _key(event: Event, drafter: str | None) -> str:
     return event if drafter is None else f"{event}:{drafter}"
 
 
@@ -79,44 +73,36 @@ def event_of(key: str) -> str:
 
 
 _NO_LONGER: Final = ("branch_step", "pass_after_wait")
-"""Events of older profiles: worse than none, or than what took their place (benchmarks/ablations.py)."""
+"""Events of older profiles that are passed over (benchmarks/ablations.py)."""
 _FORMERLY: Final = "rollout_start"
-"""What `first_step` was called when only rollouts had it."""
+"""The name of `first_step` in older profiles."""
 
 
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:
     overheads = {key.replace(_FORMERLY, "first_step"): one for key, one in overheads.items() if key not in _NO_LONGER}
     for key in overheads:
         event, colon, drafter = key.partition(":")
-        if event not in EVENTS or (colon and not (drafter and event in EVENTS_OF_DRAFTERS)):
-            known = ", ".join(EVENTS)
-            named = " and ".join(f"{event}:DRAFTER" for event in EVENTS_OF_DRAFTERS)
-            raise ValueError(f"{key!r} is no event with an overhead: {known}; of a drafter {named}")
+        if event not in EVENTS or (colon and not (drafter and event in _EVENTS_OF_DRAFTERS)):
+            named = " and ".join(f"{event}:DRAFTER" for event in _EVENTS_OF_DRAFTERS)
+            raise ValueError(f"{key!r} is no event with an overhead: {', '.join(EVENTS)}; of a drafter {named}")
     return overheads
-
-
-Overheads = Annotated[dict[str, Overhead], AfterValidator(_require_events)]
-"""Overheads by key, see `overhead_key`."""
 
 
 CallsOfPart = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class DeviceGroup(StrictModel):
-    """What makes several devices one lane.
+    """Several devices as one lane, whose tables are one member's share; collectives come on top.
 
-    The tables of the lane are times of one member's share; the collectives come on top of them. A tensor-parallel model
-    has two all-reduces a layer (Megatron, 1909.08053): `{layer: 2}` of a target, and twice its layers of a whole
-    `draft_step` or `prefill`; one of parallel tracks has one for every segment of its layers.
+    A tensor-parallel model has two all-reduces a layer (Megatron, 1909.08053): `{layer: 2}` of a target, and twice its
+    layers of a whole `draft_step` or `prefill`; one of parallel tracks has one for each segment of its layers.
 
     Attributes:
-        num_devices: members.
-        latency_s, bytes_per_s: of the links between them, per direction.
-        reduced_bytes_per_row: what an all-reduce sums up for every row: its hidden state.
-        gathered_bytes_per_row: what an all-gather brings together for every row: the candidates of all members.
-        all_reduces, all_gathers: in one call of a part, by the name of its tables (`LanePart`).
-        algorithm: of the all-reduces; None for whichever is faster. All-gathers go by a tree.
-        source: where the numbers come from.
+        latency_s, bytes_per_s: of the links between members, per direction.
+        reduced_bytes_per_row: an all-reduce's bytes for each row: its hidden state.
+        gathered_bytes_per_row: an all-gather's bytes for each row: the candidates of all members.
+        all_reduces, all_gathers: number in one call of a part, by the name of its tables (`LanePart`).
+        algorithm: of the all-reduces; None for the faster one. All-gathers go by a tree.
     """
 
     num_devices: Annotated[int, Field(ge=1, le=100_000)]
@@ -131,36 +117,33 @@ class DeviceGroup(StrictModel):
 
 
 class LaneProfile(StrictModel):
-    """One lane: where it runs and what each model part costs on it.
+    """One lane: where it runs, and the cost of each model part on it.
 
     Attributes:
-        device: what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
-            Acceptance holds for the lanes of the back end that it was recorded on.
-        devices: those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
-            is a part of this machine.
+        device: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`. Acceptance holds
+            for the lanes of the back end that it was recorded on.
+        devices: a platform's devices that the lane occupies, several for a group; empty for a part of this machine.
         dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
-        overheads: what events take beyond the tables, by `overhead_key`.
-        pace_spread: how much the pace of steps of branches differs from round to round, next to that of the target's
-            pass at the same time (standard deviation, relative).
+        overheads: what events take beyond the tables, by key, see the module.
+        pace_spread: standard deviation from round to round of the pace of branch steps, relative to the pace of the
+            target's pass at the same time.
         layer: one target layer.
-        lm_head: all that follows the last layer of a verification.
-        exit: all that follows an exit layer, by that layer.
+        lm_head: everything after the last layer of a verification.
+        exit: everything after an exit layer, by that layer.
         draft_step: a whole step of the draft, selection included: one row, or one row of each of several branches and
             as many more as they have guesses.
         draft_step_features: a step that reads the next tokens of a sequence with their exit features.
-        draft_start: one step that reads the window's rows with exit features and the first row of every branch.
+        draft_start: one step that reads the window's rows with exit features and the first row of each branch.
         draft_streams: the draft's streams of one row or of one row of each branch; their rows are guesses.
         heads: a whole step of a draft head, by the drafter's name.
         streams: what the target's streams add to a verification, by the drafter's name.
-        prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by the target, the draft, or the head of
-            that name.
+        prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by target, draft, or head.
         group: what its devices exchange, where it is several.
-        anchor: the pass that all times were compared with; None in a profile that nobody measured.
+        anchor: the pass that all times were compared with; None where nothing was measured.
         step_anchor: the draft's step of one row that its times in runs were compared with.
-        relative_error: what all times of this lane may be off by together (half-width, 90 %), beyond what all lanes
-            share.
-        errs_with: the same words for all lanes whose times are wrong together, as equal devices' by one sheet; None
-            for a lane that errs on its own.
+        relative_error: common error of this lane's times (half-width, 90 %), beyond that of all lanes.
+        errs_with: equal for all lanes whose times are wrong together, such as equal devices with one sheet; None for a
+            lane that errs on its own.
     """
 
     name: str
@@ -168,7 +151,7 @@ class LaneProfile(StrictModel):
     devices: Many[str] = ()
     cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
     dispatch_s: Seconds
-    overheads: Overheads = Field(default={})
+    overheads: Annotated[dict[str, Overhead], AfterValidator(_require_events)] = Field(default={})
     pace_spread: Annotated[float, Field(ge=0, le=MOST_PACE_SPREAD, allow_inf_nan=False)] = 0.0
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
@@ -201,19 +184,19 @@ class LaneProfile(StrictModel):
 
     @property
     def errs_as(self) -> str:
-        """What its errors are told by."""
+        """The name of its errors."""
         return self.errs_with or self.name
 
     def overhead(self, event: Event, drafter: str | None = None) -> Overhead:
-        """Return the overhead of an event of a drafter (None: of the draft model); none where it has no entry."""
-        return self.overheads.get(overhead_key(event, drafter), NO_OVERHEAD)
+        """Return the overhead of an event of a drafter (None: of the draft model); without an entry there is none."""
+        return self.overheads.get(_key(event, drafter), NO_OVERHEAD)
 
     def with_overhead(self, event: Event, overhead: Overhead, drafter: str | None = None) -> Self:
-        """Return a copy with one overhead added, or another one in its place."""
-        return self.model_copy(update={"overheads": self.overheads | {overhead_key(event, drafter): overhead}})
+        """Return a copy with one overhead added or replaced."""
+        return self.model_copy(update={"overheads": self.overheads | {_key(event, drafter): overhead}})
 
     def with_overheads_scaled(self, factors: Mapping[Event, float]) -> Self:
-        """Return a copy with the seconds of these events multiplied, whoever drafts."""
+        """Return a copy with the seconds of these events multiplied, for all drafters."""
         scaled = {
             key: one.model_copy(update={"seconds": one.seconds * factors.get(cast("Event", event_of(key)), 1.0)})
             for key, one in self.overheads.items()
@@ -221,7 +204,7 @@ class LaneProfile(StrictModel):
         return self.model_copy(update={"overheads": scaled})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
-        """Return seconds of a verification, without its dispatch: all layers, and what follows the last one.
+        """Return seconds of a verification, without its dispatch.
 
         Raises:
             ProfileError: a part was not measured on this lane.
@@ -236,7 +219,7 @@ class LaneProfile(StrictModel):
         return self.changed(factors, LatencyTable.scaled)
 
     def changed(self, values: Mapping[LanePart, V], change: Callable[[LatencyTable, V], LatencyTable]) -> Self:
-        """Return a copy in which every table of some parts is what `change` makes of it and of the part's value."""
+        """Return a copy in which each table of some parts is what `change` makes of it and of the part's value."""
         found: dict[str, object] = {}
         for part, value in values.items():
             tables = getattr(self, part)

@@ -1,4 +1,4 @@
-"""What calls of one model part take: a table over (rows, context), and the work that its times were compared with.
+"""The times of one model part over (rows, context), and the anchors that they were compared with.
 
 Between grid points times are interpolated linearly; outside the grid there is an error, never a silent extrapolation.
 """
@@ -24,12 +24,9 @@ class LatencyTable(StrictModel):
 
     Attributes:
         rows: grid of row counts, ascending.
-        contexts: grid of context lengths (tokens in the cache), ascending; one entry where the context does
-            not matter, and then any context is in range.
-        seconds: means.
-        relative_error: half-width (90 %) of what the whole table may be off by, beyond what the lane's times share.
+        contexts: grid of context lengths (cached tokens), ascending; a single entry stands for any context.
+        relative_error: common error of the table (half-width, 90 %), beyond that of the lane.
         bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
-        source: where the numbers come from.
     """
 
     rows: Annotated[Many[Count], Field(min_length=1)]
@@ -43,38 +40,30 @@ class LatencyTable(StrictModel):
     def _rectangular(self) -> Self:
         for name, grid in (("rows", self.rows), ("contexts", self.contexts)):
             if list(grid) != sorted(set(grid)):
-                msg = f"{name} {list(grid)} must be ascending without repeats"
-                raise ValueError(msg)
+                raise ValueError(f"{name} {list(grid)} must be ascending without repeats")
         if [len(line) for line in self.seconds] != [len(self.contexts)] * len(self.rows):
-            msg = f"seconds must be {len(self.rows)} lists (rows) of {len(self.contexts)} numbers (contexts)"
-            raise ValueError(msg)
+            raise ValueError(
+                f"seconds must be {len(self.rows)} lists (rows) of {len(self.contexts)} numbers (contexts)"
+            )
         taken = [one for line in self.seconds for one in line if one]
         if taken and max(taken) > MOST_IN_A_TABLE * min(taken):
-            msg = f"seconds go from {min(taken):g} to {max(taken):g}: no part differs so much by its rows and context"
-            raise ValueError(msg)
+            told = f"seconds go from {min(taken):g} to {max(taken):g}"
+            raise ValueError(f"{told}: no part differs so much by its rows and context")
         return self
 
     def at(self, rows: float, context: float) -> float:
-        """Seconds for `rows` rows at `context` cached tokens, bilinear.
-
-        Raises:
-            OutOfRangeError: outside the measured grid.
-        """
+        """Return seconds at so many rows and cached tokens, bilinear; `OutOfRangeError` outside the grid."""
         return float(self.along(rows, np.array([context], dtype=np.float64))[0])
 
     def along(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`at` of many contexts (at least one) at once, same shape as `contexts`.
-
-        Raises:
-            OutOfRangeError: outside the measured grid.
-        """
+        """Return `at` of many contexts (at least one), same shape as `contexts`; `OutOfRangeError` as there."""
         if reason := self.missing(rows, contexts):
             raise OutOfRangeError(reason)
         line = [float(np.interp(rows, self.rows, column)) for column in zip(*self.seconds, strict=True)]
         return np.full(contexts.shape, line[0]) if len(line) == 1 else np.interp(contexts, self.contexts, line)
 
     def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
-        """What `along` would refuse, in words; None if it would not."""
+        """Return why `along` would refuse; None if it would not."""
         low, high = self.contexts[0], self.contexts[-1]
         reason = None
         if rows > self.rows[-1]:
@@ -86,24 +75,18 @@ class LatencyTable(StrictModel):
         return None if reason is None else f"{reason} were not measured ({self.source}); calibrate a wider grid"
 
     def scaled(self, factor: float | Sequence[float]) -> Self:
-        """The same table with all times multiplied: by one factor, or by one for each row count of the grid."""
+        """Return a copy with all times multiplied: by one factor, or by one for each row count of the grid."""
         factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
         lines = zip(factors, self.seconds, strict=True)
         return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
 
     def less_certain(self, half_width: float) -> Self:
-        """The same table with another, independent error."""
+        """Return a copy with another, independent error added."""
         return self.model_copy(update={"relative_error": hypot(self.relative_error, half_width)})
 
 
 class Anchor(StrictModel):
-    """Work that other times of a lane were compared with, of one row: a verification, or a step of the draft model.
-
-    Attributes:
-        context: cached tokens.
-        seconds: its mean over the calibration.
-        relative_error: half-width (90 %) of that mean.
-    """
+    """A verification or a draft step of one row that other times of a lane were compared with: its mean seconds."""
 
     context: Count
     seconds: Annotated[Seconds, Field(gt=0)]

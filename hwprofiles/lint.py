@@ -1,7 +1,6 @@
 """Reads files of devices, links and platforms, and says on which line which number is wrong or looks so.
 
-What cannot be read at all is found too: an unknown device at a link's end, a number without a source, a value outside
-its span. What looks wrong although it can be read is listed in `hwprofiles.suspicions`.
+Files that cannot be read at all are findings too. What else is looked for is listed in `hwprofiles.suspicions`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something wrong in a file.
 
     Attributes:
-        file: as it was named.
         line: counted from 1.
-        place: names of the fields that lead there, joined by dots; empty for the whole file.
+        place: the fields that lead there, joined by dots; empty for the whole file.
         value: what is found there, as text; empty where nothing is.
         what: a sentence.
     """
@@ -55,15 +53,11 @@ def shipped_files() -> tuple[Path, ...]:
 
 
 def files_in(path: Path) -> tuple[Path, ...]:
-    """Return the YAML files in a folder, at any depth; of a file, itself.
-
-    Raises:
-        ConfigError: there is neither, or the folder holds none.
-    """
-    if not path.is_dir():
-        if not path.is_file():
-            raise ConfigError(f"{path}: no such file or folder")
+    """Return a file, or the YAML files in a folder, at any depth; `ConfigError` where there are none."""
+    if path.is_file():
         return (path,)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such file or folder")
     files = tuple(sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")))
     if not files:
         raise ConfigError(f"{path}: holds no YAML file")
@@ -77,10 +71,14 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
     except ConfigError as error:
         located = _LOCATED.match(str(error))
         line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
-        return (Finding(file=str(path), line=line, place="", value="", what=what),)
+        return (Finding(str(path), line, "", "", what),)
     suspicions = list(_unknown_devices(data)) or list(_suspicions(data, path.stem))
-    lines = lines_of(path, [one.place for one in suspicions])
-    found = [_finding(path, line, one) for line, one in zip(lines, suspicions, strict=True)]
+    found = [
+        Finding(str(path), line, ".".join(map(str, place)), "" if value is None else f"{value:g}", what)
+        for line, (place, what, value) in zip(
+            lines_of(path, [one.place for one in suspicions]), suspicions, strict=True
+        )
+    ]
     return tuple(sorted(found, key=lambda one: one.line))
 
 
@@ -105,45 +103,24 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
     """Return the shipped sheet of the same name, or in a file of the same name."""
-    same = [known for name, known in shipped.items() if known.name == sheet.name or name == stem]
-    return same[0] if same else None
+    return next((known for name, known in shipped.items() if known.name == sheet.name or name == stem), None)
 
 
 def _unknown_devices(data: Mapping[str, Any]) -> Iterator[Suspicion]:
-    """Names of devices that the platform does not have; read without its model, which could not say where they are."""
+    """Yield names of devices that the platform lacks; found in raw data, since its model cannot say where they are."""
     devices = data.get("devices")
     if not isinstance(devices, Mapping):
         return
-    for place, name in _named_devices(data):
+    lists: list[tuple[Place, Any]] = [(("groups", name), members) for name, members in _items(data.get("groups"))]
+    for section, field in (("links", "between"), ("memory_pools", "devices")):
+        for key, part in _items(data.get(section)):
+            lists.append(((section, key, field), part.get(field) if isinstance(part, Mapping) else None))
+    named = [((*place, index), name) for place, names in lists for index, name in _items(names)]
+    for place, name in [(("host",), data.get("host")), *named]:
         if isinstance(name, str) and name not in devices:
             yield Suspicion(place, f"no device is called {shown(name)}; there are {', '.join(map(str, devices))}")
 
 
-def _named_devices(data: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-    yield ("host",), data.get("host")
-    lists: list[tuple[Place, Any]] = []
-    for index, link in enumerate(_items(data.get("links"), list)):
-        lists.append((("links", index, "between"), link.get("between") if isinstance(link, Mapping) else None))
-    for name, pool in _items(data.get("memory_pools"), dict):
-        lists.append((("memory_pools", name, "devices"), pool.get("devices") if isinstance(pool, Mapping) else None))
-    lists += [(("groups", name), members) for name, members in _items(data.get("groups"), dict)]
-    for place, names in lists:
-        yield from (((*place, index), name) for index, name in enumerate(_items(names, list)))
-
-
-def _items(value: Any, kind: type) -> Any:
-    """Return what a list or a mapping holds; nothing where the value is neither."""
-    if not isinstance(value, kind):
-        return ()
-    return value.items() if isinstance(value, dict) else value
-
-
-def _finding(path: Path, line: int, suspicion: Suspicion) -> Finding:
-    value = suspicion.value
-    return Finding(
-        file=str(path),
-        line=line,
-        place=".".join(map(str, suspicion.place)),
-        value="" if value is None else f"{value:g}",
-        what=suspicion.what,
-    )
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    """Return what a list or a mapping holds, by index or key; nothing of anything else."""
+    return list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []

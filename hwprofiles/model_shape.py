@@ -1,10 +1,8 @@
-"""The shape of a decoder model: how many bytes and FLOPs its parts cost, before anything of it is downloaded.
+"""The shape of a decoder model, and the bytes and FLOPs of its parts; nothing is downloaded for it.
 
-Shapes are shipped as YAML next to this module, or read from any Hugging Face `config.json`. What a device makes of
-bytes and FLOPs lives in `sim.derived.roofline`; weights and tensors live in `runtime`.
-
-A model of `num_tracks` parallel tracks has that many decoders of `hidden_size` side by side, whose states meet after
-every segment only (SPD, as the Mirror-SD paper's draft); its head reads the states of all tracks.
+Shapes ship as YAML, or are read from any Hugging Face `config.json`. A model of `num_tracks` parallel tracks has that
+many decoders of `hidden_size` side by side, whose states meet after each segment only (SPD, as the Mirror-SD paper's
+draft); its head reads the states of all tracks.
 """
 
 from __future__ import annotations
@@ -39,29 +37,25 @@ Width = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
 class ModelShape(Heads):
-    """Sizes of a pre-norm decoder. Layers may differ; what is told of a layer is the mean of all.
+    """Sizes of a pre-norm decoder. Where layers differ, numbers of a layer are the mean of all.
 
     Attributes:
-        name: as its makers call it.
-        source: where the sizes are from.
-        num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several; heads are those of
-            full attention.
-        intermediate_size: width of the feed-forward part; of one expert where there are experts.
-        vocab_size: rows of the output head.
-        kept_vocabulary: those of them that a draft computes; None for all.
-        tokenizer: whose tokenizer it has, by one name for all models that share it; None where that is not known.
+        num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of one track; heads are those of full attention.
+        intermediate_size: width of the feed-forward part, or of one expert.
+        vocab_size, kept_vocabulary: rows of the output head, and those that a draft computes (None: all).
+        tokenizer: one name for all models that share a tokenizer; None where it is not known.
         tie_embeddings: whether the output head is the embedding matrix.
         max_position: longest context.
         is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
         learned_positions: rows of a table of positions; 0 for rotary ones.
         num_experts, experts_per_token: of a mixture; 0 for a dense model.
-        expert_hidden_size: states that experts work on, where these are compressed before.
-        shared_intermediate_size: width of the experts that every token is sent to, together.
-        dense_layers, dense_intermediate_size: layers of a mixture that have no experts, and how wide these are.
-        sliding, linear: layers that have other attention than full.
-        latent: what full attention is where keys and values are compressed.
+        expert_hidden_size: width of compressed states that experts work on; 0 if they are not compressed.
+        shared_intermediate_size: width of all experts that every token is sent to.
+        dense_layers, dense_intermediate_size: layers of a mixture without experts, and their width.
+        sliding, linear: layers with other attention than full.
+        latent: full attention with compressed keys and values.
         mixers: all kinds of layers, where none of these describes them.
-        mtp_layers: heads of its own that draft the tokens after the next; no part of plain decoding.
+        mtp_layers: the model's own heads that draft; no part of plain decoding.
         num_tracks, num_segments: parallel decoders, and how often their states meet in a pass.
     """
 
@@ -94,19 +88,16 @@ class ModelShape(Heads):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.num_heads % self.num_kv_heads:
-            msg = f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}"
-            raise ValueError(msg)
+            raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if bool(self.num_experts) != bool(self.experts_per_token) or self.experts_per_token > self.num_experts:
-            msg = f"experts_per_token is {self.experts_per_token} of {self.num_experts} experts"
-            raise ValueError(msg)
-        if self.dense_layers > self.num_layers or bool(self.dense_layers) != bool(self.dense_intermediate_size):
-            msg = f"dense_layers is {self.dense_layers} of {self.num_layers}, {self.dense_intermediate_size} wide"
-            raise ValueError(msg)
+            raise ValueError(f"experts_per_token is {self.experts_per_token} of {self.num_experts} experts")
+        dense, wide = self.dense_layers, self.dense_intermediate_size
+        if dense > self.num_layers or bool(dense) != bool(wide):
+            raise ValueError(f"dense_layers is {dense} of {self.num_layers}, {wide} wide")
         named = [one.num_layers for one in (*self.mixers, self.sliding, self.linear) if one is not None]
         if sum(named) > self.num_layers or (self.mixers and sum(named) != self.num_layers):
-            raise ValueError(
-                f"{' + '.join(map(str, named))} layers of several kinds are not the {self.num_layers} there are"
-            )
+            several = " + ".join(map(str, named))
+            raise ValueError(f"{several} layers of several kinds are not the {self.num_layers} there are")
         return self
 
     @cached_property
@@ -126,12 +117,12 @@ class ModelShape(Heads):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all layers are alike, with full attention and dense, as those that run here."""
+        """Whether all layers are dense and have full attention, as those of models that run here."""
         return not (self.num_experts or self.sliding or self.linear or self.latent or self.mixers)
 
     @property
     def expert_share(self) -> float:
-        """Share of the layers that have experts; 1 for a dense model, whose feed-forward part counts as one."""
+        """Share of the layers with experts; 1 for a dense model, whose feed-forward part counts as one expert."""
         return 1 - self.dense_layers / self.num_layers
 
     @property
@@ -141,17 +132,17 @@ class ModelShape(Heads):
 
     @property
     def attention_parameters(self) -> float:
-        """Matrices with which a layer mixes tokens: queries and output, keys and values."""
+        """Parameters of a layer's attention: queries and output, keys and values."""
         return sum(kind.num_layers * kind.parameters for kind in self.layer_kinds) / self.num_layers
 
     @property
     def expert_parameters(self) -> int:
-        """Matrices of a layer's feed-forward part, or of one of its experts."""
+        """Parameters of a layer's feed-forward part, or of one of its experts."""
         return self._feed_forward(self.expert_hidden_size or self.hidden_size, self.intermediate_size)
 
     @property
     def read_parameters(self) -> float:
-        """Matrices of a layer that every pass reads: all but the experts, of which a dense model has one."""
+        """Parameters of a layer that every pass reads: all but the experts, of which a dense model has one."""
         hidden, share = self.hidden_size, self.expert_share
         router = hidden * self.num_experts + 2 * hidden * self.expert_hidden_size
         shared = self._feed_forward(hidden, self.shared_intermediate_size)
@@ -160,7 +151,7 @@ class ModelShape(Heads):
 
     @property
     def layer_parameters(self) -> float:
-        """All matrices of a layer; norms and biases are left out."""
+        """Parameters of a layer, without norms and biases."""
         return self.read_parameters + self.expert_share * max(1, self.num_experts) * self.expert_parameters
 
     def _feed_forward(self, width: int, intermediate_size: int) -> int:
@@ -168,20 +159,19 @@ class ModelShape(Heads):
 
     @property
     def head_parameters(self) -> int:
-        """The output head, tied or not."""
+        """Parameters of the output head, tied or not."""
         return self.vocab_size * self.width
 
     @property
     def num_parameters(self) -> float:
-        """All of the model's matrices."""
+        """Parameters of the model, without norms and biases."""
         embeddings = (1 if self.tie_embeddings else 2) * self.head_parameters + self.learned_positions * self.width
         return self.num_layers * self.layer_parameters + embeddings
 
     def experts_touched(self, rows: float) -> float:
-        """Experts of a layer that at least one of `rows` tokens is sent to, in expectation; 1 for a dense model.
+        """Return the expected experts of a layer that at least one of `rows` tokens is sent to; 1 for a dense model.
 
-        Tokens choose on their own and evenly: E (1 - (1 - k / E)^rows). Real routers are less even, and then fewer are
-        touched.
+        Tokens choose independently and evenly: E (1 - (1 - k / E)^rows). Uneven routers touch fewer.
         """
         if not self.num_experts:
             return 1.0
@@ -189,18 +179,18 @@ class ModelShape(Heads):
         return self.num_experts * (1 - missed)
 
     def layer_weight_bytes(self, weights: str, rows: float = 1) -> float:
-        """Return bytes of weights that one layer reads for a pass of `rows` tokens."""
+        """Return bytes of weights that one layer reads in a pass over `rows` tokens."""
         return self._layer_bytes(weights, self.experts_touched(rows))
 
     def _layer_bytes(self, weights: str, num_experts: float) -> float:
-        """Bytes of a layer's matrices with so many of its experts; 1 for a dense model."""
+        """Return bytes of a layer's parameters with so many of its experts; 1 for a dense model."""
         form = stored_weights(weights)
         dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
         experts = self.expert_share * num_experts * self.expert_parameters
         return (self.read_parameters * dense_bits + experts * form.bits) / 8
 
     def layer_flops(self, rows: float, context: Number) -> Number:
-        """FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
+        """Return FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
         experts = self.expert_share * max(1, self.experts_per_token) * self.expert_parameters
         total: Any = sum(kind.num_layers * kind.flops(rows, context) for kind in self.layer_kinds)
         mixing: Number = total / self.num_layers
@@ -215,15 +205,11 @@ class ModelShape(Heads):
         return 2 * rows * self.num_tracks * (attention + feed_forward) * ELEMENT_BYTES
 
     def kv_bytes(self, num_tokens: float, cache_bits: int = 16) -> float:
-        """What all layers keep of a sequence: keys and values of so many bits, and states of linear attention."""
+        """Return cached bytes of a sequence: keys and values of so many bits, and states of linear attention."""
         return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits) for kind in self.layer_kinds))
 
-    def kv_bytes_per_token(self) -> float:
-        """What one more token of a short sequence adds to it."""
-        return self.kv_bytes(1) - self.kv_bytes(0)
-
     def layer_kv_bytes(self, rows: float, context: Number, cache_bits: int = 16) -> Number:
-        """What a layer reads of a cache, and writes of `rows` new tokens."""
+        """Return the bytes that a layer reads of a cache, and writes for `rows` new tokens."""
         total: Any = sum(kind.num_layers * kind.moved_bytes(rows, context, cache_bits) for kind in self.layer_kinds)
         moved: Number = total / self.num_layers
         return moved
@@ -237,7 +223,7 @@ class ModelShape(Heads):
         return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: str) -> float:
-        """Return what the model occupies in memory, embeddings and all experts included; keys and values are extra."""
+        """Return the model's bytes in memory, with embeddings and all experts, without keys and values."""
         layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))
         tables = self.num_parameters - self.num_layers * self.layer_parameters - self.head_parameters
         return layers + self.head_bytes(weights) + tables * stored_weights(weights).embedding_bits / 8
@@ -249,10 +235,10 @@ def shipped_models() -> tuple[str, ...]:
 
 
 def model_shape(name: str | Path) -> ModelShape:
-    """The shape of a model: a shipped one by any name of it, a YAML, a `config.json`, or a folder that holds one.
+    """Return a shape: a shipped one by any of its names, or that of a YAML, a `config.json`, or a folder with one.
 
     Raises:
-        ModelError: there is none of that name; lists those there are. Or the config is of a kind that has other parts.
+        ModelError: there is none of that name; lists those there are. Or the config has parts that a shape lacks.
         ConfigError: a YAML or JSON file is wrong; names file, line and value.
     """
     path = named_path(name)
@@ -271,11 +257,7 @@ def model_shape(name: str | Path) -> ModelShape:
 
 
 def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelShape:
-    """Return the shape that a Hugging Face config describes; of one with several parts that of its text model.
-
-    Raises:
-        ModelError: it lacks a size, a field has another type, or it has parts that a shape does not know.
-    """
+    """Return the shape of a Hugging Face config, or of the text model in it; `ModelError` where it describes none."""
     try:
         return ModelShape.model_validate(shape_fields(raw, source=source))
     except ValidationError as error:

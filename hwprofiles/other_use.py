@@ -1,7 +1,7 @@
 """How much of this machine other programs use while we measure: then times are less certain.
 
-A load average holds our own lanes and the last minute, so it answers another question. Here the time that the cores
-worked is compared with what the processes of this program took of it. Only where there is `/proc` (Linux).
+The time that the cores worked is compared with what the processes of this program took of it; a load average would hold
+our own lanes, and the last minute. Only where there is `/proc` (Linux).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,9 +20,12 @@ _STOLEN: Final = 7
 _OWN: Final = slice(11, 15)
 """Places of utime, stime, cutime and cstime in `/proc/<pid>/stat`, counted after the name."""
 _LEAST_WALL_S: Final = 0.2
-"""The kernel counts in steps of about 10 ms: over less time than this nothing can be said."""
+"""Shortest time over which counters tell anything: the kernel counts in steps of about 10 ms."""
 _QUIET_CORES, _QUIET_SHARE = 0.15, 0.03
-"""What system services use, and more of them on larger machines."""
+"""What system services use: cores, or on larger machines a share of them."""
+LESS_CERTAIN: Final = "less certain than on a quiet machine"
+_SHOWN: Final = 0.05
+"""Cores that are worth a number with one decimal."""
 
 
 class Counters(NamedTuple):
@@ -40,13 +43,7 @@ class Counters(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What others used over some time, in cores: 0.5 is half the time of one core.
-
-    Attributes:
-        programs: by other programs.
-        host: by the host of this virtual machine.
-        num_cores: that this process may use.
-    """
+    """Mean number of cores used by other `programs` and by the `host` of a virtual machine, of our `num_cores`."""
 
     programs: float
     host: float
@@ -54,7 +51,7 @@ class Use(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of all cores, 0 to 1."""
+        """Share of all cores, 0 to 1."""
         return min(1.0, (self.programs + self.host) / self.num_cores)
 
     @property
@@ -64,7 +61,7 @@ class Use(NamedTuple):
 
 
 class OtherUse:
-    """Watches from now on."""
+    """Watches what others use from its making on."""
 
     def __init__(
         self,
@@ -80,11 +77,11 @@ class OtherUse:
         self._start = self._last = self._now()
 
     def so_far(self) -> Use | None:
-        """Since the start; None where the system does not tell, or too little time has passed."""
+        """Return the use since the start; None where the system has no counters, or too little time has passed."""
         return self._between(self._start, self._now())
 
     def lately(self) -> Use | None:
-        """Since this was last asked successfully, or else since the start."""
+        """Return the use since this last returned one, or else since the start."""
         now = self._now()
         found = self._between(self._last, now)
         if found is not None:
@@ -99,12 +96,9 @@ class OtherUse:
         wall_s = end_s - start_s
         if before is None or after is None or wall_s < _LEAST_WALL_S or after.working <= before.working:
             return None
-        working_s, own_s = after.working - before.working, after.own - before.own
-        return Use(
-            programs=max(0.0, working_s - own_s) / wall_s,
-            host=max(0.0, after.stolen - before.stolen) / wall_s,
-            num_cores=self._num_cores,
-        )
+        others_s = (after.working - before.working) - (after.own - before.own)
+        stolen_s = after.stolen - before.stolen
+        return Use(max(0.0, others_s) / wall_s, max(0.0, stolen_s) / wall_s, self._num_cores)
 
 
 def read_counters(proc: Path = _PROC) -> Counters | None:
@@ -116,7 +110,7 @@ def read_counters(proc: Path = _PROC) -> Counters | None:
         cores = [list(map(int, fields)) for name, *fields in lines if name in names]
         if not cores:
             return None
-        own = sum(sum(_times(proc, pid)) for pid in own_processes(proc))
+        own = sum(int(ticks) for pid in own_processes(proc) for ticks in _stat(proc, pid)[_OWN])
         working = sum(fields[place] for fields in cores for place in _WORKING)
         return Counters(working * tick_s, own * tick_s, sum(fields[_STOLEN] for fields in cores) * tick_s)
     except (OSError, ValueError, IndexError):
@@ -124,11 +118,11 @@ def read_counters(proc: Path = _PROC) -> Counters | None:
 
 
 def own_processes(proc: Path = _PROC) -> tuple[int, ...]:
-    """This process and its descendants, parents first; only itself where the system does not tell."""
+    """Return this process and its descendants, parents first; only itself where there is no `/proc`."""
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in _processes(proc):
-        if fields := _stat(proc, pid):
-            children[int(fields[1])].append(pid)
+    for folder in proc.iterdir() if proc.is_dir() else ():
+        if folder.name.isdigit() and (fields := _stat(proc, int(folder.name))):
+            children[int(fields[1])].append(int(folder.name))
     found = [os.getpid()]
     for pid in found:
         found += children[pid]
@@ -136,21 +130,12 @@ def own_processes(proc: Path = _PROC) -> tuple[int, ...]:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Logical cores that this process may run on."""
+    """Return the logical cores that this process may run on."""
     return tuple(sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))
 
 
-def _processes(proc: Path) -> Iterator[int]:
-    if proc.is_dir():
-        yield from (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit())
-
-
-def _times(proc: Path, pid: int) -> list[int]:
-    return list(map(int, _stat(proc, pid)[_OWN]))
-
-
 def _stat(proc: Path, pid: int) -> list[str]:
-    """State, parent and counters of a process: what follows its name, which may hold anything. Empty if it ended."""
+    """Return a process's state, parent and counters, which follow its name; empty if it has ended."""
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -158,13 +143,8 @@ def _stat(proc: Path, pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-LESS_CERTAIN: Final = "less certain than on a quiet machine"
-_SHOWN: Final = 0.05
-"""Cores that are worth a number with one decimal."""
-
-
 def busy(use: Use | None, effect: str = f"what is measured is {LESS_CERTAIN}", *, is_over: bool = False) -> str | None:
-    """Return the warning, during the work or when it is over; None on a quiet machine, or where nobody knows."""
+    """Return a warning, during the work or when it is over; None on a quiet machine, or where use is not known."""
     if use is None or not use.is_noticeable:
         return None
     host = f" and the host of this virtual machine {use.host:.1f}" if use.host >= _SHOWN else ""

@@ -1,10 +1,10 @@
-"""What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another one whose sources say so.
+"""What-if changes of a platform, such as `{"npu.memory_bytes_per_s": "+10%"}`; the sources of changed numbers say so.
 
-A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. Several
-parts are named at once by `links:` or `devices:` and their sheet or the beginning of its name (`links:thunderbolt` are
-all of thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit
-(`80 GB/s`, `80e9`), a change (`+10%`, `-5%`, `2x`), or `none`, which takes the number away; of fields that are no
-numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
+A key is the name of a device, a memory pool or a link (`gpu-npu`, in either order), a dot, and a field. It may stand
+for several parts: by `links:` or `devices:` and a sheet or the beginning of its name (`links:thunderbolt` for
+thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit (`80 GB/s`,
+`80e9`), a change (`+10%`, `-5%`, `2x`), or `none`, which removes the number; of fields that are no quantities
+(`row_buckets`, `static_shapes`) it is YAML.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
     *("aliases", "host_link", "peer_link"),
 )
-"""What makes a part the part that it is; no setting."""
+"""Fields that cannot be set."""
 
 
 def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
-    """The platform with some of its numbers changed; they count as guessed then, and their sources say what changed.
+    """Return the platform with some numbers changed, which count as guessed.
 
-    The bandwidth of a device in a memory pool is then its own: its efficiency is a share of it, and it still draws at
-    most what the pool delivers. To change it for all that share the memory, name the pool.
+    A changed bandwidth of a device in a memory pool is its own: its efficiency is a share of it, and it still draws at
+    most what the pool delivers. Name the pool to change it for all devices.
 
     Raises:
         ConfigError: no part or field is called so (lists those there are), or the value is wrong.
@@ -52,15 +52,17 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
         if field not in fields:
             raise ConfigError(f"{key!r}: {part} has no field {field!r} that can be set; it has {', '.join(fields)}")
         for place in places:
-            is_number = field in quantity_fields(model)
-            place[field] = _number(key, place[field], value) if is_number else _plain(key, value)
+            if field in quantity_fields(model):
+                place[field] = _number(key, place[field], value)
+            else:
+                place[field] = parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value
             if field == "dispatch_s" and place["dispatch_of"] is None:
                 place["dispatch_of"] = STARTED_BY[place["kind"]]
     return _checked(data)
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
-    """Return what a part is, and its places in the platform's data."""
+    """Return the model of a part of a key, and its places in the platform's data."""
     of_class, _, sheet = part.partition(":")
     links = list(zip(data["links"], platform.links, strict=True))
     found: dict[type[StrictModel], list[Any]] = {
@@ -82,7 +84,7 @@ def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tupl
 
 
 def devices_named(platform: Platform, part: str) -> list[str]:
-    """Return the devices that the part of a key names: one, those of a sheet, or those of a pattern."""
+    """Return the devices that the part of a key stands for."""
     of_class, _, sheet = part.partition(":")
     return [
         name
@@ -96,12 +98,12 @@ def _is_called(name: str, part: str) -> bool:
 
 
 def _is_of(name: str, sheet: str | None) -> bool:
-    """Whether a sheet is called so, or begins so."""
+    """Return whether a sheet has a name, or one that begins so."""
     return bool(name) and sheet is not None and f"{sheet}-".startswith(f"{name}-")
 
 
 def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:
-    """Return a quantity in place of another, as data."""
+    """Return the data of a quantity that replaces another one."""
     text = str(value).strip()
     if text == "none":
         return None
@@ -121,17 +123,12 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
     return origin | {"value": number, "source": f"what if: {text} where {was}"}
 
 
-def _plain(key: str, value: str | float) -> Any:
-    """Return the value of a field that has no origin."""
-    return parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value
-
-
 def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
-    """The platform with more devices, each `DEVICE` or `DEVICE@LINK`: names as a platform's, or the path of a sheet.
+    """Return the platform with more devices, each `DEVICE` or `DEVICE@LINK`, by name or by the path of a sheet.
 
-    A link joins a new device to those that such a link joins already, and else to the host: to all of its CPU that is
-    a device here. Without a link it is the one that the sheet gives, or nothing is copied (`unified-memory`) where the
-    device shares the memory of its chip, or PCI Express 4.0. Where nothing is copied it is in the host's memory.
+    The link joins the device to those that have such a link already, else to the host (to all lanes of a CPU). The
+    default link is the sheet's, `unified-memory` where the device shares the memory of its chip, else PCI Express 4.0.
+    By unified memory the device is in the host's memory.
 
     Raises:
         ProfileError: no device or link is called so; lists those there are.
@@ -158,7 +155,8 @@ def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -
     link_sheet(link)
     data = platform.model_dump(exclude_none=True)
     data["devices"][own] = sheet.model_dump(exclude_none=True)
-    host = _of_the_host(platform)
+    lanes = [name for name, device in platform.devices.items() if device.cores]
+    host = list(platform.devices) if platform.host is None else lanes if platform.host in lanes else [platform.host]
     joined = dict.fromkeys(end for one in platform.links if one.sheet == link for end in one.between)
     ends = host if not joined or set(joined) & set(host) else list(joined)
     if link == "unified-memory":
@@ -177,14 +175,6 @@ def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -
         data |= {"price_usd": None, "write_off_s": None, "price_usd_per_hour": price}
     data["links"] = [*data.get("links", ()), *({"between": [end, own], "sheet": link} for end in ends)]
     return _checked(data)
-
-
-def _of_the_host(platform: Platform) -> list[str]:
-    """Return the devices that a new one is linked to: the host, with all lanes of its cores."""
-    if platform.host is None:
-        return list(platform.devices)
-    beside = [name for name, device in platform.devices.items() if device.cores]
-    return beside if platform.host in beside else [platform.host]
 
 
 def _checked(data: Mapping[str, Any]) -> Platform:

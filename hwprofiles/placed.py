@@ -1,20 +1,18 @@
-"""A device or a link in its place on a platform: a shipped sheet, with whatever fields the platform says itself.
+"""Devices, links and memories of a platform: a shipped sheet, with whatever fields the platform gives itself.
 
-Own fields win over the sheet's, field by field; without a sheet the own fields are all there is. A number may stand
-there bare, and then counts as guessed: only a quantity can say where it is from.
+Own fields win over the sheet's, one by one. A bare number among them counts as guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from decoding.errors import unknown
 from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel
-from hwprofiles import bounds
 from hwprofiles.quantity import Quantity, with_quantities, within
 from hwprofiles.sheets import (
     ByteRates,
@@ -28,23 +26,15 @@ from hwprofiles.sheets import (
 )
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+:@.-]{1,60}$")]
-"""Of a device, a memory pool or a group. Overrides part it from its field at the last dot."""
-
-TransferRates = Annotated[Quantity, within(*bounds.TRANSFER_RATES)]
-BusWidths = Annotated[Quantity, within(*bounds.BUS_WIDTHS)]
-
-_READERS: Final[Mapping[Literal["device", "link"], Callable[[str], DeviceSheet | LinkSheet]]] = {
-    "device": device_sheet,
-    "link": link_sheet,
-}
+"""Of a device, a memory pool or a group."""
 
 
 class PlacedDevice(DeviceSheet):
-    """A device of a platform: a data sheet, and the name of the shipped one that it was laid over, if any.
+    """A device of a platform.
 
     Attributes:
-        sheet: of the shipped one.
-        cores: those of the host that it is; two devices that have one in common cannot work at once.
+        sheet: name of the shipped sheet below its own fields, if any.
+        cores: the host's cores that it is; two devices with a common core cannot work at once.
     """
 
     sheet: str | None = None
@@ -53,16 +43,16 @@ class PlacedDevice(DeviceSheet):
     @model_validator(mode="before")
     @classmethod
     def _over_its_sheet(cls, data: Any) -> Any:
-        return _laid_over_sheet(data, "device", cls)
+        return _laid_over_sheet(data, "device", device_sheet, cls)
 
 
 class PlacedLink(LinkSheet):
-    """A link between two devices: a data sheet, and the name of the shipped one that it was laid over, if any.
+    """A link of a platform.
 
     Attributes:
-        between: its ends. Each direction has the whole bandwidth and queue to itself.
-        one_way: whether it leads only from the first end to the second; two such links may differ.
-        sheet: of the shipped one.
+        between: its ends. Each direction has the whole bandwidth and a queue of its own.
+        one_way: whether it leads only from the first end to the second.
+        sheet: name of the shipped sheet below its own fields, if any.
     """
 
     between: Pair[Name]
@@ -73,7 +63,7 @@ class PlacedLink(LinkSheet):
     @model_validator(mode="before")
     @classmethod
     def _over_its_sheet(cls, data: Any) -> Any:
-        return _laid_over_sheet(data, "link", cls)
+        return _laid_over_sheet(data, "link", link_sheet, cls)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -87,7 +77,7 @@ class PlacedLink(LinkSheet):
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
-        """(from, to) of each way that it leads."""
+        """(from, to) of each direction."""
         return (self.between,) if self.one_way else (self.between, self.between[::-1])
 
     def transfer_s(self, num_bytes: float) -> float:
@@ -97,21 +87,20 @@ class PlacedLink(LinkSheet):
 
 
 class MemoryPool(Sourced):
-    """A memory, and the devices that share its bandwidth and capacity.
+    """A memory, and the devices that share it.
 
     Attributes:
-        devices: who shares it.
-        bytes_per_s: what it delivers to all of them together, reads and writes.
-        memory_bytes: what it holds.
-        transfers_per_s: speed of its memory, transfers per second and pin (8.533e9 of LPDDR5X-8533).
+        bytes_per_s: bandwidth of all devices together, reads and writes.
+        memory_bytes: capacity.
+        transfers_per_s: transfers per second and pin (8.533e9 of LPDDR5X-8533).
         bus_bits: width of its bus.
     """
 
     devices: Annotated[Many[Name], Field(min_length=1)]
     bytes_per_s: ByteRates
     memory_bytes: Capacities | None = None
-    transfers_per_s: TransferRates | None = None
-    bus_bits: BusWidths | None = None
+    transfers_per_s: Annotated[Quantity, within(1e6, 1e12)] | None = None
+    bus_bits: Annotated[Quantity, within(1.0, 1e6)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -126,8 +115,10 @@ class MemoryPool(Sourced):
         return self.transfers_per_s.value * self.bus_bits.value / 8
 
 
-def _laid_over_sheet(data: Any, kind: Literal["device", "link"], model: type[StrictModel]) -> Any:
-    """Return the fields of a shipped sheet, if one is named, under those given."""
+def _laid_over_sheet(
+    data: Any, kind: Literal["device", "link"], read: Callable[[str], StrictModel], model: type[StrictModel]
+) -> Any:
+    """Return the fields of a shipped sheet, if one is named, with the given ones in their place."""
     if not isinstance(data, Mapping):
         return data
     own, name, names = with_quantities(data, model), data.get("sheet"), shipped_names(kind)
@@ -135,4 +126,4 @@ def _laid_over_sheet(data: Any, kind: Literal["device", "link"], model: type[Str
         return own
     if not isinstance(name, str) or name not in names:
         raise ValueError(unknown(f"{kind} sheet", name, names))
-    return _READERS[kind](name).model_dump(exclude_none=True) | own
+    return read(name).model_dump(exclude_none=True) | own

@@ -1,4 +1,4 @@
-"""Which lanes of one machine can work at the same time, and which are the whole machine: by their cores alone."""
+"""Lanes that can work at the same time, and lanes that are the whole machine, by their cores alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PlacedLane(Protocol):
 
     @property
     def name(self) -> str:
-        """As schedules call it."""
+        """Its name in schedules."""
         ...
 
     @property

@@ -18,15 +18,16 @@
     groups:
       cards: [card0, card1]
 
-What a device or a link does not say itself, its sheet says (`hwprofiles.placed`). `load_platform` takes the name of a
-shipped one or the path of the user's own, `find_entry` that of a device or a link too.
+Fields that a device or a link does not give are those of its sheet (`hwprofiles.placed`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -38,29 +39,26 @@ from decoding.files import named_path
 from decoding.validation import Many
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
-from hwprofiles.machines.device_names import NamedDevice, find_device, machine_of
+from hwprofiles.machines.device_names import find_device, machine_of
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
 
 SECOND_STREAM: Final = "#2"
-"""After a device's name: the lane is a second stream of work on it, next to another lane's."""
+"""Ends the name of a lane that is a second stream of work on a device."""
 
 
 class Platform(Priced):
     """Devices, memories and links of one machine or cluster.
 
     Attributes:
-        name: in words.
         devices: by the names that schedules and overrides call them.
         memory_pools: memories that several devices share, by name; other devices have their own.
-        links: what joins the devices.
-        host: the device on which the driver runs, and through which goes what no link carries past it; None if
-            that costs nothing.
+        host: the device on which the driver runs; None if the way to it costs nothing.
         groups: devices that work on one model as tensor-parallel ranks, by the group's name.
-        lanes: what `mirrorsd run` calls devices and groups, by their names here; those it cannot run have none.
-        makes: shipped platforms that stand in for it where this host's CPU has their instruction sets; the first counts
-        price_usd_per_hour, price_usd, write_off_s: of the whole machine, where its devices have no price of their own.
+        lanes: what `mirrorsd run` calls devices and groups; it cannot run others.
+        makes: shipped platforms that replace this one where this host's CPU has their instruction sets, by rank.
+        price_usd_per_hour, price_usd, write_off_s: of the whole machine, where devices have no prices of their own.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -79,52 +77,46 @@ class Platform(Priced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for what, members in self._mentions():
-            for device in members:
-                if device not in self.devices:
-                    msg = f"{what} names the device {device!r}; devices are {', '.join(self.devices)}"
-                    raise ValueError(msg)
-        _refuse_repeated("devices, memory pools and groups", [*self.devices, *self.memory_pools, *self.groups])
-        _refuse_repeated("links in one direction", [way for link in self.links for way in link.directions])
-        _refuse_repeated(
-            "devices of memory pools", [one for pool in self.memory_pools.values() for one in pool.devices]
-        )
-        for name, members in self.groups.items():
-            _refuse_repeated(f"devices of the group {name!r}", list(members))
-        if strangers := [name for name in self.lanes if name not in (*self.devices, *self.groups)]:
-            msg = f"lanes names {strangers[0]!r}; devices and groups are {', '.join((*self.devices, *self.groups))}"
-            raise ValueError(msg)
-        _refuse_repeated("lanes", [self.lane_name(name) for name in (*self.devices, *self.groups)])
+        mentions = [
+            *(("a link", link.between) for link in self.links),
+            *((f"the memory pool {name!r}", pool.devices) for name, pool in self.memory_pools.items()),
+            *((f"the group {name!r}", members) for name, members in self.groups.items()),
+            ("host", () if self.host is None else (self.host,)),
+        ]
+        for what, members in mentions:
+            if unknown_ones := [device for device in members if device not in self.devices]:
+                raise ValueError(f"{what} names the device {unknown_ones[0]!r}; devices are {', '.join(self.devices)}")
+        known = (*self.devices, *self.groups)
+        if strangers := [name for name in self.lanes if name not in known]:
+            raise ValueError(f"lanes names {strangers[0]!r}; devices and groups are {', '.join(known)}")
+        once: dict[str, Iterable[object]] = {
+            "devices, memory pools and groups": (*known, *self.memory_pools),
+            "links in one direction": (way for link in self.links for way in link.directions),
+            "devices of memory pools": (one for pool in self.memory_pools.values() for one in pool.devices),
+            **{f"devices of the group {name!r}": members for name, members in self.groups.items()},
+            "lanes": map(self.lane_name, known),
+        }
+        for what, names in once.items():
+            if repeated := sorted(str(name) for name, count in Counter(names).items() if count > 1):
+                raise ValueError(f"{what} repeat: {', '.join(repeated)}")
         return self
 
     @cached_property
     def graph(self) -> Any:
-        """Directed networkx graph: nodes carry `device` (`PlacedDevice`), edges `link` (`PlacedLink`).
-
-        A link that leads both ways is two edges, which share nothing.
-        """
+        """Directed networkx graph: nodes carry `device` (`PlacedDevice`), edges `link` (`PlacedLink`) by direction."""
         graph = nx.DiGraph(name=self.name)
         graph.add_nodes_from((name, {"device": device}) for name, device in self.devices.items())
         graph.add_edges_from((*way, {"link": link}) for link in self.links for way in link.directions)
         return graph
 
     def device(self, name: str) -> PlacedDevice:
-        """Return the sheet of a device, with what the platform says of it.
-
-        Raises:
-            ProfileError: the platform has no such device.
-        """
+        """Return a device; `ProfileError` where there is none of that name."""
         if name not in self.devices:
-            msg = f"platform {self.name!r} has no device {name!r}; it has {', '.join(self.devices)}"
-            raise ProfileError(msg)
+            raise ProfileError(f"platform {self.name!r} has no device {name!r}; it has {', '.join(self.devices)}")
         return self.devices[name]
 
     def members(self, name: str) -> tuple[str, ...]:
-        """Return the devices of a group; of a device, or of a second stream on it, the device.
-
-        Raises:
-            ProfileError: neither a group nor a device is called so.
-        """
+        """Return the devices of a group, of a device or of a second stream on it; `ProfileError` if there is none."""
         if name in self.groups:
             return self.groups[name]
         name = name.removesuffix(SECOND_STREAM)
@@ -133,22 +125,20 @@ class Platform(Priced):
 
     def are_apart(self, one: str, other: str) -> bool:
         """Return whether two devices or groups can work at once: they have no device and no core in common."""
-        parts = [
-            {*(members := self.members(name)), *(core for member in members for core in self.devices[member].cores)}
-            for name in (one, other)
-        ]
-        return parts[0].isdisjoint(parts[1])
+        devices, others = self.members(one), self.members(other)
+        cores, other_cores = ({core for name in own for core in self.devices[name].cores} for own in (devices, others))
+        return not {*devices} & {*others} and not cores & other_cores
 
     def lane_name(self, name: str) -> str:
-        """Return what `mirrorsd run` calls a device, a group or a second stream; its own name where nobody says."""
+        """Return what `mirrorsd run` calls a device, a group or a second stream; without an entry its own name."""
         device = name.removesuffix(SECOND_STREAM)
         return self.lanes.get(device, device) + name[len(device) :]
 
     def pool_of(self, device: str) -> tuple[str, MemoryPool]:
-        """Return the memory that a device reads: one of `memory_pools`, or its own, under its own name.
+        """Return the memory that a device reads and its name: one of `memory_pools`, or its own by its own name.
 
         Raises:
-            ProfileError: the platform has no such device, or nothing says how fast its own memory is.
+            ProfileError: there is no such device, or its own memory has no bandwidth.
         """
         sheet = self.device(device)
         for name, pool in self.memory_pools.items():
@@ -161,12 +151,10 @@ class Platform(Priced):
         return device, own
 
     def reading_peak(self, device: str) -> Quantity:
-        """What a device's efficiency is a share of: its own bandwidth where the platform gives one, else its memory's.
+        """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
 
-        A shipped sheet's number is of the memory that its chip shares, and here a pool describes that memory.
-
-        Raises:
-            ProfileError: as in `pool_of`.
+        It is the device's own where the platform gives one, else its memory's: a shipped sheet tells the bandwidth of
+        the memory that its chip shares, which a pool describes here.
         """
         placed, (_, pool) = self.device(device), self.pool_of(device)
         own = placed.memory_bytes_per_s
@@ -174,37 +162,29 @@ class Platform(Priced):
         return pool.bytes_per_s if own is None or own == of_sheet else own
 
     def link(self, start: str, end: str) -> PlacedLink:
-        """Return the link that leads straight from one device to another.
-
-        Raises:
-            ProfileError: there is none, or a device is unknown.
-        """
+        """Return the link from one device straight to another; `ProfileError` if there is none, or no such device."""
         self.device(start)
         self.device(end)
         if not self.graph.has_edge(start, end):
-            msg = f"platform {self.name!r}: no link joins {start} to {end}"
-            raise ProfileError(msg)
+            raise ProfileError(f"platform {self.name!r}: no link joins {start} to {end}")
         found: PlacedLink = self.graph.edges[start, end]["link"]
         return found
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
-        """Return the devices a message of that size passes on its fastest way, both ends included.
+        """Return the devices on the fastest way of a message of that size, both ends included.
 
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
         """
-        return tuple(self._fastest(start, end, num_bytes)[1])
+        found: tuple[str, ...] = self._paths(start, end, num_bytes)
+        return found
 
-    def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
-        """Return seconds for a message between two devices; each link passes it on whole. Zero on one device.
+    @cached_property
+    def _paths(self) -> Any:
+        """Paths that were asked for: a plan asks for the same ones again and again."""
+        return cache(self._fastest)
 
-        Raises:
-            ProfileError: as in `path`.
-        """
-        return self._fastest(start, end, num_bytes)[0]
-
-    def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[float, list[str]]:
-        """Return seconds and way of a message."""
+    def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[str, ...]:
         self.device(start)
         self.device(end)
 
@@ -212,27 +192,20 @@ class Platform(Priced):
             return edge["link"].transfer_s(num_bytes)
 
         try:
-            seconds, way = nx.single_source_dijkstra(self.graph, start, end, weight=cost)
+            return tuple(nx.dijkstra_path(self.graph, start, end, weight=cost))
         except nx.NetworkXNoPath as error:
-            msg = f"platform {self.name!r}: no link leads from {start} to {end}"
-            raise ProfileError(msg) from error
-        return seconds, way
+            raise ProfileError(f"platform {self.name!r}: no link leads from {start} to {end}") from error
 
-    def _mentions(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return what names devices, and those it names."""
-        return [
-            *(("a link", link.between) for link in self.links),
-            *((f"the memory pool {name!r}", pool.devices) for name, pool in self.memory_pools.items()),
-            *((f"the group {name!r}", members) for name, members in self.groups.items()),
-            ("host", () if self.host is None else (self.host,)),
-        ]
+    def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
+        """Return seconds of a message between two devices, which each link passes on whole; errors as in `path`."""
+        return sum(self.link(*hop).transfer_s(num_bytes) for hop in pairwise(self.path(start, end, num_bytes)))
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """Return a platform: one shipped here by its name, the user's own by the path of its file, or a device's machine.
+    """Return a shipped platform by its name, one's own by the path of its file, or a machine made of a named device.
 
     Raises:
-        ProfileError: neither a shipped platform nor a file is called so; lists those there are.
+        ProfileError: neither a platform, a file nor a device is called so; lists those there are.
         ConfigError: the file is wrong; names file, line and value.
     """
     name, path = str(name_or_path), Path(name_or_path)
@@ -241,29 +214,17 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if os.path.isfile(path) or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):  # noqa: PTH113
         return load_yaml(path, Platform)
     if (device := find_device(name)) is not None:
-        return _machine(device)
+        pool = device_sheet(device.sheet).memory_pool
+        is_whole_chip = device.num_devices == 1 and device.memory_bytes is None and pool in shipped_names("platform")
+        return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
 
 
 def of_this_make(platform: Platform) -> Platform:
-    """Return the platform of the make that this host's CPU is of, where a platform is of several; else itself."""
+    """Return the first of a platform's makes whose instruction sets this host's CPU has; else the platform itself."""
     here = {*describe_host()["instruction_sets"].split()} if platform.makes else set()
     return next((load_platform(name) for name, needed in platform.makes.items() if here >= {*needed}), platform)
-
-
-def _machine(device: NamedDevice) -> Platform:
-    """The platform of a chip that ships, or a machine made of a device."""
-    pool = device_sheet(device.sheet).memory_pool
-    if device.num_devices == 1 and device.memory_bytes is None and pool in shipped_names("platform"):
-        return load_platform(pool)
-    return Platform.model_validate(machine_of(device))
-
-
-def _refuse_repeated(what: str, names: list[Any]) -> None:
-    if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
-        msg = f"{what} repeat: {', '.join(repeated)}"
-        raise ValueError(msg)
 
 
 MODELS: Final[Mapping[Kind, type[Platform | DeviceSheet | LinkSheet]]] = {
@@ -274,13 +235,7 @@ MODELS: Final[Mapping[Kind, type[Platform | DeviceSheet | LinkSheet]]] = {
 
 
 class Entry(NamedTuple):
-    """Something that ships, or that a file describes.
-
-    Attributes:
-        kind: what it is.
-        name: what it is called here, or its path.
-        content: what is in its file.
-    """
+    """A platform, device or link that ships, by its name, or that a file describes, by its path."""
 
     kind: Kind
     name: str
@@ -288,25 +243,20 @@ class Entry(NamedTuple):
 
 
 def kind_of(data: Mapping[str, Any]) -> Kind:
-    """Return what the data of a file describe, by the fields there are."""
+    """Return what the data of a file describe, by their fields."""
     if "devices" in data:
         return "platform"
     return "link" if {"bytes_per_s", "latency_s"} & set(data) else "device"
 
 
 def shipped_entries() -> Iterator[Entry]:
-    """Yield all that ships: platforms, then devices, then links."""
+    """Yield all platforms, devices and links that ship."""
     for kind, model in MODELS.items():
         yield from (Entry(kind, name, load_yaml(shipped_file(kind, name), model)) for name in shipped_names(kind))
 
 
 def find_entry(name_or_path: str) -> Entry:
-    """Return what ships under a name, or what a file describes.
-
-    Raises:
-        ProfileError: nothing ships under that name, and there is no such file; lists the names.
-        ConfigError: the file is wrong; names file, line and value.
-    """
+    """Return the platform, device or link of a name or a file; errors are those of `load_platform`."""
     for kind, model in MODELS.items():
         if name_or_path in shipped_names(kind):
             return Entry(kind, name_or_path, load_yaml(shipped_file(kind, name_or_path), model))

@@ -1,10 +1,10 @@
-"""A profile: what was measured on one machine, and how well. Written by calibration, read by the simulator."""
+"""A profile: what was measured on one machine, and its errors. Written by calibration, read by the simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,7 @@ __all__ = [
     "save_profile",
 ]
 
+OfTwoLanes = TypeVar("OfTwoLanes", "Contention", "LinkProfile")
 BYTES_PER_CANDIDATE = 8
 """A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
 
@@ -37,14 +38,12 @@ class Contention(StrictModel):
     """What two lanes cost each other while both work.
 
     Attributes:
-        lanes: the lane that ran the target, then the lane that ran the draft.
-        slowdown: for each lane of the pair, its latency while the other works over its latency alone.
-        anchor_slowdown: the same of anchors on both lanes at once: how much lanes were in each other's way when this
-            was measured. None where nobody took any.
-        pool_bytes_per_s: of a memory that both read, of which each takes its max-min fair share, operation by
-            operation, besides that slowdown; None if it never binds.
-        relative_error: half-width (90 %) of what either may be off by.
-        source: where the numbers come from.
+        lanes: the target's lane, then the draft's.
+        slowdown: for each lane, its latency while the other works over its latency alone.
+        anchor_slowdown: the same of anchors on both lanes at the time of measuring; None where there were none.
+        pool_bytes_per_s: bandwidth of a memory that both read: each operation takes its max-min fair share of it,
+            besides that slowdown; None if it never binds.
+        relative_error: half-width (90 %) of the error of either slowdown.
     """
 
     lanes: Pair[str]
@@ -69,21 +68,21 @@ class LinkProfile(StrictModel):
 
 
 class Profile(StrictModel):
-    """Everything the simulator knows about one machine and one model pair.
+    """Everything that the simulator knows about one machine and one model pair.
+
+    Errors are relative half-widths (90 %).
 
     Attributes:
         round_overhead_s: the driver's own time per round, between the target's reply and the next operation.
-        memory_pool_bytes_per_s: as `pool_bytes_per_s` of a contention, for all lanes that have none of their own.
+        memory_pool_bytes_per_s: `pool_bytes_per_s` of all pairs of lanes that have none of their own.
         features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
         calibration_s: how long measuring took.
-        relative_error: what all times may be off by together (half-width, 90 %): the ratio of two schedules is free
-            of it.
-        pace_error: what the machine's pace may change by between the calibration and runs (half-width, 90 %), likewise.
-        schedule_error: what all times of a schedule may be off by together (half-width, 90 %), beyond what they share
-            with those of others: a ratio of two schedules has it twice.
+        relative_error: common error of all times; ratios of two schedules are free of it.
+        pace_error: change of the machine's pace between the calibration and runs; likewise.
+        schedule_error: common error of one schedule's times, beyond that; a ratio of two schedules has it twice.
         is_row_invariant: whether a row's result does not depend on how many others are computed with it; None if
             that was not tested.
-        samples: name of the file next to this one that holds all that was timed; None if nothing was kept.
+        samples: name of the file beside this one that holds all timings; None if they were not kept.
         notes: remarks on how it was measured, for people.
     """
 
@@ -111,90 +110,78 @@ class Profile(StrictModel):
     def _known_lanes(self) -> Self:
         names = [lane.name for lane in self.lanes]
         if len(set(names)) != len(names):
-            msg = f"lane names repeat: {names}"
-            raise ValueError(msg)
-        pairs = [pair.lanes for pair in self.links] + [pair.lanes for pair in self.contention]
-        for name in (name for pair in pairs for name in pair):
+            raise ValueError(f"lane names repeat: {names}")
+        for name in (name for pair in (*self.links, *self.contention) for name in pair.lanes):
             if name not in names:
-                msg = f"a link or contention names the lane {name!r}; lanes are {', '.join(names)}"
-                raise ValueError(msg)
+                raise ValueError(f"a link or contention names the lane {name!r}; lanes are {', '.join(names)}")
         return self
 
     @property
     def common_error(self) -> float:
-        """What all times may be off by together: what calibration saw, or the pace may change by, if that is more."""
+        """The larger of `relative_error` and `pace_error`."""
         return max(self.relative_error, self.pace_error)
 
     def lane(self, name: str) -> LaneProfile:
-        """The lane of that name.
-
-        Raises:
-            ProfileError: there is none; lists the names.
-        """
+        """Return the lane of that name; `ProfileError` where there is none lists the names."""
         for lane in self.lanes:
             if lane.name == name:
                 return lane
-        msg = f"the profile has no lane {name!r}; it has {', '.join(lane.name for lane in self.lanes)}"
-        raise ProfileError(msg)
+        names = ", ".join(lane.name for lane in self.lanes)
+        raise ProfileError(f"the profile has no lane {name!r}; it has {names}")
 
     def split_pairs(self) -> list[tuple[str, str]]:
-        """Names of every two lanes that share no core and no device, both ways round."""
+        """Return every two lanes that share no core and no device, both ways round."""
         devices = {lane.name: set(lane.devices) for lane in self.lanes}
         return [pair for pair in split_pairs(self.lanes) if not devices[pair[0]] & devices[pair[1]]]
 
     def whole_lanes(self) -> list[str]:
-        """Names of the lanes that are no part of another one."""
+        """Return the lanes that are no part of another one."""
         return whole_lanes(self.lanes)
 
     def link(self, target_lane: str, draft_lane: str) -> LinkProfile | None:
-        """The link between two lanes; one that is known the other way round only serves both ways."""
-        links = {link.lanes: link for link in self.links}
-        return links.get((target_lane, draft_lane)) or links.get((draft_lane, target_lane))
+        """Return the link between two lanes, that of the other direction where there is no other; None without one."""
+        return _either_way(self.links, target_lane, draft_lane)
+
+    def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
+        """Return what two lanes cost each other, the other way round where there is no other; None without one."""
+        return _either_way(self.contention, target_lane, draft_lane)
 
     def slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float]:
-        """Latency of target and draft while both work over their latency alone; (1, 1) for an unknown pair.
-
-        If the pair was measured only the other way round, each lane keeps its own slowdown.
-        """
+        """Return latency while both work over latency alone, of target and draft; (1, 1) for an unknown pair."""
         entry = self.contention_of(target_lane, draft_lane)
-        return (1.0, 1.0) if entry is None else _by_role(entry, entry.slowdown, target_lane)
+        if entry is None:
+            return 1.0, 1.0
+        return entry.slowdown if entry.lanes[0] == target_lane else entry.slowdown[::-1]
 
     def anchor_slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float] | None:
-        """The same of anchors; None for a pair without."""
+        """Return the same of anchors; None for a pair without."""
         entry = self.contention_of(target_lane, draft_lane)
         if entry is None or entry.anchor_slowdown is None:
             return None
-        return _by_role(entry, entry.anchor_slowdown, target_lane)
+        return entry.anchor_slowdown if entry.lanes[0] == target_lane else entry.anchor_slowdown[::-1]
 
     def pool_bytes_per_s(self, target_lane: str, draft_lane: str) -> float | None:
-        """Bandwidth of the memory that two lanes share; None if it never binds."""
+        """Return the bandwidth of the memory that two lanes share; None if it never binds."""
         entry = self.contention_of(target_lane, draft_lane)
         return (entry and entry.pool_bytes_per_s) or self.memory_pool_bytes_per_s
 
-    def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
-        """What was measured of two lanes at once, the other way round only where that is all there is."""
-        entries = {entry.lanes: entry for entry in self.contention}
-        return entries.get((target_lane, draft_lane)) or entries.get((draft_lane, target_lane))
-
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
-        """Of `repr` and `str`: whose profile it is. The tables would fill pages."""
+        """Return what `repr` shows: the tables would fill pages."""
         yield "target", self.target
         yield "drafter", self.drafter
         yield "lanes", [lane.name for lane in self.lanes]
 
 
-def _by_role(entry: Contention, of_lanes: tuple[float, float], target_lane: str) -> tuple[float, float]:
-    """(target's, draft's) of what an entry has by its lanes."""
-    first, second = of_lanes
-    return (first, second) if entry.lanes[0] == target_lane else (second, first)
+def _either_way(entries: Sequence[OfTwoLanes], one: str, other: str) -> OfTwoLanes | None:
+    for lanes in ((one, other), (other, one)):
+        for entry in reversed(entries):
+            if entry.lanes == lanes:
+                return entry
+    return None
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Read a profile YAML.
-
-    Raises:
-        ConfigError: the file is missing or wrong; names file, line and value.
-    """
+    """Read a profile YAML; `ConfigError` where it is missing or wrong names file, line and value."""
     return load_yaml(path, Profile)
 
 

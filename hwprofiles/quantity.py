@@ -1,10 +1,11 @@
-"""A number somebody published, measured, derived or guessed: its value never goes without saying which, and by whom."""
+"""Quantities: numbers with their status (published, measured, derived or guessed) and source."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
@@ -17,9 +18,9 @@ Status = Literal["datasheet", "measured", "derived", "guessed"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 CALIBRATION: Final = "this calibration"
-"""Who measured what comes from a profile of `mirrorsd calibrate`."""
+"""`by` of what comes from a profile of `mirrorsd calibrate`."""
 UNSOURCED: Final = "given without a source"
-"""The source of a bare number that stands in a platform where a quantity could."""
+"""The source of a bare number in a platform."""
 
 _PREFIXES: Final = {
     "n": 1e-9,
@@ -45,31 +46,30 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]]] = {
     "w": (_PREFIXES, ("W",)),
     "": ({"": 0.01}, ("%",)),
 }
-"""Prefixes and units in which people give a number, by how the names of its fields end."""
+"""Prefixes and units of numbers as people write them, by the endings of the fields' names."""
 _EXAMPLES: Final = {"bytes_per_s": "80 GB/s", "bytes": "24 GB", "flops": "125 TFLOP/s", "ops": "50 TOPS", "s": "3 us"}
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
 
 
 def number_in(text: str, field: str | None = None) -> float:
-    """Return the number that a text gives in the SI unit of a field, or of any: `80 GB/s`, `80e9`, `3 us`.
+    """Return a number in the SI unit of its field (of any field without one): `80 GB/s`, `80e9`, `3 us`.
 
     Raises:
-        ValueError: it is no number, or has a unit of something else; says what would be one.
+        ValueError: it is no number, or has another kind of unit; gives an example.
     """
-    ending = (
-        "" if field is None else next(one for one in _UNITS if field == one or field.endswith(f"_{one}") or not one)
-    )
+    endings = [one for one in _UNITS if field is None or field == one or field.endswith(f"_{one}") or not one]
+    endings = endings if field is None else endings[:1]
+    factors = {"": 1.0} | {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
     found = _NUMBER.fullmatch(text.strip())
-    endings = list(_UNITS) if field is None else [ending]
-    factors = {} if found is None else {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
-    if found is None or (found[2] and found[2] not in factors):
-        example = _EXAMPLES.get(ending, "0.5")
+    if found is None or found[2] not in factors:
+        example = "0.5" if field is None else _EXAMPLES.get(endings[0], "0.5")
         raise ValueError(f"a number such as {example} or 8e9, found {shown(text)}")
-    return float(found[1]) * (factors[found[2]] if found[2] else 1.0)
+    return float(found[1]) * factors[found[2]]
 
 
+@cache
 def _spellings(ending: str) -> dict[str, float]:
-    """Units with all of their prefixes; bits (Gb/s) are none of them, but all of one case are read as the usual one."""
+    """Return all units with their prefixes, bytes and operations in lower case too; bits (Gb/s) are no unit."""
     prefixes, units = _UNITS[ending]
     exact = {prefix + unit: factor for prefix, factor in prefixes.items() for unit in units}
     lower = {
@@ -83,8 +83,8 @@ class Quantity(StrictModel):
 
     Attributes:
         value: in the SI unit that the field's name ends with.
-        span: lowest and highest value that is known, where sources or conditions differ; `value` lies within.
-        status: `datasheet` (the maker's word), `measured`, `derived` from others, or `guessed` (the source reasons).
+        span: lowest and highest known value, where sources or conditions differ.
+        status: `datasheet` (the maker's word), `measured`, `derived` from other numbers, or `guessed`.
         source: where it is from, and how it was derived or why it was guessed.
         by: who measured it; belongs to `measured`.
         as_of: the day for which it holds; prices need one.
@@ -110,8 +110,7 @@ class Quantity(StrictModel):
     @model_validator(mode="after")
     def _within_span(self) -> Self:
         if self.span is not None and not self.span[0] <= self.value <= self.span[1]:
-            msg = f"value {self.value:g} is outside its span {self.span[0]:g}..{self.span[1]:g}"
-            raise ValueError(msg)
+            raise ValueError(f"value {self.value:g} is outside its span {self.span[0]:g}..{self.span[1]:g}")
         return self
 
     @property
@@ -126,21 +125,25 @@ class Quantity(StrictModel):
 
 
 def within(low: float, high: float) -> AfterValidator:
-    """Refuses a quantity whose value or span leaves `low`..`high`."""
+    """Return a validator that refuses a quantity whose value or span leaves `low`..`high`."""
 
     def check(quantity: Quantity) -> Quantity:
         for number in (quantity.lowest, quantity.value, quantity.highest):
             if not low <= number <= high:
-                msg = f"{number:g} is outside {low:g}..{high:g}, where numbers of this kind are"
-                raise ValueError(msg)
+                raise ValueError(f"{number:g} is outside {low:g}..{high:g}, where numbers of this kind are")
         return quantity
 
     return AfterValidator(check)
 
 
+@cache
 def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of a model that hold a quantity, if anything."""
-    return tuple(name for name, field in model.model_fields.items() if _may_be_quantity(field.annotation))
+    """Return the fields of a model that may hold a quantity."""
+
+    def may_be_quantity(annotation: Any) -> bool:
+        return annotation is Quantity or any(map(may_be_quantity, get_args(annotation)))
+
+    return tuple(name for name, field in model.model_fields.items() if may_be_quantity(field.annotation))
 
 
 def quantities_of(model: BaseModel) -> dict[str, Quantity]:
@@ -150,23 +153,15 @@ def quantities_of(model: BaseModel) -> dict[str, Quantity]:
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """Return the data of a model, with the bare numbers among its quantities as guessed ones that give no source.
-
-    Raises:
-        ValueError: a text among them is no number.
-    """
-    fields = quantity_fields(model)
-    return {field: _sourced(field, value) if field in fields else value for field, value in data.items()}
-
-
-def _sourced(field: str, value: Any) -> Any:
-    try:
-        number = number_in(value, field) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"{field}: {error}") from error
-    is_bare = isinstance(number, int | float) and not isinstance(number, bool)
-    return {"value": number, "status": "guessed", "source": UNSOURCED} if is_bare else number
-
-
-def _may_be_quantity(annotation: Any) -> bool:
-    return annotation is Quantity or any(map(_may_be_quantity, get_args(annotation)))
+    """Return the data of a model with bare numbers as guessed quantities; `ValueError` where a text is no number."""
+    found, fields = dict(data), quantity_fields(model)
+    for field, given in data.items():
+        if field not in fields:
+            continue
+        try:
+            value = number_in(given, field) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from error
+        is_bare = isinstance(value, int | float) and not isinstance(value, bool)
+        found[field] = {"value": value, "status": "guessed", "source": UNSOURCED} if is_bare else value
+    return found

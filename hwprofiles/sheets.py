@@ -15,49 +15,42 @@ from pydantic import Field, model_validator
 from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
-from hwprofiles import bounds
+from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.quantity import Quantity, quantities_of, within
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
 KINDS: Final[tuple[Kind, ...]] = ("device", "link", "platform")
 
-
-Times = Annotated[Quantity, within(*bounds.TIMES_S)]
-ByteRates = Annotated[Quantity, within(*bounds.BYTE_RATES)]
-OperationRates = Annotated[Quantity, within(*bounds.OPERATION_RATES)]
-Capacities = Annotated[Quantity, within(*bounds.CAPACITIES_BYTES)]
-Powers = Annotated[Quantity, within(*bounds.POWERS_W)]
-Shares = Annotated[Quantity, within(*bounds.SHARES)]
-Prices = Annotated[Quantity, within(*bounds.PRICES_USD)]
-Counts = Annotated[Quantity, within(*bounds.COUNTS)]
-GrowthsPerRow = Annotated[Quantity, within(*bounds.GROWTHS_PER_ROW)]
-WriteOffs = Annotated[Quantity, within(*bounds.WRITE_OFFS_S)]
+# Least and most of each kind of number, in SI units.
+Times = Annotated[Quantity, within(1e-12, LONGEST_S)]
+ByteRates = Annotated[Quantity, within(1.0, 1e18)]
+OperationRates = Annotated[Quantity, within(1.0, 1e21)]
+Capacities = Annotated[Quantity, within(1.0, 1e15)]
+Powers = Annotated[Quantity, within(1e-6, 1e6)]
+Shares = Annotated[Quantity, within(1e-6, 1.0)]
+Prices = Annotated[Quantity, within(1e-6, 1e9)]
+Counts = Annotated[Quantity, within(1.0, 1e9)]
+GrowthsPerRow = Annotated[Quantity, within(1e-6, 4.0)]  # old kernels read the weights again for each row
+WriteOffs = Annotated[Quantity, within(LONGEST_S, 1e10)]
 
 STARTED_BY: Final = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
-"""What is dispatched on a kind of device whose sheet does not say."""
+"""Default of `dispatch_of`."""
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
-"""Types that weights are stored in."""
 
 
 class Sourced(StrictModel):
-    """What gives numbers with their origins."""
+    """A model whose numbers have origins."""
 
     @property
     def quantities(self) -> dict[str, Quantity]:
-        """All numbers that it gives itself, by field."""
+        """Its own numbers, by field."""
         return quantities_of(self)
 
 
 class Priced(Sourced):
-    """What something costs, to rent or to own.
-
-    Attributes:
-        price_usd_per_hour: rent.
-        price_usd: what it costs to buy.
-        write_off_s: time of use over which the purchase is written off; belongs to `price_usd`.
-    """
+    """A thing with a rent (`price_usd_per_hour`), or a price that is written off over some time of use."""
 
     price_usd_per_hour: Prices | None = None
     price_usd: Prices | None = None
@@ -84,11 +77,9 @@ class DeviceSheet(Priced):
     """One compute device.
 
     Attributes:
-        name: as its maker calls it.
-        kind: what it is.
-        aliases: what people call it too.
-        host_link: sheet of the link that usually joins it to its CPU; of the chip's devices none is needed.
-        peer_link: sheet of the link that usually joins it to others of its kind; None where the CPU is between them.
+        name, aliases: its maker's, and other names that people use.
+        host_link: sheet of the usual link to its CPU; None for devices of one chip.
+        peer_link: sheet of the usual link to others of its kind; None where they talk through the CPU.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
         bf16_flops: dense half-precision peak, FLOP/s; of status `measured`, what was reached instead.
         int8_ops: dense 8-bit peak, operations/s.
@@ -142,7 +133,7 @@ class DeviceSheet(Priced):
     dispatch_s: Times | None = None
     dispatch_of: Literal["kernel", "graph"] | None = None
     dispatches_per_token: Counts | None = None
-    two_streams_slowdown: Annotated[Quantity, within(1.0, bounds.MOST_SLOWDOWN)] | None = None
+    two_streams_slowdown: Annotated[Quantity, within(1.0, MOST_SLOWDOWN)] | None = None
     static_shapes: bool = False
     row_buckets: Many[Annotated[int, Field(ge=1, le=100_000)]] = ()
     max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
@@ -152,27 +143,23 @@ class DeviceSheet(Priced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        problem = None
         if list(self.row_buckets) != sorted(set(self.row_buckets)):
-            problem = f"row_buckets {list(self.row_buckets)} must be ascending without repeats"
-        elif (self.dispatch_s is None) != (self.dispatch_of is None):
-            problem = "dispatch_s and dispatch_of belong together: say whether it is paid by kernel or by graph"
-        elif (self.kernel_start_s is None) != (self.unhidden_share is None):
-            problem = "kernel_start_s and unhidden_share belong together: they are of one measured law"
-        elif self.row_buckets and not self.static_shapes:
-            problem = "row_buckets are of devices with static_shapes: true"
-        if problem is not None:
-            raise ValueError(problem)
+            raise ValueError(f"row_buckets {list(self.row_buckets)} must be ascending without repeats")
+        if (self.dispatch_s is None) != (self.dispatch_of is None):
+            raise ValueError("dispatch_s and dispatch_of belong together: say whether it is paid by kernel or by graph")
+        if (self.kernel_start_s is None) != (self.unhidden_share is None):
+            raise ValueError("kernel_start_s and unhidden_share belong together: they are of one measured law")
+        if self.row_buckets and not self.static_shapes:
+            raise ValueError("row_buckets are of devices with static_shapes: true")
         return self
 
 
 class LinkSheet(Sourced):
-    """One kind of link, in each of its directions.
+    """One kind of link.
 
     Attributes:
-        name: as it is called.
         bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
-        latency_s: of a message without a byte.
+        latency_s: of an empty message.
         collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
     """
 

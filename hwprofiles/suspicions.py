@@ -1,12 +1,12 @@
-"""What looks wrong in sheets and platforms: the mistakes that tables of hardware numbers commonly carry.
+"""Mistakes that tables of hardware numbers commonly carry, looked for in sheets and platforms.
 
-A suspicion is a sentence about one number; none is no proof that the number is right. `hwprofiles.lint` reads files
-and says on which line a suspicious number stands.
+A number without a suspicion may still be wrong. `hwprofiles.lint` reads files, and says on which line a number stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 import networkx as nx
@@ -23,7 +23,7 @@ TOLERANCE: Final = 0.02
 INT8_OVER_BF16: Final = (1.0, 4.2)
 """A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
 CHIP_TOLERANCE: Final = 0.1
-"""The engines of a chip that have sheets make up its advertised total to within this."""
+"""The sum of a chip's engines is within this of its advertised total."""
 BINARY: Final = {"2^30 used as giga": 2**30 / 1e9, "2^40 used as tera": 2**40 / 1e12}
 
 PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
@@ -39,19 +39,11 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "power_w": (0.1, 5e3, "milliwatts or kilowatts?"),
     "price_usd_per_hour": (1e-3, 1e3, "another currency, or another time than an hour?"),
 }
-"""From the least to the most of any device or link there is, with room; and what a number beyond suggests."""
-PEAKS: Final = ("bf16_flops", "int8_ops")
-PRICES: Final = ("price_usd", "price_usd_per_hour")
+"""Least and most of any known device or link, with room, and what a number beyond suggests."""
 
 
 class Suspicion(NamedTuple):
-    """What may be wrong with one number.
-
-    Attributes:
-        place: where it stands, from the top of its file.
-        what: a sentence.
-        value: the number; None where something is missing.
-    """
+    """What may be wrong with one number: its place in the file, a sentence, and the number, if there is one."""
 
     place: Place
     what: str
@@ -59,9 +51,17 @@ class Suspicion(NamedTuple):
 
 
 def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Iterator[Suspicion]:
-    """Suspicions about a device; `reference` is a trusted sheet of the same one."""
+    """Yield suspicions about a device; `reference` is a trusted sheet of the same one."""
     yield from _of_quantities(sheet.quantities)
-    yield from _of_peaks(sheet)
+    flops, ops = sheet.bf16_flops, sheet.int8_ops
+    if flops is not None and ops is not None:
+        ratio = ops.highest / flops.highest
+        if not INT8_OVER_BF16[0] <= ratio <= INT8_OVER_BF16[1]:
+            what = f"int8_ops over bf16_flops is {ratio:.2g}, usually 2: is one of them sparse?"
+            yield Suspicion(("int8_ops",), what, ops.value)
+    if sheet.flops_efficiency is not None and flops is not None and flops.status == "measured":
+        what = "bf16_flops is what was reached already: an efficiency counts it twice"
+        yield Suspicion(("flops_efficiency",), what, sheet.flops_efficiency.value)
     cap, memory = sheet.memory_cap_bytes_per_s, sheet.memory_bytes_per_s
     if cap is not None and memory is not None and cap.value > memory.value * (1 + TOLERANCE):
         what = f"the device's own cap is above the {memory.value:g} of its memory"
@@ -70,23 +70,24 @@ def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Itera
     if has_facts and sheet.facts_source is None:
         yield Suspicion(("facts_source",), "static shapes, prompt limits and weight formats need a source")
     if reference is not None:
-        chip_ops = _chip_ops(reference)
-        for field in PEAKS:
-            twice = "a sparse figure listed as dense?"
-            yield from _beyond(field, getattr(sheet, field), getattr(reference, field), twice=twice, total=chip_ops)
-        for field in ("memory_bytes_per_s", "memory_bytes"):
-            yield from _beyond(field, getattr(sheet, field), getattr(reference, field))
+        chip = [one for one in map(device_sheet, shipped_names("device")) if one.memory_pool == reference.memory_pool]
+        chip_ops = sum(one.int8_ops.value for one in chip if one.int8_ops is not None)
+        twice, total = "a sparse figure listed as dense?", None if reference.memory_pool is None else chip_ops
+        yield from _beyond("bf16_flops", flops, reference.bf16_flops, twice=twice, total=total)
+        yield from _beyond("int8_ops", ops, reference.int8_ops, twice=twice, total=total)
+        yield from _beyond("memory_bytes_per_s", memory, reference.memory_bytes_per_s)
+        yield from _beyond("memory_bytes", sheet.memory_bytes, reference.memory_bytes)
 
 
 def of_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> Iterator[Suspicion]:
-    """Suspicions about a link; `reference` as in `of_device`."""
+    """Yield suspicions about a link; `reference` is a trusted sheet of the same one."""
     yield from _of_quantities(sheet.quantities)
     if reference is not None:
         yield from _beyond("bytes_per_s", sheet.bytes_per_s, reference.bytes_per_s, twice="both directions added up?")
 
 
 def of_platform(platform: Platform) -> Iterator[Suspicion]:
-    """Suspicions about a platform and all its parts; what lies over a shipped sheet is compared with it."""
+    """Yield suspicions about a platform and all its parts, which are compared with their shipped sheets."""
     yield from _of_quantities(platform.quantities)
     for name, device in platform.devices.items():
         known = None if device.sheet is None else device_sheet(device.sheet)
@@ -99,45 +100,28 @@ def of_platform(platform: Platform) -> Iterator[Suspicion]:
 
 
 def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
-    """Yield what a number says of itself, whatever it belongs to."""
-    for field, quantity in quantities.items():
-        for what in _of_quantity(field, quantity):
-            yield Suspicion((field,), what, quantity.value)
-
-
-def _of_quantity(field: str, quantity: Quantity) -> Iterator[str]:
-    value = quantity.value
-    if quantity.source == UNSOURCED:
-        yield "a bare number: say where it is from (value, status, source)"
-    if quantity.status == "measured" and quantity.by is None:
-        yield "measured, but not by whom (by)"
-    if quantity.status != "measured" and quantity.by is not None:
-        yield f"{quantity.by} measured it, but its status is {quantity.status}"
-    if field in PRICES and quantity.as_of is None:
-        yield "a price without the day it holds for (as_of)"
-    if field in PLAUSIBLE:
-        low, high, suggestion = PLAUSIBLE[field]
-        if not low <= value <= high:
-            yield f"outside {low:g}..{high:g}, where every known one is: {suggestion}"
-    if field == "memory_bytes" and value % 2**30 == 0:
-        yield f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?"
-
-
-def _of_peaks(sheet: DeviceSheet) -> Iterator[Suspicion]:
-    if sheet.bf16_flops is not None and sheet.int8_ops is not None:
-        ratio = sheet.int8_ops.highest / sheet.bf16_flops.highest
-        if not INT8_OVER_BF16[0] <= ratio <= INT8_OVER_BF16[1]:
-            what = f"int8_ops over bf16_flops is {ratio:.2g}, usually 2: is one of them sparse?"
-            yield Suspicion(("int8_ops",), what, sheet.int8_ops.value)
-    if sheet.flops_efficiency is not None and sheet.bf16_flops is not None and sheet.bf16_flops.status == "measured":
-        what = "bf16_flops is what was reached already: an efficiency counts it twice"
-        yield Suspicion(("flops_efficiency",), what, sheet.flops_efficiency.value)
+    """Yield what is wrong with numbers of anything."""
+    for field, one in quantities.items():
+        low, high, suggestion = PLAUSIBLE.get(field, (0.0, inf, ""))
+        is_measured, value = one.status == "measured", one.value
+        found = {
+            "a bare number: say where it is from (value, status, source)": one.source == UNSOURCED,
+            "measured, but not by whom (by)": is_measured and one.by is None,
+            f"{one.by} measured it, but its status is {one.status}": not is_measured and one.by is not None,
+            "a price without the day it holds for (as_of)": field.startswith("price_usd") and one.as_of is None,
+            f"outside {low:g}..{high:g}, where every known one is: {suggestion}": not low <= value <= high,
+            f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?": field == "memory_bytes" and value % 2**30 == 0,
+        }
+        yield from (Suspicion((field,), what, value) for what, is_so in found.items() if is_so)
 
 
 def _beyond(
     field: str, found: Quantity | None, known: Quantity | None, *, twice: str | None = None, total: float | None = None
 ) -> Iterator[Suspicion]:
-    """A value above the known one; `twice` is what a factor of two suggests, `total` what all engines of a chip do."""
+    """Yield a value above the known one.
+
+    `twice` is what a factor of two suggests, `total` the sum of all engines of the chip.
+    """
     if found is None or known is None or found.value <= known.highest * (1 + TOLERANCE):
         return
     ratio = found.value / known.highest
@@ -161,15 +145,12 @@ def _of_memories(platform: Platform) -> Iterator[Suspicion]:
         rate, peak = pool.bytes_per_s.value, pool.peak_bytes_per_s
         yield from _below(place, _of_quantities(pool.quantities))
         if peak is not None and rate > peak * (1 + TOLERANCE):
-            what = f"above memory speed times bus width, which is {peak:g}"
-            yield Suspicion((*place, "bytes_per_s"), what, rate)
+            yield Suspicion((*place, "bytes_per_s"), f"above memory speed times bus width, which is {peak:g}", rate)
         for device in pool.devices:
-            sheet = platform.devices[device]
             for field in ("memory_cap_bytes_per_s", "memory_bytes_per_s"):
-                own: Quantity | None = getattr(sheet, field)
+                own: Quantity | None = getattr(platform.devices[device], field)
                 if own is not None and own.value > rate * (1 + TOLERANCE):
-                    what = f"above the {rate:g} of its pool {name!r}"
-                    yield Suspicion(("devices", device, field), what, own.value)
+                    yield Suspicion(("devices", device, field), f"above the {rate:g} of its pool {name!r}", own.value)
         chips = sorted({platform.devices[device].memory_pool or "none" for device in pool.devices})
         if len(chips) > 1:
             yield Suspicion(place, f"devices of different memories share it: {', '.join(chips)}")
@@ -181,27 +162,16 @@ def _of_memories(platform: Platform) -> Iterator[Suspicion]:
 
 
 def _of_ways(platform: Platform) -> Iterator[Suspicion]:
+    pool_of = {device: name for name, pool in platform.memory_pools.items() for device in pool.devices}
     for index, link in enumerate(platform.links):
-        pools = [
-            next((n for n, pool in platform.memory_pools.items() if end in pool.devices), end) for end in link.between
-        ]
-        if link.bytes_per_s is None and pools[0] != pools[1]:
-            what = f"nothing is copied between {' and '.join(link.between)}, but they share no memory: give bytes_per_s"
+        one, other = link.between
+        if link.bytes_per_s is None and pool_of.get(one, one) != pool_of.get(other, other):
+            what = f"nothing is copied between {one} and {other}, but they share no memory: give bytes_per_s"
             yield Suspicion(("links", index), what)
     first = next(iter(platform.devices))
     for name in platform.devices:
         if not (nx.has_path(platform.graph, first, name) and nx.has_path(platform.graph, name, first)):
             yield Suspicion(("devices", name), f"no link leads to {first} and back")
-
-
-def _chip_ops(reference: DeviceSheet) -> float | None:
-    """8-bit operations per second of all shipped engines of a chip."""
-    if reference.memory_pool is None:
-        return None
-    sheets = [
-        sheet for sheet in map(device_sheet, shipped_names("device")) if sheet.memory_pool == reference.memory_pool
-    ]
-    return sum(sheet.int8_ops.value for sheet in sheets if sheet.int8_ops is not None)
 
 
 def _below(place: Place, suspicions: Iterator[Suspicion]) -> Iterator[Suspicion]:

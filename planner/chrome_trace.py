@@ -1,8 +1,7 @@
 """A trace of either world as Chrome trace JSON, in the layout of torch.profiler; opens in Perfetto.
 
-Each trace becomes a process, each lane a track in it that says which model worked there (and further tracks where
-work on one lane overlaps, as transfers may), so that slices always nest. Rounds have a track of their own; arrows
-lead from the draft's last work to the verification of its window.
+Each trace is a process, each lane a track in it, with further tracks where transfers on one lane overlap, so that
+slices always nest. Rounds have a track of their own; arrows lead from the draft's last step to the verification.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ DRAFTING = (Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP)
 
 
 def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
-    """Return the JSON object of some traces by display name; times in microseconds from the start of decoding."""
+    """Return the JSON object of traces by display name; times in microseconds from the start of decoding."""
     events = [event for pid, (name, trace) in enumerate(traces.items(), 1) for event in _process(pid, name, trace)]
     return {"displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceEvents": events}
 
 
 def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
-    """Write `chrome_trace`; see `write_json`."""
+    """Write `chrome_trace` as `write_json` does."""
     write_json(json.dumps(chrome_trace(traces), separators=(",", ":")), path)
 
 
@@ -45,8 +44,7 @@ def write_json(text: str, path: Path) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        msg = f"{path}: the trace cannot be written ({error})"
-        raise TraceError(msg) from error
+        raise TraceError(f"{path}: the trace cannot be written ({error})") from error
 
 
 def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
@@ -65,7 +63,7 @@ def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
 
 
 def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
-    """(name, spans in order) of every track: lanes by first use, split where a lane's own spans overlap."""
+    """Return (name, spans in order) of every track: lanes by first use, split where a lane's spans overlap."""
     tracks: dict[str, list[list[Span]]] = {}
     for span in sorted(spans, key=lambda span: (span.start_s, span.end_s)):
         slots = tracks.setdefault(span.lane, [])
@@ -74,17 +72,13 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
             slots.append([span])
         else:
             free.append(span)
-    roles = {lane: _role({span.work for slot in slots for span in slot}) for lane, slots in tracks.items()}
-    return [
-        (f"{lane} · {roles[lane]}" + (f" ({index})" if index > 1 else ""), slot)
-        for lane, slots in tracks.items()
-        for index, slot in enumerate(slots, 1)
-    ]
-
-
-def _role(works: set[Work]) -> str:
-    roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
-    return " and ".join(roles) or "messages"
+    found: list[tuple[str, list[Span]]] = []
+    for lane, slots in tracks.items():
+        works = {span.work for slot in slots for span in slot}
+        roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
+        name = f"{lane} · {' and '.join(roles) or 'messages'}"
+        found += [(name + f" ({index})" * (index > 1), slot) for index, slot in enumerate(slots, 1)]
+    return found
 
 
 def _slice(pid: int, tid: int, span: Span) -> Event:
@@ -107,20 +101,18 @@ def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
 
 
 def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[Event]:
-    """From the draft's last step that ended before a verification, to the verification; each step only once."""
+    """Yield arrows to a verification from the last draft step that ended before it; each step has one at most."""
     drafted = sorted((span for span in spans if span.work in DRAFTING), key=lambda span: span.end_s)
     verified = sorted((span for span in spans if span.work in VERIFYING), key=lambda span: span.start_s)
     num_seen = 0
     for arrow, span in enumerate(verified):
         num_ended = bisect_right(drafted, _ns(span.start_s), key=lambda step: _ns(step.end_s))
-        if num_ended == num_seen:
-            continue
-        num_seen = num_ended
-        step = drafted[num_ended - 1]
-        common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}"}
-        # Perfetto ties an arrow to the slice around its time, so it leaves where the step starts.
-        yield _event("s", pid, tids[step], step.start_s, **common)
-        yield _event("f", pid, tids[span], span.start_s, bp="e", **common)
+        if num_ended > num_seen:
+            num_seen, step = num_ended, drafted[num_ended - 1]
+            common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}"}
+            # Perfetto ties an arrow to the slice around its time, so it leaves where the step starts.
+            yield _event("s", pid, tids[step], step.start_s, **common)
+            yield _event("f", pid, tids[span], span.start_s, bp="e", **common)
 
 
 def _label(pid: int, kind: str, name: str, *, tid: int = ROUNDS_TRACK) -> Event:
@@ -132,7 +124,7 @@ def _event(phase: str, pid: int, tid: int, time_s: float, **fields: Any) -> Even
 
 
 def _microseconds(start_s: float, end_s: float) -> float:
-    """On a grid of nanoseconds, so that touching spans stay touching."""
+    """Return a length on a grid of nanoseconds, so that touching spans stay touching."""
     return (_ns(end_s) - _ns(start_s)) / 1000
 
 

@@ -1,4 +1,4 @@
-"""The verdict after real runs: what was measured decides, paired by prompt, and the prediction stands next to it."""
+"""The verdict after real runs: measured times decide, paired by prompt; the prediction stands beside them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, ratio_by
 from planner.verdict import Badge, Claim, Pays, SpeculationVerdict, times, would_tell
 from planner.wording import KINDS, counted, factor, kind_of
 
+_ORDER: Final = list(KINDS)
+
 
 class PromptTime(NamedTuple):
-    """What one prompt took: seconds of decoding, the tokens committed in them, and the same time simulated."""
+    """One prompt's seconds of decoding, the tokens committed in them, and the same time simulated, if known."""
 
     seconds: float
     tokens: int
@@ -35,8 +37,8 @@ class MeasuredSchedule:
 
     Attributes:
         predicted_s: predicted time per token.
-        prompts: what was measured, by prompt. A prompt that failed, or was left out, is not in it.
-        recorded: every recorded prompt as it is simulated, run or not. Empty where nothing is known.
+        prompts: measured times, by prompt; those that failed or were left out are not in it.
+        recorded: simulated times of all recorded prompts, run or not; empty where rounds are not known.
     """
 
     name: str
@@ -52,33 +54,33 @@ class MeasuredSchedule:
 
     @property
     def done(self) -> dict[str, PromptTime]:
-        """What of its prompts came to an end."""
+        """Prompts that have a time and tokens."""
         return {name: time for name, time in self.prompts.items() if time.seconds > 0 and time.tokens > 0}
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The schedules that can be compared, `finished`: any two of them have run a prompt that all have run."""
+    """The schedules that can be compared, `finished`: there is a prompt that all of them have run."""
 
     finished: tuple[MeasuredSchedule, ...]
 
     @classmethod
     def of(cls, schedules: Sequence[MeasuredSchedule]) -> Runs:
-        """Leave out what has run no prompt, and what shares none with those that ran more."""
+        """Leave out schedules that ran no prompt, or share none with those that ran more."""
         left = sorted((one for one in schedules if one.done), key=lambda one: len(one.done), reverse=True)
         while left and not set.intersection(*(set(one.done) for one in left)):
             left.pop()
         return cls(tuple(one for one in schedules if one in left))
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
-        """Return the other's time over one's, over all recorded prompts, or `recorded` ones, where rounds are known."""
+        """Return the other's time over one's: over `recorded`, by default all recorded prompts, if rounds are known."""
         if self._costs is None:
             return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
         return ratio_by_rounds(recorded, self._costs.difference(one.name, other.name))
 
     def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
-        """Return the other's predicted time over one's, on the prompts that `ratio` is about."""
+        """Return the other's predicted time over one's, on the prompts of `ratio`."""
         if self._costs is None:
             return other.predicted_s / one.predicted_s
         ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
@@ -86,7 +88,7 @@ class Runs:
 
     @cached_property
     def _costs(self) -> CommonFit | None:
-        """What rounds cost beyond their simulation; None where a schedule's rounds are not known."""
+        """How far off the simulated times of rounds are; None where a schedule's rounds are not known."""
         known = {
             one.name: {
                 name: log(time.seconds / time.simulated_s)
@@ -102,22 +104,31 @@ class Runs:
         """Return the other's measured time over one's on shared prompts, each by as many tokens in both."""
         shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
         lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
-        both = zip(*shared, strict=True)
         ours, theirs = (
-            [time.seconds / time.tokens * length for time, length in zip(times, lengths, strict=True)] for times in both
+            [time.seconds / time.tokens * length for time, length in zip(side, lengths, strict=True)]
+            for side in zip(*shared, strict=True)
         )
         return paired_ratio(ours, theirs)
 
     def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
-        """Return each one's measured speed over that of the plain one predicted fastest; None where one is not here."""
+        """Return each one's measured speed over that of the plain one predicted fastest; None if not comparable."""
         plain = next(iter(self.side(plain=True)), None)
         return tuple(
             None if plain is None or one not in self.finished else self.as_run(one, plain) for one in schedules
         )
 
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
-        """Return whether the runs leave no doubt that `one` is faster."""
+        """Return whether `one` is faster beyond its interval."""
         return self.ratio(one, other).outcome == "faster"
+
+    def beats_plain(self, one: MeasuredSchedule) -> bool:
+        """Return whether a schedule drafts and is faster than every plain one, beyond its interval."""
+        plains = self.side(plain=True)
+        return not one.is_plain and bool(plains) and all(self.tells_faster(one, plain) for plain in plains)
+
+    def claim(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Claim:
+        """Return the ratio of two schedules with their names."""
+        return Claim(one=one.name, other=other.name, ratio=self.ratio(one, other))
 
     def relative_s(self, one: MeasuredSchedule) -> float:
         """Return its time over that of a schedule that has run most prompts."""
@@ -140,19 +151,16 @@ def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) ->
     return Pairs(ours, theirs, [one[name].kind for name in names])
 
 
-_ORDER: Final = list(KINDS)
-
-
 def judge_measured(
     schedules: Sequence[MeasuredSchedule], *, at_anchors: Sequence[MeasuredSchedule] = ()
 ) -> SpeculationVerdict:
     """Judge runs of several schedules, any two on the prompts that both ran.
 
-    The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one that was run, *no* if
-    a plain one was faster than every drafting one; each beyond its interval. Chosen by prediction, the two that are
-    compared owe nothing to the luck of the runs; only a *no* is against the plain schedule that it is due to. Runs take
-    turns, so their times decide as they are: what anchors alone would turn cannot be told. The intervals are about
-    prompts like those that were recorded.
+    The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one, *no* if a plain one
+    was faster than every drafting one, each beyond its interval. Since the two that are compared were chosen by
+    prediction, they owe nothing to the luck of the runs; only a *no* names the plain schedule that it is due to. Runs
+    take turns, so that their times decide as they are; an answer that anchors would turn from yes to no, or back, is
+    "cannot tell". Intervals are about prompts like those that were recorded.
 
     Args:
         schedules: what was run; whatever shares no prompt with the others is named and not judged.
@@ -161,32 +169,36 @@ def judge_measured(
     runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
     corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
-    pays: Pays = "cannot_tell" if {as_run, corrected} == {"yes", "no"} else as_run
     winner = _winner(runs)
-    claim = None if plain is None or drafting is None else _claim(runs, drafting, plain)
-    if claim is None:
-        basis = f"no {'plain' if plain is None else 'drafting'} schedule finished the runs"
-    else:
-        basis = f'measured on {_prompts(runs, claim, drafting, plain)} ("{claim.one}" next to "{claim.other}")'
+    claim: Claim | None = None
+    why: tuple[str, ...] = ()
+    basis = f"no {'plain' if plain is None else 'drafting'} schedule finished the runs"
+    if plain is not None and drafting is not None:
+        claim, why = runs.claim(drafting, plain), tuple(_why(runs, as_run, corrected, plain, drafting))
+        num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
+        known = counted(num_known, "prompt")
+        prompts = known if num_run == num_known else f"{num_run} of {known} whose rounds are known"
+        basis = f'measured on {prompts} ("{claim.one}" next to "{claim.other}")'
     missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
+    holders: dict[Badge, MeasuredSchedule | None] = {
+        "recommended": winner,
+        "predicted fastest": min(schedules, key=lambda one: one.predicted_s, default=None),
+        "measured fastest": runs.fastest,
+    }
     return SpeculationVerdict(
-        pays=pays,
+        pays="cannot_tell" if {as_run, corrected} == {"yes", "no"} else as_run,
         claim=claim,
         basis=basis,
         world="measured",
         recommended=None if winner is None else winner.name,
         schedule=None if winner is None else winner.schedule,
-        why=() if plain is None or drafting is None else tuple(_why(runs, as_run, corrected, plain, drafting)),
+        why=why,
         next_step=(_next_step(runs, claim, winner),),
-        others=tuple(_claim(runs, winner, one) for one in runs.finished if one is not winner) if winner else (),
+        others=tuple(runs.claim(winner, one) for one in runs.finished if one is not winner) if winner else (),
         facts={"Not judged, since no prompt is shared with the others": missing},
         warnings=tuple(_warnings(runs, winner, drafting)),
-        badges=_badges(schedules, runs, winner),
+        badges={one.name: tuple(badge for badge, holder in holders.items() if holder is one) for one in schedules},
     )
-
-
-def _claim(runs: Runs, one: MeasuredSchedule, other: MeasuredSchedule) -> Claim:
-    return Claim(one=one.name, other=other.name, ratio=runs.ratio(one, other))
 
 
 def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule | None]:
@@ -198,7 +210,7 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     if not plains or not draftings:
         return "cannot_tell", next(iter(plains), None), next(iter(draftings), None)
     hardest = min(plains, key=lambda plain: runs.ratio(draftings[0], plain).low)
-    if _beats_plain(runs, draftings[0]):
+    if runs.beats_plain(draftings[0]):
         return "yes", hardest, draftings[0]
     for plain in plains:
         if all(runs.tells_faster(plain, one) for one in draftings):
@@ -206,38 +218,20 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     return "cannot_tell", hardest, draftings[0]
 
 
-def _prompts(runs: Runs, claim: Claim, drafting: MeasuredSchedule | None, plain: MeasuredSchedule | None) -> str:
-    assert drafting is not None
-    assert plain is not None
-    num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
-    known = counted(num_known, "prompt")
-    return known if num_run == num_known else f"{num_run} of {known} whose rounds are known"
-
-
 def _winner(runs: Runs) -> MeasuredSchedule | None:
-    """Return the simplest of all that nothing tells to be slower; of several of its kind the one measured fastest.
+    """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
 
-    Where some of them are told to be faster than plain decoding, only these are asked.
+    Where some of them are faster than plain decoding beyond their intervals, only these count.
     """
-
-    def is_slower(one: MeasuredSchedule) -> bool:
-        return any(runs.tells_faster(other, one) for other in runs.finished if other is not one)
-
-    contenders = [one for one in runs.finished if not is_slower(one)]
-    contenders = [one for one in contenders if _beats_plain(runs, one)] or contenders
+    contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
+    contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
     return min(contenders, key=lambda one: (_ORDER.index(kind_of(one.schedule)), runs.relative_s(one)), default=None)
-
-
-def _beats_plain(runs: Runs, one: MeasuredSchedule) -> bool:
-    """Return whether the runs tell a schedule that drafts to be faster than every plain one."""
-    plains = runs.side(plain=True)
-    return not one.is_plain and bool(plains) and all(runs.tells_faster(one, plain) for plain in plains)
 
 
 def _why(
     runs: Runs, as_run: Pays, corrected: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule
 ) -> Iterator[str]:
-    """Set the prediction beside the measured ratio, and name what keeps that ratio from being the answer."""
+    """Yield the prediction beside the measured ratio, and what keeps that ratio from being the answer."""
     ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
@@ -246,11 +240,10 @@ def _why(
         yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {run.num_pairs} that were run"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
-    if as_run == "cannot_tell" and ratio.outcome == "slower":
-        equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
-        if equals:
-            open_claim = _claim(runs, min(equals, key=runs.relative_s), plain)
-            yield f'"{open_claim.one}" has {times(open_claim.ratio)} the speed of "{open_claim.other}"'
+    equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
+    if as_run == "cannot_tell" and ratio.outcome == "slower" and equals:
+        open_claim = runs.claim(min(equals, key=runs.relative_s), plain)
+        yield f'"{open_claim.one}" has {times(open_claim.ratio)} the speed of "{open_claim.other}"'
 
 
 def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None) -> str:
@@ -262,25 +255,14 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
     merit = "of the simplest kind that nothing tells to be slower"
     if winner is runs.fastest:
         merit = "measured fastest"
-    elif _beats_plain(runs, winner):
+    elif runs.beats_plain(winner):
         merit = "of the simplest kind that is faster than plain decoding"
     return f'{use} "{winner.name}": {merit}'
 
 
 def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
-    if winner and drafting and _beats_plain(runs, winner) and not _beats_plain(runs, drafting):
+    if winner and drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
         yield (
             f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it out: it may '
             "owe that to luck. Other prompts would show."
         )
-
-
-def _badges(
-    schedules: Sequence[MeasuredSchedule], runs: Runs, winner: MeasuredSchedule | None
-) -> dict[str, tuple[Badge, ...]]:
-    holders: dict[Badge, MeasuredSchedule | None] = {
-        "recommended": winner,
-        "predicted fastest": min(schedules, key=lambda one: one.predicted_s, default=None),
-        "measured fastest": runs.fastest,
-    }
-    return {one.name: tuple(badge for badge, holder in holders.items() if holder is one) for one in schedules}

@@ -1,4 +1,4 @@
-"""Whether two models can be a pair: what a draft writes has to mean the same to its target."""
+"""Whether two models can be a pair: they need one tokenizer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from decoding.errors import PlanError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 
 MOST_PADDING: Final = 128
-"""Rows by which output heads of one tokenizer differ; llama.cpp allows as many between a target and its draft."""
+"""Most rows by which output heads of one tokenizer differ, as in llama.cpp."""
 
 
 def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
-    """Refuse a draft of another tokenizer by `PlanError`; where one is not told, a draft of another vocabulary."""
+    """Raise `PlanError` where the tokenizers differ, or if one is not known, the sizes of the vocabularies."""
     if is_taken_for_granted(target, draft):
         differ = abs(target.vocab_size - draft.vocab_size) > MOST_PADDING
         facts = f"the vocabularies have {draft.vocab_size:,} and {target.vocab_size:,} tokens"
@@ -28,5 +28,5 @@ def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
 
 
 def is_taken_for_granted(target: ModelShape, draft: ModelShape) -> bool:
-    """Return whether nobody said that both have one tokenizer: only the sizes of their vocabularies are compared."""
+    """Return whether a tokenizer is not known, so that only the sizes of the vocabularies can be compared."""
     return target.tokenizer is None or draft.tokenizer is None

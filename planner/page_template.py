@@ -1,4 +1,4 @@
-"""Templates of pages: sandboxed, with all that they show escaped, and no name that is not there."""
+"""Templates of pages: sandboxed and escaped; an unknown name is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PICTURES: Final = Path(__file__).with_name("pictures")
 
 
 def page_template(path: Path, filters: Mapping[str, Callable[..., str]]) -> Template:
-    """The template of a file, which may include others of its folder and of `pictures`; `filters` by their names."""
+    """Return a file's template, which may include others of its folder and of `pictures`, with filters by name."""
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader([path.parent, _PICTURES]), autoescape=True, undefined=StrictUndefined
     )

@@ -1,12 +1,10 @@
-"""How many times as fast one thing is as another that met the same prompts, with an interval that counts them.
-
-Both are measured, or both are predicted of the same machine.
-"""
+"""The ratio of two times over the same prompts, both measured or both predicted of one machine, with its interval."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, hypot, inf, log, sqrt
 from typing import Literal, NamedTuple
 
@@ -27,7 +25,7 @@ Outcome = Literal["faster", "slower", "cannot tell"]
 """What is known of one schedule next to another."""
 
 MOST_PAIRS = 1000
-"""Nobody runs more prompts than that to learn which of two schedules is faster."""
+"""More prompts than this are not suggested for telling which of two schedules is faster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,12 +33,9 @@ class Ratio:
     """The other's time over one's, on the same prompts: above 1 `one` is faster.
 
     Attributes:
-        value: the ratio.
         num_pairs: prompts that both met.
-        prompts_error: half-width (90 %) of its logarithm from the chance of the prompts: whether it would also be so on
-            others of their kind. Infinite where nothing is known of that.
-        machine_error: likewise from what is not known of the machine: what times that are predicted may be off by, or
-            what runs leave open of the cost of rounds that are known.
+        prompts_error: half-width (90 %) of the logarithm by the chance of the prompts; infinite where it is not known.
+        machine_error: likewise by the errors of predicted times, or of the cost of rounds in runs.
     """
 
     value: float
@@ -50,17 +45,17 @@ class Ratio:
 
     @property
     def low(self) -> float:
-        """Where the interval (90 %) begins; 0 where nothing is known of the prompts' chance."""
+        """Lower end of the interval (90 %); 0 where the prompts' chance is not known."""
         return self.value / self._factor
 
     @property
     def high(self) -> float:
-        """Where it ends; infinity where nothing is known of the prompts' chance."""
+        """Upper end; infinity where the prompts' chance is not known."""
         return self.value * self._factor
 
     @property
     def on_these(self) -> Ratio:
-        """The ratio on these very prompts, whose chance does not matter then."""
+        """The ratio on these very prompts, without their chance."""
         return replace(self, prompts_error=0.0)
 
     @property
@@ -69,7 +64,7 @@ class Ratio:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the interval leaves no doubt that `one` is faster, or slower."""
+        """Whether `one` is faster or slower by the whole interval."""
         return "faster" if self.low > 1 else "slower" if self.high < 1 else "cannot tell"
 
 
@@ -84,20 +79,18 @@ class Pairs(NamedTuple):
         """Return both as arrays; `ValueError` where there is no pair, a time has no partner, or one is not positive."""
         ours, theirs = np.asarray(self.one, dtype=np.float64), np.asarray(self.other, dtype=np.float64)
         if len(ours) != len(theirs) or not len(ours):
-            msg = f"times are compared in pairs; these are {len(ours)} and {len(theirs)}"
-            raise ValueError(msg)
+            raise ValueError(f"times are compared in pairs; these are {len(ours)} and {len(theirs)}")
         if not (np.all(ours > 0) and np.all(theirs > 0)):
-            msg = f"times must be positive, not {min(ours.min(), theirs.min())}"
-            raise ValueError(msg)
+            raise ValueError(f"times must be positive, not {min(ours.min(), theirs.min())}")
         return ours, theirs
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Total time of `other` over that of `one`, seconds of the same prompts in the same order; errors as of `Pairs`.
+    """Return the total time of `other` over that of `one`, seconds of the same prompts; errors are those of `Pairs`.
 
-    The interval is Student's, around the logarithm of the ratio: every prompt's own log ratio deviates equally, and
-    counts by its share of the time. (Jackknife and linearised ratio estimators know only the deviations of the long
-    prompts; with few prompts their intervals are too narrow.) One prompt shows no deviation: its interval has no end.
+    The interval is Student's, of the logarithm: each prompt's own log ratio deviates equally, and counts by its share
+    of the time. (With few prompts, jackknife and linearised ratio estimators have too narrow intervals: they know only
+    the deviations of the long prompts.) With one prompt the interval has no end.
     """
     ours, theirs = Pairs(one, other).checked()
     num_pairs = len(ours)
@@ -110,11 +103,10 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 class CommonFit:
-    """How far schedules are off their simulated times, from all their runs together.
+    """How far off the simulated times of schedules are, fitted to all their runs together by least squares.
 
-    log(measured / simulated) of a run is the schedule's part, the prompt's part, and `noise` (a standard deviation)
-    that is as large in all runs, however long they are; both parts are fitted by least squares. So the noise is known
-    from all runs, and two schedules that ran few prompts together are also compared by way of the others.
+    log(measured / simulated) of a run is a part of the schedule, a part of the prompt, and `noise` (a standard
+    deviation) of the same size in all runs. So schedules that ran few prompts together are compared by way of others.
     """
 
     def __init__(self, logs: Mapping[str, Mapping[str, float]]) -> None:
@@ -137,7 +129,7 @@ class CommonFit:
         self._error = t_quantile(degrees) * self.noise if degrees else inf
 
     def difference(self, one: str, other: str) -> tuple[float, float]:
-        """Return how much more the other is off, as a logarithm, and the half-width (90 %) of that."""
+        """Return how much farther the other is off, as a logarithm, and its half-width (90 %)."""
         if one == other:
             return 0.0, 0.0
         pair = [self._places[one], self._places[other]]
@@ -147,11 +139,10 @@ class CommonFit:
 
 
 def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
-    """Return the ratio over all recorded prompts, of which some were run; errors as of `Pairs`.
+    """Return the ratio over all recorded prompts, of which some were run; errors are those of `Pairs`.
 
-    The rounds of every recorded prompt are known, so runs have to tell only what these rounds really cost: the
-    simulated ratio of all prompts is corrected by `cost`, how much further off the other's simulated times are as a
-    logarithm, with its half-width (the ratio estimator of two-phase sampling).
+    The rounds of every recorded prompt are known, so that runs tell only their cost: the simulated ratio is corrected
+    by `cost`, a result of `CommonFit.difference` (the ratio estimator of two-phase sampling).
     """
     ours, theirs = recorded.checked()
     return Ratio(
@@ -165,9 +156,8 @@ def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
 def prompts_error(times_s: Pairs) -> float:
     """Return the half-width (90 %) of log(sum(other) / sum(one)) over prompts, by a delete-one jackknife.
 
-    Where several prompts are of a kind, as kinds take turns in a draw, chance is only in how these differ among
-    themselves (a stratified sample). Where no kind has two, all are of one; a single prompt shows nothing of its
-    chance, which counts as none.
+    Chance is within kinds of prompts, which take turns in a draw (a stratified sample); all count as one kind where a
+    kind has a single prompt. One prompt alone has no chance.
     """
     count = len(times_s.one)
     without_one, without_other = (np.sum(side) - np.asarray(side) for side in times_s[:2])
@@ -182,7 +172,7 @@ def prompts_error(times_s: Pairs) -> float:
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
-    """Return how many prompts like these would tell which is faster; None where `MOST_PAIRS` would not, or of one."""
+    """Return how many such prompts would tell which is faster; None where `MOST_PAIRS` would not, or of one prompt."""
     lead, shared = abs(log(ratio.value)), ratio.machine_error
     if ratio.num_pairs < 2 or lead <= shared:
         return None
@@ -194,24 +184,17 @@ def pairs_needed(ratio: Ratio) -> int | None:
 
 
 Compare = Callable[[Schedule, Schedule], Ratio]
-"""The ratio of the second schedule's time to the first one's, by prediction."""
+"""The second schedule's predicted time over the first one's."""
 
 
 def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None) -> Compare:
-    """A function that compares one schedule with another on `profile` and `record`; `costs` as in `evaluate`."""
-    evaluator = Evaluator(profile, record, costs=costs)
-    known: dict[Schedule, Prediction] = {}
-
-    def prediction(schedule: Schedule) -> Prediction:
-        if schedule not in known:
-            known[schedule] = evaluator.predict(schedule)
-        return known[schedule]
-
-    return lambda one, other: ratio_of(prediction(one), prediction(other))
+    """Return a function that compares two schedules on `profile` and `record`; `costs` as in `evaluate`."""
+    predict = cache(Evaluator(profile, record, costs=costs).predict)
+    return lambda one, other: ratio_of(predict(one), predict(other))
 
 
 def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
-    """Return the second prediction's time over the first one's, of the same machine and prompts."""
+    """Return the second prediction's time over the first one's; both are of one machine and the same prompts."""
     return Ratio(
         value=theirs.tpot_s / ours.tpot_s,
         num_pairs=len(ours.prompt_decode_s),

@@ -1,4 +1,4 @@
-"""The whole way from a machine and a record to an answer: search, what-if and verdict."""
+"""From a profile and a record to an answer: search, sensitivity and verdict."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from planner.paired_ratio import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace, judging_part
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
-from planner.what_if.break_even import BreakEven
 from planner.what_if.mixed_record import whose_tokens
-from planner.what_if.sensitivity import Sensitivity, Sweep, analyse
+from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep, analyse
 from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, milliseconds, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
 
 _SMALLEST_SHARE: Final = 0.02
 """Smallest share of a time that is named."""
 LENGTHS: Final = (16, 2000)
-"""Tokens of a short and of a long answer."""
+"""Tokens of the shortest and the longest answer that is asked about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """What a verdict is about: schedules in the order of choice, predicted over the prompts to judge on.
+    """The schedules of a verdict in the order of choice, predicted over the prompts to judge on.
 
-    `is_held_out` is whether nothing was fitted to these or chosen on them; `is_ever_right` whether any schedule that
-    was searched gets a drafted token accepted, on any prompt.
+    `is_held_out` is whether these prompts were kept apart from fitting and choosing; `is_ever_right` whether any
+    schedule of the search gets a drafted token accepted on any prompt.
     """
 
     result: SearchResult
@@ -51,11 +50,18 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
     """Return the verdict on a search; `record` holds the prompts to judge on."""
     result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
-    claim = None if plain is None or drafting is None else _claim(drafting, plain, compare)
+
+    def claim_of(one: Candidate, other: Candidate) -> Claim:
+        return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
+
+    claim = None if plain is None or drafting is None else claim_of(drafting, plain)
     pays: Pays = "no" if drafting is None else "cannot_tell" if claim is None else PAYS[claim.outcome]
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
     winner = plain if pays == "no" and plain is not None else result.winner
-    rivals = _rivals(result, winner)
+    other: Placement = "pooled" if winner.placement == "split" else "split"
+    found = [result.best(method=winner.schedule.method, placement=other)]
+    found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
+    rivals = [one for one in found if one is not None]
     use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
     return SpeculationVerdict(
         pays=pays,
@@ -65,7 +71,7 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
         schedule=winner.schedule,
         why=tuple(_why(judged, winner)),
         next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
-        others=tuple(_claim(winner, rival, compare) for rival in rivals),
+        others=tuple(claim_of(winner, rival) for rival in rivals),
         facts={
             "Faster for short answers, reading the prompt included": list(short_answers(winner, rivals)),
             "Fastest instead": list(break_evens(sensitivity, record)),
@@ -77,7 +83,7 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
 
 
 def significantly_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
-    """Return the kinds whose best is told to be slower than the winner: only over these is there a lead to lose."""
+    """Return the kinds whose best is slower than the winner beyond its interval: only these can take a lead."""
     best = {kind: result.best(kind=kind) for kind in KINDS}
     return tuple(
         kind
@@ -90,19 +96,8 @@ def _name(candidate: Candidate) -> str:
     return schedule_name(candidate.schedule, candidate.placement)
 
 
-def _claim(one: Candidate, other: Candidate, compare: Compare) -> Claim:
-    return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
-
-
-def _rivals(result: SearchResult, winner: Candidate) -> list[Candidate]:
-    """Return the best of the winner's method in the other placement, and of every other kind."""
-    found = [result.best(method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split")]
-    found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
-    return [one for one in found if one is not None]
-
-
 def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
-    """Say what the time goes into: of the winner, and of the best speculation where plain decoding wins."""
+    """Yield what the time goes into: of the winner, and of the best speculation where plain decoding wins."""
     drafting = judged.result.best_drafting()
     if drafting is not None and not judged.is_ever_right:
         yield "no drafted token was right on these prompts, so drafting only costs time"
@@ -118,27 +113,25 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
-    """Say for which lengths of answers a schedule that decodes more slowly is done first, by measured prefills."""
+    """Yield lengths of answers for which a schedule that decodes more slowly is done first, by measured prefills."""
     for rival in rivals:
-        if None in (rival.prediction.prefill_s, winner.prediction.prefill_s) or rival.tpot_s < winner.tpot_s:
+        if rival.tpot_s < winner.tpot_s:
             continue
+        times_s = {
+            length: (rival.prediction.e2e_at(length), winner.prediction.e2e_at(length))
+            for length in range(LENGTHS[0], LENGTHS[1] + 1)
+        }
         lengths = [
             length
-            for length in range(LENGTHS[0], LENGTHS[1] + 1)
-            if _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(winner, length)
+            for length, (rival_s, winner_s) in times_s.items()
+            if rival_s is not None and winner_s is not None and rival_s < (1 - _SMALLEST_SHARE) * winner_s
         ]
         if lengths:
             yield f"{rival.schedule.traits.title}, {lengths[0]:,} to {lengths[-1]:,} tokens"
 
 
-def _e2e_s(candidate: Candidate, num_tokens: int) -> float:
-    time_s = candidate.prediction.e2e_at(num_tokens)
-    assert time_s is not None
-    return time_s
-
-
 def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:
-    """Say at which value of what another kind becomes the fastest."""
+    """Yield the values of acceptance and draft speed at which another kind becomes the fastest."""
     for sweep in sensitivity.sweeps:
         for kind, found in sweep.break_evens.items():
             yield f"{KINDS[kind]}, if {_value(sweep, found, record)}"
@@ -158,7 +151,7 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All schedules over all prompts, the best of every kind over those to judge on, and what that means."""
+    """The ranking over all prompts, the best of every kind over those to judge on, and the verdict."""
 
     profile: Profile
     record: AcceptanceRecord
@@ -199,7 +192,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
 
 
 def _leaders(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> SearchResult:
-    """Return the first of every method and placement, with what is predicted for it over `record`."""
+    """Return the first of every method and placement, with its prediction over `record`."""
     leaders: dict[tuple[Method, Placement], Candidate] = {}
     for candidate in result.candidates:
         leaders.setdefault((candidate.schedule.method, candidate.placement), candidate)

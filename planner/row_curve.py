@@ -1,4 +1,4 @@
-"""What verifying costs on a device, by its rows: the price that decides whether speculation pays; and its picture."""
+"""The cost of verifying on a device by rows, which decides whether speculation pays, and its picture."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _IN_WORDS: Final[dict[Status, str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RowTime:
-    """A pass of the whole model over some rows, predicted to lie within its ends with 90 %.
+    """A pass of the whole model over some rows, with the ends (90 %) of its time and of its ratio to one row's pass.
 
-    `ratio` is over the pass of one row: what both have in common cancels.
+    Errors that both passes share cancel in the ratio.
     """
 
     rows: int
@@ -49,11 +49,11 @@ class RowTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowCurve:
-    """A model's passes on one device, by rows, and the numbers that they stand on.
+    """A model's passes on one device, by rows, and the numbers that they rest on.
 
     Attributes:
-        engine: what runs the model; None where only guesses are left, or where it makes no difference.
-        by_curves: what public curves say, where they do.
+        engine: what runs the model; None where none is known.
+        by_curves: numbers by public curves, where there are any.
     """
 
     model: StoredModel
@@ -66,24 +66,20 @@ class RowCurve:
 
     @property
     def source(self) -> str:
-        """How what they stand on is known, and of which curves."""
+        """The status of each number, and the curves that rows are by, in words."""
         fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
         for one in self.assumptions:
             fields[one.status].append(one.field.rpartition(".")[2])
         known = "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
-        return f"{known}{self._curves}"
-
-    @property
-    def _curves(self) -> str:
         rows = None if self.by_curves is None else self.by_curves.rows
-        told = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
-        return (
-            f". Rows are by curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}" if rows and told else ""
-        )
+        are_used = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
+        if rows is None or not are_used:
+            return known
+        return f"{known}. Rows are by curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}"
 
 
 def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:
-    """Return what passes over so many rows take after `context` cached tokens.
+    """Return the times of passes over so many rows after `context` cached tokens.
 
     Raises:
         OutOfRangeError: the device is compiled for fewer rows, or the model has fewer positions.
@@ -106,17 +102,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         time_s, few_rows = pass_s(cost, count, context), few_rows_error(cost, count, context)
         low, high = _ends(time_s, hypot(common, few_rows))
         ratio_low, ratio_high = _ends(time_s / one_s, few_rows)
-        found.append(
-            RowTime(
-                rows=count,
-                time_s=time_s,
-                low=low,
-                high=high,
-                ratio=time_s / one_s,
-                ratio_low=ratio_low,
-                ratio_high=ratio_high,
-            )
-        )
+        found.append(RowTime(count, time_s, low, high, time_s / one_s, ratio_low, ratio_high))
     return RowCurve(
         model=model,
         device=name,
@@ -133,7 +119,7 @@ def _ends(value: float, error: float) -> tuple[float, float]:
 
 
 def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the seconds of all layers and the output head, dispatch included."""
+    """Return the seconds of a pass over all layers and the output head, dispatch included."""
     contexts = np.array([float(context)])
     layer_s, head_s = (float(cost.seconds(part, rows, contexts)[0]) for part in (_LAYER, _HEAD))
     assert cost.target is not None, "a curve is of a model"
@@ -141,21 +127,19 @@ def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
 
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return what a pass may be off by for its rows, relative: their growth, and how slowly the device computes."""
+    """Return the relative error of a pass for its rows: of their growth, and of how fast the device computes."""
     device = cost.device
     slower = replace(device, flops=device.flops / (1 + device.computing_error))
     computing = pass_s(replace(cost, device=slower), rows, context) / pass_s(cost, rows, context) - 1
     return hypot(device.growth_error(rows), computing)
 
 
-_WIDTH: Final = 720
-_HEIGHT: Final = 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 690, 64, 360
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360
 _NUM_TICKS: Final = 4
 
 
 def curve_svg(curve: RowCurve) -> str:
-    """Return the picture as SVG, for pages that are light or dark."""
+    """Return the curve as SVG, for light and dark pages."""
     ordered = sorted(curve.rows, key=lambda one: one.rows)
     most_s, last = max(one.high for one in ordered), ordered[-1].rows
 

@@ -1,7 +1,7 @@
-"""A verdict: what a table of schedules tells, as data, and the few lines that are made from it.
+"""A verdict as data, and the few lines that are made from it.
 
-Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. They are filled from a verdict's
-own fields, and it cannot hold an answer that its own ratio contradicts.
+Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. A verdict cannot hold an answer that its own
+ratio contradicts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from planner.paired_ratio import MOST_PAIRS, Outcome, Ratio, pairs_needed
 from planner.wording import counted, factor
 
 Pays = Literal["yes", "no", "cannot_tell"]
-"""Whether speculation beats plain decoding, as far as that can be told."""
 Badge = Literal["recommended", "predicted fastest", "measured fastest"]
 
 PAYS: Final[Mapping[Outcome, Pays]] = {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}
@@ -30,7 +29,7 @@ _ANSWER: Final[Mapping[Pays, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """Two rows of a table: `one` next to `other`; `ratio` is the other's time over one's."""
+    """Two rows of a table, by name; `ratio` is the other's time over one's."""
 
     one: str
     other: str
@@ -38,7 +37,7 @@ class Claim:
 
     @property
     def outcome(self) -> Outcome:
-        """What is known of `one`."""
+        """Whether `one` is faster or slower, beyond its interval."""
         return self.ratio.outcome
 
 
@@ -49,14 +48,13 @@ class SpeculationVerdict:
     Attributes:
         claim: the best drafting schedule next to the plain one that it has to beat; None if one of them is missing.
         basis: how the two were compared, or what is missing.
-        world: whether times were measured or predicted.
-        recommended: name of the schedule to use, as in the table; None if none is.
+        recommended, schedule: the schedule to use, and its name in the table; None without one.
         why, next_step: what explains the answer, and what to do now.
-        others: the recommended schedule next to other rows of its table.
-        by_length: the same ratio for answers cut at so many tokens; the longest are what `claim` is about.
-        facts: all else, for whoever wants to know more: items by label.
+        others: the recommended schedule next to other rows of the table.
+        by_length: the ratio of `claim` for answers cut at so many tokens.
+        facts: further items by label.
         warnings: sentences that the answer must not be read without.
-        badges: what a schedule is best at, by its name in the table.
+        badges: what each schedule is best at, by its name in the table.
 
     Raises:
         ValueError: the answer contradicts the ratio of `claim`, or the recommended schedule.
@@ -77,11 +75,11 @@ class SpeculationVerdict:
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse an answer that the table does not give."""
-        told = None if self.claim is None else PAYS[self.claim.outcome]
-        if self.pays != "cannot_tell" and told not in (self.pays, None if self.pays == "no" else self.pays):
-            msg = f"{self.pays} contradicts a ratio of {None if self.claim is None else times(self.claim.ratio)}"
-            raise ValueError(msg)
+        """Refuse an answer that its ratio contradicts; without a ratio, a yes."""
+        told = "no" if self.claim is None else PAYS[self.claim.outcome]
+        if self.pays not in ("cannot_tell", told):
+            ratio = None if self.claim is None else times(self.claim.ratio)
+            raise ValueError(f"{self.pays} contradicts a ratio of {ratio}")
         if self.pays == "no" and self.schedule is not None and self.schedule.traits.window != "none":
             raise ValueError("no contradicts a recommended schedule that drafts")
 
@@ -92,14 +90,14 @@ class SpeculationVerdict:
 
     @property
     def headline(self) -> str:
-        """The answer in a sentence."""
+        """The answer in one sentence."""
         found = "" if self.claim is None else f"{times(self.claim.ratio)} the speed of plain decoding, "
         length = f", for answers of up to {max(self.by_length):,} tokens" if self.by_length else ""
         return f"{_ANSWER[self.pays]}: {found}{self.basis}{length}."
 
     @property
     def turns_at(self) -> int | None:
-        """The shortest known length of answers from which on speculation is ahead, or behind; None if it always is."""
+        """The length of answers from which on speculation is ahead, or behind; None if it is the same for all."""
         lengths = sorted(self.by_length)
         ahead = [self.by_length[length].value > 1 for length in lengths]
         turns = [place for place in range(1, len(lengths)) if ahead[place] != ahead[place - 1]]
@@ -121,7 +119,7 @@ class SpeculationVerdict:
 
     @property
     def explained(self) -> tuple[str, ...]:
-        """All that stands behind the three lines."""
+        """Lines of what explains the answer further."""
         lengths = [f"{length:,} tokens {times(ratio)}" for length, ratio in sorted(self.by_length.items())]
         facts = {
             f'Speed of "{self.recommended}" over that of': rivals(self.others),
@@ -132,17 +130,13 @@ class SpeculationVerdict:
 
     @property
     def text(self) -> str:
-        """All of it, a line each."""
+        """All lines."""
         return "\n".join((*self.lines, *self.warnings, *self.explained))
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The words for scripts."""
-        return {
-            "verdict": "\n".join(self.lines),
-            "warnings": list(self.warnings),
-            "explanation": list(self.explained),
-        }
+        """The lines for scripts."""
+        return {"verdict": "\n".join(self.lines), "warnings": list(self.warnings), "explanation": list(self.explained)}
 
 
 def fact(label: str, items: Iterable[str]) -> Iterator[str]:
@@ -152,13 +146,13 @@ def fact(label: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def rivals(claims: Sequence[Claim]) -> list[str]:
-    """Set each rival of one schedule beside it; where nothing tells which is faster, with what would."""
+    """Return each rival of one schedule with its ratio, and what would tell which is faster where that is open."""
     doubts = [f", {would_tell(one.ratio)} would tell" * (one.outcome == "cannot tell") for one in claims]
     return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
 def would_tell(ratio: Ratio) -> str:
-    """Name what would tell which of two schedules is faster."""
+    """Return what would tell which of two schedules is faster."""
     needed = pairs_needed(ratio)
     if needed is not None:
         return f"about {counted(needed, 'prompt')} like these"

@@ -1,4 +1,4 @@
-"""Words and human units for what is printed and shown: names of kinds and schedules, times, factors, shares."""
+"""Names of kinds and schedules, and numbers in human units, for what is printed and shown."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ KINDS: Final[Mapping[Kind, str]] = {
     "tree": "tree speculation",
     "mirror": "mirror speculation",
 }
-"""Their names in sentences, from the simplest on: nothing but the target; text that is found again; a draft model;
-heads that read the target's states; two lanes at once. Blocks of a head are chains, and synchronous like a draft's."""
+"""Names of kinds in sentences, the simplest first. Blocks of a head count as synchronous."""
 
 
 def kind_of(schedule: Schedule) -> Kind:
-    """Return the kind that a schedule is of, by what is true of its method."""
+    """Return the kind of a schedule, by the traits of its method."""
     traits = schedule.traits
     if traits.window == "none":
         return "plain"
@@ -42,16 +41,18 @@ PART: Final[Mapping[str, str]] = {
     "contention": "lanes slowing each other",
     "overhead": "dispatch and bookkeeping",
 }
-"""The parts of a predicted time, in the order in which they are shown."""
+"""Names of the parts of a predicted time, in the order of showing."""
 
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
-    """Name a schedule, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
+    """Return a name such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
     traits, drafted = schedule.traits, f"{schedule.num_speculative_tokens} drafted"
     if traits.window == "none":
         return f"plain, {placement}"
     if traits.is_tree:
-        return f"{traits.title}, {_tree(schedule)}, {placement}"
+        top = f", top {schedule.tree_top_k}" if schedule.tree_top_k else ""
+        tree = f"tree of {schedule.tree_size}, {schedule.num_speculative_tokens} deep{top}"
+        return f"{traits.title}, {tree}, {placement}"
     if not traits.has_draft_model:
         return f"{traits.title}, {drafted}, {placement}"
     way = traits.title.removesuffix(" speculation")
@@ -65,41 +66,41 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
 
 
 def on_lanes(schedule: Schedule) -> str:
-    """Say where a schedule runs, such as `target on cpu0, draft on cpu1`."""
+    """Return where a schedule runs, such as `target on cpu0, draft on cpu1`."""
     if schedule.draft_lane is None or schedule.is_pooled:
         return f"on {schedule.target_lane}"
     return f"target on {schedule.target_lane}, draft on {schedule.draft_lane}"
 
 
 def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
-    """Name each (schedule, placement) of one table, in its order.
-
-    Where several schedules would share a `schedule_name`, what tells them apart is added: the drafter, the lanes, or
-    the roots of each row.
-    """
+    """Return a name for each (schedule, placement) of one table: `schedule_name`, and what tells equal ones apart."""
     names = [schedule_name(schedule, placement) for schedule, placement in schedules]
     for detail in _DETAILS:
-        names = _told_apart(names, [detail(schedule) for schedule, _ in schedules])
+        details = [detail(schedule) for schedule, _ in schedules]
+        held: dict[str, set[str]] = {}
+        for name, one in zip(names, details, strict=True):
+            held.setdefault(name, set()).add(one)
+        names = [f"{name}, {one}" if len(held[name]) > 1 else name for name, one in zip(names, details, strict=True)]
     return tuple(names)
 
 
 def milliseconds(time_s: float) -> str:
-    """Write a time with three significant digits, at most two decimals: `27.1 ms`."""
+    """Return a time with three significant digits, at most two decimals: `27.1 ms`."""
     return f"{in_ms(time_s)} ms"
 
 
 def in_ms(time_s: float) -> str:
-    """Write a time in milliseconds without its unit: `27.1`."""
+    """Return a time in milliseconds without its unit: `27.1`."""
     return _digits(time_s * 1e3)
 
 
 def between(low_s: float, high_s: float) -> str:
-    """Write the ends of a time in milliseconds, `27.1 to 28.3`; where nothing is known from below, the upper one."""
+    """Return the ends of a time in milliseconds: `27.1 to 28.3`, or `up to 28.3` without a lower one."""
     return f"{in_ms(low_s)} to {in_ms(high_s)}" if low_s > 0 else f"up to {in_ms(high_s)}"
 
 
 def seconds(time_s: float) -> str:
-    """Write a duration: `45 s`, `3 min 10 s`."""
+    """Return a duration: `45 s`, `3 min 10 s`."""
     whole = round(time_s)
     if whole < 60:
         return f"{_digits(time_s)} s" if time_s < 10 else f"{whole} s"
@@ -107,40 +108,30 @@ def seconds(time_s: float) -> str:
 
 
 def tokens_per_second(tpot_s: float) -> str:
-    """Write the rate of a time per token: `36.9 tokens/s`."""
+    """Return the rate of a time per token: `36.9 tokens/s`."""
     return f"{_digits(1 / tpot_s)} tokens/s"
 
 
 def factor(value: float) -> str:
-    """Write a ratio: `1.57×`, `8×`."""
+    """Return a ratio: `1.57×`, `8×`."""
     return f"{value:.0f}×" if value >= 100 or value == round(value) else f"{_digits(value)}×"
 
 
 def error_percent(error: float) -> str:
-    """Write an error, always with a decimal: `2.3 %`."""
+    """Return an error, always with a decimal: `2.3 %`."""
     return f"{error * 100:.1f} %"
 
 
 def percent(share: float) -> str:
-    """Write a share: `23 %`; below one percent with a decimal."""
+    """Return a share: `23 %`; below one percent with a decimal."""
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
 def si(value: float, unit: str) -> str:
-    """Write a number with its unit and a prefix of thousands: `80 GB/s`, `3 µs`."""
-    for power, prefix in (
-        (1e12, "T"),
-        (1e9, "G"),
-        (1e6, "M"),
-        (1e3, "k"),
-        (1.0, ""),
-        (1e-3, "m"),
-        (1e-6, "µ"),
-        (1e-9, "n"),
-    ):
-        if abs(value) >= power:
-            return f"{value / power:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+    """Return a number with its unit and a prefix of thousands: `80 GB/s`, `3 µs`."""
+    powers = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
+    prefix = next((prefix for prefix, power in powers.items() if abs(value) >= power), "")
+    return f"{value / powers[prefix]:.3g} {prefix}{unit}"
 
 
 _UNITS: Final[Mapping[str, tuple[tuple[float, str], ...]]] = {
@@ -157,11 +148,11 @@ _UNITS: Final[Mapping[str, tuple[tuple[float, str], ...]]] = {
     "price_usd": ((1.0, "USD"),),
     "bus_bits": ((1.0, "bit"),),
 }
-"""By the end of a field's name, the first that fits: units from the largest, and what they stand for."""
+"""Units with their sizes, the largest first, by the first ending of a field's name that fits."""
 
 
 def amount(field: str, value: float) -> str:
-    """Write a number in the unit that people use for its field."""
+    """Return a number in the unit that people use for its field."""
     units = next((units for ending, units in _UNITS.items() if field.endswith(ending)), ((1.0, ""),))
     size, unit = next(((size, unit) for size, unit in units if value >= size), units[-1])
     number = value / size
@@ -190,18 +181,6 @@ _DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
     lambda schedule: f"draft on {schedule.draft_lane}",
     lambda schedule: f"roots {'/'.join(str(count) for count in schedule.roots_per_row or ())}",
 )
-
-
-def _told_apart(names: list[str], details: list[str]) -> list[str]:
-    held: dict[str, set[str]] = {}
-    for name, detail in zip(names, details, strict=True):
-        held.setdefault(name, set()).add(detail)
-    return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
-
-
-def _tree(schedule: Schedule) -> str:
-    expanded = f", top {schedule.tree_top_k}" if schedule.tree_top_k else ""
-    return f"tree of {schedule.tree_size}, {schedule.num_speculative_tokens} deep{expanded}"
 
 
 def _roots(schedule: Schedule) -> str:

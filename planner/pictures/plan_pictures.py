@@ -22,9 +22,8 @@ from hwprofiles.profile import Profile
 from planner.page_template import page_template
 from planner.paired_ratio import comparer
 from planner.pictures.xy_plot import Series, xy_plot
-from planner.platform_plan.acceptance_needed import RATES
 from planner.platform_plan.choices import DraftChoice
-from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.platform_plan import RATES, PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.report.timeline import KEY, lanes_of, pieces
 from planner.wording import milliseconds, si

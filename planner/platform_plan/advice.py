@@ -1,4 +1,4 @@
-"""The verdict on a platform: whether to speculate, where to put the draft, and what that rests on."""
+"""The verdict of a plan: whether to speculate, where to put the draft, and what that rests on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
 
 _CLOSE: Final = 0.85
-"""From which share of the best one's speed on a place is named that cannot be told from it, and saves something."""
+"""Least speed over the best place's of a place that is named since it may be as fast, and saves something."""
 _MOST_MOVED: Final = 4
 """Places whose change is told, the fastest first."""
 UNTRAINED: Final = " (exit to be trained)"
@@ -49,7 +49,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
 
 
 def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str]) -> str:
-    """Say what some changes of a platform's numbers bring, such as `npu.memory_efficiency=0.5`."""
+    """Return a sentence on what changes of a platform's numbers bring, such as `npu.memory_efficiency=0.5`."""
     now, then = (
         {"plain decoding": plan.plain} | {f"speculation, {one.pair}": one for one in reversed(plan.speculation)}
         for plan in (changed, before)
@@ -65,7 +65,7 @@ def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str])
 
 
 def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
-    """Name each schedule of one table."""
+    """Return a name for each schedule of one table."""
     names = schedule_names([(one.schedule, one.placement) for one in ranked])
     return tuple(f"{name}{UNTRAINED * one.needs_training}" for name, one in zip(names, ranked, strict=True))
 
@@ -76,7 +76,7 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
 
 
 def held_back(plan: PlatformPlan) -> str | None:
-    """Say what the target needs on a lane that would read it faster and cannot hold it; None where there is none."""
+    """Return what the target needs on a faster lane that cannot hold it; None where there is no such lane."""
     question = plan.question
 
     def bytes_per_s(lane: str) -> float:
@@ -138,19 +138,18 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
 
 
 def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
-    """Return what is recommended, or where no engine can run that, the fastest speculation that one can."""
+    """Return the recommended schedule, or where no engine can run it, the fastest speculation that one can."""
     return next((one for one in (plan.recommended, *plan.speculation) if engines_of(plan, one)), None)
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
-    """Return the fastest speculation of every place but the best one's, in order."""
-    return list({one.pair: one for one in reversed(best_of_each(plan.speculation)) if one.pair != best.pair}.values())[
-        ::-1
-    ]
+    """Return the fastest speculation of every other place, ordered by the slowest method there."""
+    slowest_first = reversed(best_of_each(plan.speculation))
+    return list({one.pair: one for one in slowest_first if one.pair != best.pair}.values())[::-1]
 
 
 def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:
-    """Set a place beside the best one: its speed over that one's, and what else it takes less or more of."""
+    """Return the speed of a place over the best one's, and what else it takes less or more of."""
     return ", ".join((f"{one.place} at {times(plan.compared(one, best))}", *differences(one, best)))
 
 
@@ -184,13 +183,9 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     question = plan.question
     if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
         yield carried
-    used = dict.fromkeys(
-        held
-        for one in plan.ranking
-        for held in ((one.pair.target, question.target.weights), (one.pair.draft, question.draft.weights))
-    )
+    stored = question.target.weights, question.draft.weights
     told: dict[str, list[str]] = {}
-    for lane, weights in used:
+    for lane, weights in dict.fromkeys(held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)):
         formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
         if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
@@ -203,7 +198,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:
-    """Return what a lane is made of."""
+    """Return the devices of a lane in words."""
     if lane.endswith(SECOND_STREAM):
         return "a second stream of the same device"
     members = plan.question.platform.members(lane)

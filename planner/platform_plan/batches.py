@@ -1,7 +1,7 @@
-"""What several sequences at once change: which window is best at every batch size, and where plain decoding wins.
+"""The best window at every batch size, and from which size on plain decoding wins.
 
-Asked are plain decoding, and every window of the leading ways to speculate with the settings that are the best for one
-sequence. Batches are simulated only, see `sim.batch_prediction`.
+Plain decoding is compared with every window of each method and placement, with its best settings for one sequence.
+Batches are simulated only, see `sim.batch_prediction`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,18 @@ from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import counted, listing, schedule_name
 from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
 
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 _ESTIMATES_ERR = 0.1
-"""How much more tokens per second a batch may have than `BatchPredictor.gain` estimates; of one sequence none."""
+"""Largest share by which tokens per second may exceed the estimate of `BatchPredictor.gain`; 0 for one sequence."""
 _MOST_PLAYED = 8
-"""How many schedules are played for a batch size, with a draft and without; on the shipped platforms the winner was
-always among the first five."""
+"""Schedules played for a batch size, with a draft and without. On the shipped platforms the winner was always among the
+first five by estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchChoice:
-    """What is best for so many sequences at once.
+    """The plain decoding and the speculation (`drafting`, on the lanes of `pair`) with most tokens per second.
 
-    Attributes:
-        plain: the plain decoding of most tokens per second.
-        drafting, pair: the speculation of most tokens per second, and where it runs; None where none can be played.
+    There is no speculation where none can be played.
     """
 
     plain: BatchPrediction
@@ -43,7 +40,7 @@ class BatchChoice:
 
     @property
     def best(self) -> BatchPrediction:
-        """The one of both with more tokens per second; plain decoding if they have the same."""
+        """The one with more tokens per second; plain decoding if they are equal."""
         drafting = self.drafting
         return drafting if drafting and drafting.tokens_per_s > self.plain.tokens_per_s else self.plain
 
@@ -62,19 +59,14 @@ class BatchChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The answer.
-
-    Attributes:
-        choices: by batch size, ascending.
-        left_out: what was not played, and why.
-    """
+    """The best by batch size, ascending, and what was left out, and why."""
 
     choices: dict[int, BatchChoice]
     left_out: tuple[str, ...]
 
     @property
     def switch_off_at(self) -> int | None:
-        """The batch size from which on plain decoding is the best; None if it is not at the largest."""
+        """The batch size from which on plain decoding is the best; None if the largest one has a better."""
         return switch_off_at({size: choice.best for size, choice in self.choices.items()})
 
     @property
@@ -93,11 +85,11 @@ class BatchPlan:
         return f"The best window by batch size: {listed}; {end}. Batches are simulated only, and have no interval."
 
 
-def plan_batches(plan: PlatformPlan, sizes: Iterable[int] = BATCH_SIZES) -> BatchPlan:
-    """The best speculation and the best plain decoding with so many sequences at once (1..64 each).
+def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
+    """Return the best speculation and the best plain decoding at batch sizes (1..64 each).
 
     Raises:
-        ConfigError: a batch size is none.
+        ConfigError: a batch size is out of range.
     """
     choices: dict[int, BatchChoice] = {}
     left_out: dict[str, None] = {}
@@ -121,9 +113,9 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int] = BATCH_SIZES) -> Batc
 def _best(
     predictor: BatchPredictor, size: int, asked: Iterable[PlannedSchedule], refused: dict[LanePair, list[ProfileError]]
 ) -> tuple[BatchPrediction, LanePair] | None:
-    """The prediction of most tokens per second; None where all schedules are refused.
+    """Return the prediction with most tokens per second, and its placement; None where all schedules are refused.
 
-    Those of the highest estimates are played, until no estimate comes near the best that was played.
+    Schedules are played by falling estimates, until no estimate comes near the best that was played.
     """
     estimates: list[tuple[float, PlannedSchedule]] = []
     for one in asked:
@@ -146,28 +138,23 @@ def _best(
 
 
 def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
-    """Plain decoding everywhere, and of every method and place every window with its best settings for one sequence.
-
-    That is done for draft models that have streams twice, with them and without.
-    """
+    """Return the fastest schedule by placement, method, source of roots, rows, and whether a draft uses streams."""
     found: dict[object, PlannedSchedule] = {}
     for one in plan.ranking:
-        if one.needs_training:
-            continue
-        schedule = one.schedule
-        kind = schedule.method, schedule.root_source, schedule.draft_streams > 0
-        found.setdefault((one.pair, kind, schedule.num_rows), one)
+        kind = one.schedule.method, one.schedule.root_source, one.schedule.draft_streams > 0
+        if not one.needs_training:
+            found.setdefault((one.pair, kind, one.schedule.num_rows), one)
     return list(found.values())
 
 
 def _fits(plan: PlatformPlan, pair: LanePair, size: int, left_out: dict[str, None]) -> bool:
-    """Whether the models and the caches of so many sequences fit into the memories of a placement."""
+    """Return whether a placement's memories hold the models and the caches of so many sequences."""
     misfits = [need.in_words for need in needs_of(plan.question, pair, num_sequences=size) if not need.fits]
     left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
     return not misfits
 
 
 def _full_batches(record: AcceptanceRecord, size: int) -> AcceptanceRecord:
-    """All texts, and the first ones again until every batch is full."""
+    """Return all texts, and the first ones again until every batch is full."""
     count = max(1, size * ceil(len(record.prompts) / max(size, 1)))
     return replace(record, prompts=tuple(islice(cycle(record.prompts), count)))

@@ -1,4 +1,4 @@
-"""Several drafts or machines side by side, the fastest first."""
+"""Several drafts or machines beside each other, the fastest first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from decoding.errors import PlanError
-from planner.platform_plan.acceptance_needed import RATES
-from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
+from planner.platform_plan.platform_plan import RATES, PlatformPlan, plan_platform
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from sim.evaluator import Evaluator
 
 
 class DraftChoice(NamedTuple):
-    """One draft next to the fastest one.
+    """One draft beside the fastest one.
 
     Attributes:
         name: as it was asked for.
-        plan: with it alone.
+        plan: with this draft alone.
         acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
             and for the fastest itself.
-        times_s: per token of its best way, each at one of `RATES`; none of one that does not draft, or is alone.
+        times_s: time per token of its best method and place at each of `RATES`; empty for a single draft.
     """
 
     name: str
@@ -50,7 +49,7 @@ def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]
 
 
 def _times_s(plan: PlatformPlan) -> list[float]:
-    """Return what a plan's best way takes per token at every one of `RATES`, with its best window there."""
+    """Return the time per token of a plan's best method and place at each of `RATES`, with its best window there."""
     best = plan.drafting
     if best is None:
         return []
@@ -67,14 +66,14 @@ def _times_s(plan: PlatformPlan) -> list[float]:
 
 
 def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:
-    """Return the acceptance at which such times come to `tpot_s`; between rates they are straight lines."""
+    """Return the acceptance at which times at `RATES` come to `tpot_s`, interpolated; None if they never do."""
     if not times_s or times_s[-1] > tpot_s or times_s[0] < tpot_s:
         return None
     return float(np.interp(-tpot_s, [-time_s for time_s in times_s], RATES))
 
 
 class MachineChoice(NamedTuple):
-    """One machine: its drafts, the fastest first; or why the models cannot run on it."""
+    """One machine and its drafts, the fastest first; none where the models cannot run there, and `refused` says why."""
 
     name: str
     drafts: list[DraftChoice]
@@ -82,7 +81,7 @@ class MachineChoice(NamedTuple):
 
 
 def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
-    """Return the machines by the time per token of what is recommended on each; those that hold nothing come last.
+    """Return machines by the time per token of what is recommended on each; those that hold no model come last.
 
     Args:
         questions: by machine and draft, as they were asked for.
@@ -90,15 +89,13 @@ def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[Mach
     Raises:
         PlanError: the models fit on none of them; says why for the first one.
     """
-    found, refused, first = [], [], None
+    found, refused = [], []
     for name, drafts in questions.items():
         try:
             plans = [(draft, plan_platform(question)) for draft, question in drafts.items()]
             found.append(MachineChoice(name, choose_draft(plans)))
         except PlanError as error:
             refused.append(MachineChoice(name, [], str(error)))
-            first = first or error
     if not found:
-        assert first is not None, "asked without a machine"
-        raise first
+        raise PlanError(refused[0].refused)
     return [*sorted(found, key=lambda one: one.drafts[0].plan.recommended.tpot_s), *refused]

@@ -1,10 +1,10 @@
-"""What is assumed to be accepted where a person gives no record and no rates: somebody's measurements, and whose."""
+"""The default acceptance: public measurements, for plans without a record or rates of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.models.head_shapes import LOOKUP
@@ -40,7 +40,7 @@ HEAD_RATES: Final[Mapping[str, Assumption]] = {
         span=(0.3, 0.6),
     ),
 }
-"""Of what is no model of its own; a lookup that finds nothing counts as one that is wrong."""
+"""Acceptance of drafts that are no models of their own; a lookup that finds nothing counts as a wrong one."""
 ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)
 ALTERNATIVES_SOURCE: Final = (
     "the draft shipped for SmolLM2-135M, where its token was refused: 133 positions of this project's demos"
@@ -50,7 +50,7 @@ COVERAGE: Final[Mapping[float, Sequence[float]]] = {
     2 / 3: (0.29, 0.35, 0.39, 0.42, 0.44, 0.47, 0.50, 0.50),
     0.8: (0.48, 0.57, 0.60, 0.67, 0.69, 0.69, 0.74, 0.74),
 }
-"""By the share of the target's layers after which the exit is taken, for 1 to 8 candidates."""
+"""How often an exit names the outcome among its 1 to 8 best, by the share of the target's layers before it."""
 TRAINED_EXITS_OF: Final = "SmolLM2-135M"
 """The model whose trained exits ship."""
 COVERAGE_SOURCE: Final = (
@@ -68,12 +68,7 @@ STREAMS_SOURCE: Final = (
 
 
 def default_rates(num_layers: int, rates: Mapping[str, Sequence[float]] | None = None) -> dict[str, TaskRates]:
-    """Rates by task, with the alternatives and exits that go with them.
-
-    Args:
-        num_layers: of the target.
-        rates: of drafted tokens by place and task, in place of the default ones.
-    """
+    """Return rates by task for a target of so many layers; `rates` of drafted tokens replace the default ones."""
     layers = [min(num_layers - 1, max(1, round(share * num_layers))) for share in COVERAGE]
     found = dict(zip(layers, map(tuple, COVERAGE.values()), strict=True))
     coverage = {layer: shares for layer, shares in found.items() if layer}  # a single layer has no exit
@@ -90,9 +85,9 @@ def mean_rate(by_task: Mapping[str, TaskRates]) -> float:
 
 
 def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, TaskRates]:
-    """The same rates with another mean (0..1): a share of what is right becomes wrong, or of what is wrong right.
+    """Return the rates with another mean (0..1): a share of right tokens becomes wrong, or of wrong ones right.
 
-    So `planner.what_if.mixed_record` changes a record. Rates of 0 and 1 move too.
+    `planner.what_if.mixed_record` does the same to a record.
     """
     now = mean_rate(by_task)
     kept = mean / now if mean < now else 1.0
@@ -104,14 +99,11 @@ def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, T
 
 
 def scaled(by_task: Mapping[str, TaskRates], kind: str, factor: float) -> dict[str, TaskRates]:
-    """The same rates with alternatives or exits (`kind`) that are right as much more often."""
+    """Return the rates with `alternative_rates` or `exit_coverage` (`kind`) times a factor, at most 1."""
 
-    def of(shares: Sequence[float]) -> tuple[float, ...]:
+    def changed(shares: Any) -> Any:
+        if isinstance(shares, Mapping):
+            return {layer: changed(one) for layer, one in shares.items()}
         return tuple(min(1.0, factor * share) for share in shares)
 
-    def changed(rates: TaskRates) -> object:
-        if kind == "alternative_rates":
-            return of(rates.alternative_rates)
-        return {layer: of(shares) for layer, shares in rates.exit_coverage.items()}
-
-    return {task: rates.model_copy(update={kind: changed(rates)}) for task, rates in by_task.items()}
+    return {task: rates.model_copy(update={kind: changed(getattr(rates, kind))}) for task, rates in by_task.items()}

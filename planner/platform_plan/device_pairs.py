@@ -1,27 +1,29 @@
-"""Where target and draft could run on a platform: every different place once, however many equal devices there are."""
+"""The lanes of a platform on which target and draft could run; of equal devices one stands for all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.platform import SECOND_STREAM, Platform
 from sim.derived.derived_profile import speed_on
 
+_MESSAGE_BYTES: Final = 1e3
+"""Of a few tokens."""
+
 
 class LanePair(NamedTuple):
-    """Where a target and its draft run: on two lanes, or both on one.
-
-    Attributes:
-        target: lane of the target.
-        draft: lane of the draft.
-        in_turn: whether they share a device, so that they cannot work at the same time.
-    """
+    """The lanes of a target and its draft; `in_turn` where they share a device and cannot work at the same time."""
 
     target: str
     draft: str
     in_turn: bool = False
+
+    @classmethod
+    def alone(cls, lane: str) -> LanePair:
+        """Return the pair of two models that take turns on one lane, or of plain decoding there."""
+        return cls(lane, lane, in_turn=True)
 
     @property
     def is_pooled(self) -> bool:
@@ -43,12 +45,12 @@ class LanePair(NamedTuple):
 
 
 def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
-    """Return every different placement on some of a platform's devices and groups, those on one lane first.
+    """Return all placements on some lanes that differ in more than names, those on one lane first.
 
-    Two devices are the same place for a target if all their numbers are, and those of all lanes beside them. Of a kind
-    of device a target's draft has the nearest one that shares its memory and the nearest one that does not. A group's
-    draft may also run on one of its devices, in turn with the target, and a device's on a second stream of it, where
-    its sheet says what that costs.
+    Two lanes are the same place for a target if all their numbers are the same, and those of the lanes beside them. Of
+    equal devices for the draft there is the nearest one that shares the target's memory and the nearest one that does
+    not. Beside a group, the draft may take turns with it on the group's first device; beside a device, it may run on a
+    second stream of it, where the sheet says what that costs.
     """
     kinds = {lane: _kind(platform, lane) for lane in lanes}
     beside = {
@@ -60,21 +62,27 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
         neighbours = frozenset((kinds[other], shared) for other, shared in beside[lane].items())
         places.setdefault((kinds[lane], neighbours), lane)
     targets = list(places.values())
-    pairs = [LanePair(lane, lane, in_turn=True) for lane in targets]
+    pairs = [LanePair.alone(lane) for lane in targets]
+    pairs += [LanePair(one, platform.members(one)[0], in_turn=True) for one in targets if one in platform.groups]
     pairs += [
-        LanePair(target, platform.members(target)[0], in_turn=True) for target in targets if target in platform.groups
+        LanePair(one, f"{one}{SECOND_STREAM}")
+        for one in targets
+        if one in platform.devices and platform.device(one).two_streams_slowdown is not None
     ]
-    pairs += [LanePair(target, f"{target}{SECOND_STREAM}") for target in targets if _has_streams(platform, target)]
     for target in targets:
+
+        def message_s(lane: str, first: str = platform.members(target)[0]) -> float:
+            return platform.transfer_s(first, platform.members(lane)[0], _MESSAGE_BYTES)
+
         nearest: dict[object, str] = {}
-        for draft in sorted(beside[target], key=lambda lane: _distance_s(platform, target, lane)):
+        for draft in sorted(beside[target], key=message_s):
             nearest.setdefault((kinds[draft], beside[target][draft]), draft)
         pairs += [LanePair(target, draft) for draft in beside[target] if draft in nearest.values()]
     return pairs
 
 
 def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[str]]:
-    """Devices and groups that can read such prompts and whose speed can be told, and for the others why not."""
+    """Return the devices and groups that can read such prompts and whose speed is known; for the others, why not."""
     lanes, reasons = [], []
     for lane in (*platform.devices, *platform.groups):
         try:
@@ -91,20 +99,11 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
 
 
 def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
-    """Return everything that is known of a lane's devices and their memories, their names left out."""
+    """Return all that is known of a lane's devices and their memories, but for the names."""
     return tuple(
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
     )
-
-
-def _has_streams(platform: Platform, lane: str) -> bool:
-    return lane in platform.devices and platform.device(lane).two_streams_slowdown is not None
-
-
-def _distance_s(platform: Platform, one: str, other: str) -> float:
-    """Return what a message of a few tokens takes between the first devices of two lanes."""
-    return platform.transfer_s(platform.members(one)[0], platform.members(other)[0], 1e3)
 
 
 def _shares_memory(platform: Platform, one: str, other: str) -> bool:

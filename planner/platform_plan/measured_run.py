@@ -1,4 +1,4 @@
-"""What runs took, beside what a plan predicts of their schedules: whether intervals held, and what was wrong."""
+"""Measured runs beside what a plan predicts of their schedules, and predictions beside those of the event world."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ from sim.world import simulate
 
 
 class MeasuredRun(BaseModel):
-    """A schedule that was run, on lanes as `mirrorsd run` calls them.
+    """A schedule that was run; lanes, target and dtype are called as `mirrorsd run` does.
 
     Attributes:
-        schedule: itself.
-        target, dtype: the model, and how it was stored, as `mirrorsd run` calls them.
-        tpot_s: time per token.
         mean_acceptance_length: committed tokens per round.
-        label: what was not real about it.
+        label: what of the run was not real.
     """
 
     schedule: Schedule
@@ -52,17 +49,17 @@ class BesideMeasured:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the time per token lies in the interval that was predicted."""
+        """Whether the time per token lies in the predicted interval."""
         return self.prediction.tpot_s_low <= self.run.tpot_s <= self.prediction.tpot_s_high
 
     @property
     def error(self) -> float:
-        """Measured over predicted, less one."""
+        """Measured over predicted time per token, minus one."""
         return self.run.tpot_s / self.prediction.tpot_s - 1
 
     @property
     def round_s(self) -> tuple[float, float]:
-        """What a round took, predicted and measured."""
+        """Seconds of a round, predicted and measured."""
         return (
             self.prediction.tpot_s * self.prediction.mean_acceptance_length,
             self.run.tpot_s * self.run.mean_acceptance_length,
@@ -70,7 +67,7 @@ class BesideMeasured:
 
     @property
     def in_words(self) -> str:
-        """Both times, and whether rounds or acceptance part them."""
+        """Both times per token, and what their rounds took and brought."""
         one, times = self.prediction, [milliseconds(time_s) for time_s in self.round_s]
         return (
             f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(self.error))} '
@@ -94,7 +91,7 @@ def load_runs(path: Path) -> list[MeasuredRun]:
 
 
 def _entries(data: Any) -> list[Any]:
-    """Return one object for every schedule that was run."""
+    """Return one object for each schedule that was run."""
     if not isinstance(data, dict) or "schedules" not in data:
         return [data]
     return [{**data["platform"], **one["measured"], "schedule": one["schedule"]} for one in data["schedules"]]
@@ -126,7 +123,7 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
 
 
 def told_of(found: Sequence[BesideMeasured]) -> str:
-    """Say how many intervals held, and of the run that is farthest off what is wrong."""
+    """Say how many intervals held, and how the run is off whose prediction is farthest off."""
     worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
     if len(found) > 1:
         return f"Of {len(found)} measured times {held} lie in the interval predicted; farthest off: {worst.in_words}."
@@ -134,16 +131,14 @@ def told_of(found: Sequence[BesideMeasured]) -> str:
 
 
 _SAME: Final = 0.01
-"""Relative difference up to which both simulators say the same."""
+"""Relative difference up to which both simulators count as equal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
-    """What the event world makes of what is recommended, and of the fastest plain decoding.
+    """Times per token of what is recommended, and of the fastest plain decoding, by the event world.
 
-    Attributes:
-        tpot_s, plain_tpot_s: time per token.
-        relative_difference, plain_relative_difference: of these from what was predicted.
+    Differences are relative to what was predicted.
     """
 
     tpot_s: float
@@ -153,12 +148,12 @@ class Played:
 
     @property
     def agrees(self) -> bool:
-        """Whether both are as predicted."""
+        """Whether both times are as predicted."""
         return max(abs(self.relative_difference), abs(self.plain_relative_difference)) <= _SAME
 
     @property
     def in_words(self) -> str | None:
-        """What is wrong; None where the two agree."""
+        """A sentence where a time is not as predicted; else None."""
         if self.agrees:
             return None
         times = ((self.tpot_s, self.relative_difference), (self.plain_tpot_s, self.plain_relative_difference))
@@ -170,17 +165,16 @@ class Played:
 
 
 def play(plan: PlatformPlan) -> Played:
-    """Play what a plan recommends, and plain decoding, once on all of its texts."""
-    best, plain = plan.recommended, plan.plain
-    tpot_s, plain_tpot_s = (_played_s(plan, one) for one in (best, plain))
+    """Play what a plan recommends, and plain decoding, on all of its texts."""
+
+    def played_s(one: PlannedSchedule) -> float:
+        traces = simulate(one.schedule, plan.profile, plan.question.record, trace=False, costs=plan.costs)
+        return sum(trace.decode_s for trace in traces) / one.prediction.num_tokens
+
+    best_s, plain_s = played_s(plan.recommended), played_s(plan.plain)
     return Played(
-        tpot_s=tpot_s,
-        relative_difference=tpot_s / best.tpot_s - 1,
-        plain_tpot_s=plain_tpot_s,
-        plain_relative_difference=plain_tpot_s / plain.tpot_s - 1,
+        tpot_s=best_s,
+        relative_difference=best_s / plan.recommended.tpot_s - 1,
+        plain_tpot_s=plain_s,
+        plain_relative_difference=plain_s / plan.plain.tpot_s - 1,
     )
-
-
-def _played_s(plan: PlatformPlan, one: PlannedSchedule) -> float:
-    traces = simulate(one.schedule, plan.profile, plan.question.record, trace=False, costs=plan.costs)
-    return sum(trace.decode_s for trace in traces) / one.prediction.num_tokens

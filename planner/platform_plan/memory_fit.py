@@ -1,4 +1,4 @@
-"""Whether the models fit into the memories of a platform's devices, before anything runs, and where they do."""
+"""The lanes and placements whose memories hold the models."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lane
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
 from sim.derived.assumption import Assumption
-from sim.derived.roofline import StoredModel
 
 USABLE: Final = Assumption.of(
-    "memory.usable_share",
-    0.9,
-    "guessed",
-    "the rest is taken by the system, code and buffers",
-    span=(0.75, 0.95),
+    "memory.usable_share", 0.9, "guessed", "the rest is taken by the system, code and buffers", span=(0.75, 0.95)
 )
 USABLE_OF_A_CARD: Final = Assumption.of(
     "memory.usable_share",
@@ -33,16 +28,16 @@ _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryNeed:
-    """What one memory has to hold, and what it can.
+    """What one memory has to hold for a placement.
 
     Attributes:
-        pair: the placement; of plain decoding the target's lane twice.
-        is_plain: whether the target is alone there.
+        pair: the placement.
+        is_plain: whether the target decodes there without a draft.
         memory: name of the pool, or of the device that has its own.
-        weights_bytes: of both models' shares there.
+        weights_bytes: both models' shares.
         kv_bytes: keys and values of the whole context, of both models.
         branches_bytes: keys and values of the branches that a draft prepares.
-        capacity_bytes: of which programs may use; None if nobody says.
+        capacity_bytes: what programs may use; None if not known.
     """
 
     pair: LanePair
@@ -60,7 +55,7 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room, as far as anybody knows."""
+        """Whether there is room; true where the capacity is not known."""
         return self.capacity_bytes is None or self.needed_bytes <= self.capacity_bytes
 
     @property
@@ -81,13 +76,9 @@ class MemoryNeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """What fits.
+    """Lanes that hold the target `alone`, placements (`pairs`) that hold both models, and what was left out, and why.
 
-    Attributes:
-        alone: lanes whose memories hold the target.
-        pairs: placements whose memories hold both models.
-        needs: what every memory that was asked about has to hold.
-        left_out: what does not fit or cannot be told, in words.
+    `needs` says for all of them, left out or not, what each memory has to hold.
     """
 
     alone: tuple[str, ...]
@@ -97,12 +88,12 @@ class Places:
 
     @property
     def lanes(self) -> list[str]:
-        """All lanes that something may run on."""
+        """All lanes of what fits."""
         return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
 
 
 def places_of(question: Question) -> Places:
-    """Return all different places; none of them is looked for where another one is equal to it.
+    """Return where the models of a question fit, of equal places one.
 
     Raises:
         PlanError: the target fits nowhere; says what is missing.
@@ -120,80 +111,52 @@ def places_of(question: Question) -> Places:
         left_out.extend(misfits[:1])  # the members of a group need the same
         return not misfits
 
-    lanes = [LanePair(lane, lane, in_turn=True) for lane in dict.fromkeys(pair.target for pair in candidates)]
-    alone = [pair.target for pair in lanes if fits(needs_of(question, pair, alone=True))]
+    lanes = list(dict.fromkeys(pair.target for pair in candidates))
+    alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
         reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
-        narrower = {pair.target: weights_that_fit(question, pair.target) for pair in lanes}
-        advice = next(
-            (f" --weights {weights[0]} would fit on {lane}." for lane, weights in narrower.items() if weights), ""
-        )
+        narrower = ((lane, weights) for lane in lanes for weights in weights_that_fit(question, lane))
+        advice = next((f" --weights {weights} would fit on {lane}." for lane, weights in narrower), "")
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
 
 
 def weights_that_fit(question: Question, lane: str) -> list[str]:
-    """Return in which of the usual weights a lane's memories hold the target, the widest first."""
-    pair = LanePair(lane, lane, in_turn=True)
+    """Return the usual formats of weights in which a lane's memories hold the target, the widest first."""
     stored = {one: replace(question, target=replace(question.target, weights=one)) for one in _USUAL_WEIGHTS}
-    return [one for one, asked in stored.items() if all(need.fits for need in needs_of(asked, pair, alone=True))]
+    return [
+        one
+        for one, asked in stored.items()
+        if all(need.fits for need in needs_of(asked, LanePair.alone(lane), alone=True))
+    ]
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
-    """What each memory of a placement has to hold for so many sequences at once, each with all branches it may have.
+    """Return what each memory of a placement has to hold for so many sequences, each with all branches it may have.
 
-    With `alone` it is the target's only.
+    A group's devices hold equal shares of a model. With `alone` there is no draft.
     """
-    return memory_needs(
-        question.platform,
-        pair,
-        question.target,
-        None if alone else question.draft,
-        num_tokens=question.num_tokens,
-        num_sequences=num_sequences,
-        num_branches=num_sequences * most_branch_tokens(),
-    )
-
-
-def memory_needs(
-    platform: Platform,
-    pair: LanePair,
-    target: StoredModel,
-    draft: StoredModel | None,
-    *,
-    num_tokens: int,
-    num_branches: int,
-    num_sequences: int = 1,
-) -> list[MemoryNeed]:
-    """Return what each memory of a placement has to hold.
-
-    Args:
-        platform: the machine.
-        pair: the placement.
-        target: the larger model; a group's devices hold equal shares of it.
-        draft: the smaller one, likewise; None where the target is alone.
-        num_tokens: of the longest context, branches left out.
-        num_branches: tokens of all branches together.
-        num_sequences: contexts of that length, which have caches of their own.
-    """
+    platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
     kv: defaultdict[str, float] = defaultdict(float)
     branches: defaultdict[str, float] = defaultdict(float)
-    for lane, model in ((pair.target, target), (pair.draft, draft)):
-        if model is None:
-            continue
+    models = (
+        ((pair.target, question.target),) if alone else ((pair.target, question.target), (pair.draft, question.draft))
+    )
+    for place, (lane, model) in enumerate(models):
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
-            kv[memory] += num_sequences * model.kv_bytes(num_tokens) / len(members)
-            if model is draft and not pair.in_turn:
+            kv[memory] += num_sequences * model.kv_bytes(question.num_tokens) / len(members)
+            if place and not pair.in_turn:
+                num_branches = num_sequences * most_branch_tokens()
                 branches[memory] += num_branches * model.kv_bytes_per_token() / len(members)
     return [
         MemoryNeed(
             pair=pair,
-            is_plain=draft is None,
+            is_plain=alone,
             memory=memory,
             weights_bytes=num_bytes,
             kv_bytes=kv[memory],

@@ -1,8 +1,7 @@
-"""The page of a plan: one HTML file that opens offline and says what the answer rests on, number by number.
+"""The page of a plan: one HTML file that opens offline and lists every number that the answer rests on.
 
-On it are the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirror, without streams and with, played
-step by step. Where a draft's streams are neither recorded nor given, they are taken to be right as often as the paper's
-own come to; what is ranked stands on no such assumption.
+It has the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirror, without streams and with. Streams
+that are neither recorded nor given are taken to be right as often as the paper's; the ranking has no such streams.
 """
 
 from __future__ import annotations
@@ -37,21 +36,14 @@ from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
 _MOST_BARS: Final = 8
-
-
 _Timed = tuple[float, Schedule, LanePair]
-"""Predicted time per token, and of what."""
+"""A predicted time per token, and the schedule and placement that it is of."""
 
 
 class Arm(NamedTuple):
-    """The fastest of its kind.
+    """The fastest schedule of an arm of the paper; None where none can be predicted.
 
-    Attributes:
-        name: as the paper calls it.
-        schedule, pair: None where nothing of the kind can be predicted on the platform.
-        label: name of the schedule.
-        tpot_s: predicted time per token.
-        speedup: over the fastest plain decoding.
+    `label` is the schedule's name, `speedup` that over the fastest plain decoding.
     """
 
     name: str
@@ -63,7 +55,7 @@ class Arm(NamedTuple):
 
 
 class PageParts(NamedTuple):
-    """What a page shows where it was asked: batches, what would turn the answer, runs and other drafts beside it."""
+    """Optional parts of a page: batches, what would turn the answer, measured runs, and several drafts."""
 
     batches: BatchPlan | None = None
     bars: Sequence[TornadoBar] = ()
@@ -113,7 +105,7 @@ def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
 
 
 def _streams(plan: PlatformPlan) -> str:
-    """Return what the arms with streams stand on."""
+    """Return in words how often the streams of the arms are right."""
     question = plan.question
     if question.record.num_streams:
         return "as often right as " + ("assumed below" if question.record.assumed else "recorded")
@@ -131,7 +123,7 @@ def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
 
 
 def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iterator[_Timed]:
-    """Yield the best that is ranked of every place, source of roots and window, with streams."""
+    """Yield the best ranked schedule of every placement, source of roots and window, with streams."""
     streaming = plan.question.record_with_streams
     if streaming is None:
         return
@@ -139,8 +131,7 @@ def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iter
     for one in ranked:
         window = one.schedule.num_speculative_tokens
         key = (one.pair, one.schedule.root_source, window)
-        # the first step guesses nothing and there is nothing to guess after the last token
-        num_streams = min(streaming.num_streams, window - 2)
+        num_streams = min(streaming.num_streams, window - 2)  # none in the first step, nor after the last token
         if key in asked or num_streams < 1:
             continue
         asked.add(key)

@@ -1,17 +1,18 @@
-"""The whole way from a platform and two model shapes to an answer; nothing is measured, downloaded or run."""
+"""`mirrorsd plan`: from data sheets of a platform and two model shapes to an answer; nothing is downloaded or run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.paired_ratio import Ratio, ratio_of
-from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
+from planner.paired_ratio import Ratio, comparer, ratio_of
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
@@ -20,22 +21,43 @@ from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 
+RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+"""Acceptances that are asked about; between them times and ratios are taken to be straight lines."""
 _MOST_LEADERS: Final = 4
-"""Methods and placements that are asked what acceptance they need."""
+"""Leading methods and placements whose break-even acceptance is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceNeeded:
+    """Mean acceptance of a drafted token, given that all before it were accepted.
+
+    Attributes:
+        now: what is assumed, or recorded.
+        at: where the best speculation is predicted as fast as plain decoding; None where no rate makes it so.
+        low: below it speculation is slower beyond doubt; None where it never is.
+        high: above it speculation is faster beyond doubt; None where it never is.
+        always, never: whether speculation is predicted to be faster, or slower, at every rate asked about.
+    """
+
+    now: float
+    at: float | None
+    low: float | None
+    high: float | None
+    always: bool = False
+    never: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformPlan:
-    """The answer.
+    """The answer to a question.
 
     Attributes:
-        question: what was asked.
-        machine: what was worked out of the platform.
+        machine: the platform's profile and costs.
         ranking: all schedules, the fastest first.
-        needed: what acceptance would have to be; None if nothing drafts.
+        needed: the break-even acceptance; None if nothing drafts.
         needs: what every memory of every placement has to hold.
-        left_out: placements that were not asked about, and why.
-        assumptions: every number that it stands on.
+        left_out: what was not predicted, and why.
+        assumptions: every number that the answer rests on.
         seconds: how long it took.
     """
 
@@ -63,41 +85,38 @@ class PlatformPlan:
 
     @property
     def profile(self) -> Profile:
-        """The machine as simulators take it."""
+        """The machine's profile, as simulators take it."""
         return self.machine.profile
 
     @property
     def costs(self) -> Mapping[str, LaneCost]:
-        """What parts cost on its lanes."""
+        """The cost model of each lane."""
         return self.machine.costs
 
     @property
     def comparison(self) -> Ratio | None:
-        """The fastest speculation with the fastest plain decoding; None if nothing drafts."""
+        """Speed of the fastest speculation over the fastest plain decoding; None if nothing drafts."""
         return None if self.drafting is None else self.compared(self.drafting)
 
     @property
     def pays(self) -> Pays:
-        """Whether speculation beats plain decoding, as far as sheets and what is known of acceptance can tell."""
+        """Whether speculation beats plain decoding, as far as data sheets and the known acceptance can tell."""
         if self.comparison is None:
             return "no"
-        found = PAYS[self.comparison.outcome]
-        return "cannot_tell" if self.turns_on_acceptance else found
+        return "cannot_tell" if self.turns_on_acceptance else PAYS[self.comparison.outcome]
 
     @property
     def turns_on_acceptance(self) -> bool:
-        """Whether sheets would tell, were acceptance known better."""
-        if self.needed is None or self.comparison is None:
-            return False
+        """Whether the answer would be yes or no if acceptance were known better."""
         rate, needed = self.question.acceptance, self.needed
-        if rate.low == rate.high:
+        if needed is None or self.comparison is None or rate.low == rate.high:
             return False
         if self.comparison.outcome == "faster":
             return needed.high is not None and needed.high > rate.low
         return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
 
     def compared(self, one: PlannedSchedule, other: PlannedSchedule | None = None) -> Ratio:
-        """A schedule with another, or with the fastest plain decoding; errors that both share cancel."""
+        """Return the speed of a schedule over another one, or over the fastest plain decoding; shared errors cancel."""
         return ratio_of(one.prediction, (other or self.plain).prediction)
 
     @property
@@ -107,27 +126,27 @@ class PlatformPlan:
 
     @property
     def speculation(self) -> list[PlannedSchedule]:
-        """All that drafts and can be run as it is, the fastest first."""
+        """All schedules that draft and need no training, the fastest first."""
         return [one for one in self.ranking if one.schedule.num_speculative_tokens and not one.needs_training]
 
     @property
     def drafting(self) -> PlannedSchedule | None:
-        """The fastest speculation that can be run as it is."""
+        """The fastest of `speculation`; None if it is empty."""
         return next(iter(self.speculation), None)
 
     @property
     def best(self) -> PlannedSchedule:
-        """The fastest of all that can be run as it is."""
+        """The fastest schedule that needs no training."""
         return next(one for one in self.ranking if not one.needs_training)
 
     @property
     def recommended(self) -> PlannedSchedule:
-        """What to run: the fastest speculation, or plain decoding where that does not pay."""
+        """The schedule to run: the fastest speculation, or plain decoding where speculation does not pay."""
         return self.plain if self.drafting is None or self.pays == "no" else self.drafting
 
     @property
     def after_training(self) -> PlannedSchedule | None:
-        """The fastest of all, if it needs an exit that nobody trained."""
+        """The fastest of all schedules, if it needs an exit to be trained; else None."""
         best = self.ranking[0]
         return best if best.needs_training else None
 
@@ -135,7 +154,7 @@ class PlatformPlan:
 def best_of_each(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
     """Return the fastest of every method on every placement, in the order of a ranking.
 
-    Of placements that are the same but for the names of their devices the first is there.
+    Of placements that differ in the names of their devices alone there is the first.
     """
     found: dict[object, PlannedSchedule] = {}
     for one in ranking:
@@ -164,21 +183,13 @@ def plan_platform(question: Question) -> PlatformPlan:
         assumptions=(question.acceptance, *question.assumptions, *derived.assumptions),
         seconds=0.0,
     )
-    needed = None
     if plan.drafting is not None:
-        needed = acceptance_needed(
-            _shortlist(plan),
-            plan.plain.schedule,
-            plan.profile,
-            question.record_at,
-            now=question.acceptance.value,
-            costs=plan.costs,
-        )
-    return replace(plan, needed=needed, seconds=time.perf_counter() - started)
+        plan = replace(plan, needed=acceptance_needed(_shortlist(plan), plan.plain.schedule, derived, question))
+    return replace(plan, seconds=time.perf_counter() - started)
 
 
 def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
-    """Return what a profile has to answer for the question on some lanes."""
+    """Return what the profile of a question's platform has to cover."""
     return Demand(
         target=question.target,
         draft=question.draft,
@@ -190,14 +201,46 @@ def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
 
 
 def _shortlist(plan: PlatformPlan) -> list[Schedule]:
-    """Return every window of the leading methods and placements, with the best settings that they have today."""
-    leading = {_way(one.schedule) for one in best_of_each(plan.speculation)[:_MOST_LEADERS]}
+    """Return schedules of every number of rows for the leading methods and placements, each with its best settings."""
+
+    def way(one: PlannedSchedule) -> tuple[object, ...]:
+        return one.schedule.target_lane, one.schedule.draft_lane, one.schedule.method, one.schedule.root_source
+
+    leading = set(map(way, best_of_each(plan.speculation)[:_MOST_LEADERS]))
     found: dict[object, Schedule] = {}
     for one in plan.speculation:
-        if (way := _way(one.schedule)) in leading:
-            found.setdefault((way, one.schedule.num_rows), one.schedule)
+        if way(one) in leading:
+            found.setdefault((way(one), one.schedule.num_rows), one.schedule)
     return list(found.values())
 
 
-def _way(schedule: Schedule) -> tuple[object, ...]:
-    return (schedule.target_lane, schedule.draft_lane, schedule.method, schedule.root_source)
+def acceptance_needed(
+    schedules: Sequence[Schedule], plain: Schedule, machine: DerivedProfile, question: Question
+) -> AcceptanceNeeded:
+    """Compare the best of `schedules`, which draft (at least one), with `plain` at `RATES` and at today's rate."""
+    now = question.acceptance.value
+    rates = sorted({*RATES, now})
+
+    @cache
+    def best(rate: float) -> Ratio:
+        compare = comparer(machine.profile, question.record_at(rate), machine.costs)
+        return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
+
+    ends = best(rates[0]).value, best(rates[-1]).value
+    return AcceptanceNeeded(
+        now=now,
+        at=_crossing(rates, lambda rate: best(rate).value),
+        low=_crossing(rates, lambda rate: best(rate).high),
+        high=_crossing(rates, lambda rate: best(rate).low),
+        always=min(ends) > 1,
+        never=max(ends) < 1,
+    )
+
+
+def _crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
+    """Return the rate from which on a ratio that rises with it is above one; None if it never is, or always."""
+    if ratio(rates[0]) >= 1 or ratio(rates[-1]) < 1:
+        return None
+    place = bisect_left(rates, True, lo=1, hi=len(rates) - 1, key=lambda rate: ratio(rate) >= 1)
+    before, after = rates[place - 1], rates[place]
+    return before + (after - before) * (1 - ratio(before)) / (ratio(after) - ratio(before))

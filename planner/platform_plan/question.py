@@ -1,4 +1,4 @@
-"""What a plan is asked: a platform, two models, and how often the target would accept what is drafted."""
+"""The question of a plan: a platform, two models, and how often the target accepts drafted tokens."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
 MOST_NEW_TOKENS: Final = 8192
-"""Of an answer, for an answer of the planner in seconds."""
+"""Longest answer that is played, so that a plan takes seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
-"""Of all texts together; of longer answers fewer are drawn."""
+"""Tokens of all drawn texts together: of long answers there are fewer texts."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
 
@@ -47,14 +47,14 @@ class Question:
     Attributes:
         platform: the machine.
         target: the larger model.
-        draft: the smaller one, or a head of the target or a lookup, which run on its lane alone.
+        draft: the smaller model; or a head of the target, or a lookup, which run on the target's lane alone.
         record: texts, recorded or drawn from assumed rates.
-        assumed: what the texts are drawn from; None where they were recorded.
-        acceptance: mean rate of drafted tokens, and between which it may lie; what a user gives is taken as it is.
-        assumptions: what is known of acceptance otherwise.
-        has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
+        assumed: the rates that texts are drawn from; None where they were recorded.
+        acceptance: mean rate of drafted tokens, and its ends; a rate that a user gives has none.
+        assumptions: rates of the draft's alternatives and of exits.
+        has_exits: whether the exits of the record are there: they were recorded, given or trained.
         calibrated: lanes of the platform that were timed.
-        constants: other values of `sim.derived.derived_profile.CONSTANTS`, by field.
+        constants: values in place of `sim.derived.derived_profile.CONSTANTS` and of devices' numbers, by field.
     """
 
     platform: Platform
@@ -69,11 +69,11 @@ class Question:
     constants: Mapping[str, float] = field(default_factory=dict)
 
     def record_at(self, rate: float) -> AcceptanceRecord:
-        """The texts if drafted tokens were accepted with such a mean rate."""
+        """Return the texts with another mean acceptance."""
         return self.record_with(self.acceptance.field, rate)
 
     def record_with(self, name: str, value: float) -> AcceptanceRecord:
-        """The texts with another value of the acceptance, or of one of the assumptions, by its field."""
+        """Return the texts with another value of the acceptance, or of one of the assumptions, by its field."""
         if self.assumed is None:
             return with_acceptance(self.record, value)
         rates, known = self.assumed.by_task, {one.field: one.value for one in self.assumptions}
@@ -86,7 +86,7 @@ class Question:
 
     @property
     def record_with_streams(self) -> AcceptanceRecord | None:
-        """The same texts by a draft that has streams; None where nothing is known of them."""
+        """The texts with a draft that has streams; None where they were recorded without."""
         if self.assumed is None or self.record.num_streams:
             return self.record if self.record.num_streams else None
         streams = {"stream_rates": STREAM_RATES}
@@ -95,7 +95,7 @@ class Question:
 
     @property
     def basis(self) -> str:
-        """Whose acceptance it is, as a sentence goes on."""
+        """Where the acceptance is from, in words."""
         if self.record.assumed is not None:
             return "the acceptance that was given" if self.acceptance.source == GIVEN else "assumed acceptance"
         if self.acceptance.status == "measured":
@@ -120,8 +120,8 @@ def assumed_question(
 ) -> Question:
     """Return a question with assumed acceptance: `given`, or the default of `planner.platform_plan.default_acceptance`.
 
-    Where what is given says nothing of the draft's alternatives or of exits, the default ones go with it. Exits are
-    those of the target where they are given, or `trained_exits` says so.
+    Where `given` has no rates of the draft's alternatives or of exits, they are the default ones. Exits count as
+    trained where they are given, ship with the target, or `trained_exits` says so.
 
     Raises:
         PlanError: the models cannot be a pair, or have too few positions; or the answer is longer than can be played.
@@ -134,8 +134,15 @@ def assumed_question(
     default = next(iter(by_task.values()))
     said = None if given is None else next(iter(given.by_task.values()))
     if given is not None:
-        others = {name: getattr(default, name) for name in ("alternative_rates", "exit_coverage")}
-        by_task = {task: _filled(rates, others) for task, rates in given.by_task.items()}
+        by_task = {
+            task: rates.model_copy(
+                update={
+                    "alternative_rates": rates.alternative_rates or default.alternative_rates,
+                    "exit_coverage": rates.exit_coverage or default.exit_coverage,
+                }
+            )
+            for task, rates in given.by_task.items()
+        }
     elif usual is not None:
         by_task = with_mean_rate(by_task, usual.value)
     if draft.head is not None:
@@ -146,18 +153,12 @@ def assumed_question(
     assumed = AssumedAcceptance(by_task, texts)
     layer, shares = next(iter(next(iter(by_task.values())).exit_coverage.items()), (0, ()))
     rate = _number("acceptance.rate", mean_rate(by_task), GIVEN if said else RATES_SOURCE)
-    numbers = [
-        _number(_FIRST_ALTERNATIVE, ALTERNATIVES[0], GIVEN if said and said.alternative_rates else ALTERNATIVES_SOURCE),
-        *(
-            _number(
-                f"acceptance.exit_coverage_after_layer_{layer}",
-                share,
-                GIVEN if said and said.exit_coverage else COVERAGE_SOURCE,
-            )
-            for share in shares[-1:]
-        ),
-    ]
     has_given_exits = said is not None and bool(said.exit_coverage)
+    source = GIVEN if said and said.alternative_rates else ALTERNATIVES_SOURCE
+    numbers = [_number(_FIRST_ALTERNATIVE, ALTERNATIVES[0], source)]
+    if shares:
+        name = f"acceptance.exit_coverage_after_layer_{layer}"
+        numbers.append(_number(name, shares[-1], GIVEN if has_given_exits else COVERAGE_SOURCE))
     return Question(
         platform=platform,
         target=target,
@@ -179,7 +180,7 @@ def recorded_question(
     replayed: bool = False,
     trained_exits: bool = False,
 ) -> Question:
-    """A question with recorded acceptance; `replayed` from another pair it counts as a guess, and so do its exits.
+    """Return a question with recorded acceptance; `replayed` from another pair it is a guess, and has no exits.
 
     Raises:
         PlanError: the models cannot be a pair, or have too few positions.
@@ -202,13 +203,8 @@ def recorded_question(
     )
 
 
-def _filled(rates: TaskRates, others: Mapping[str, Any]) -> TaskRates:
-    """Return rates with other kinds of them where they say nothing of these."""
-    return rates.model_copy(update={name: getattr(rates, name) or other for name, other in others.items()})
-
-
 def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
-    """Return rates that hold for what drafts a window in one pass, too."""
+    """Return the rates as those of a draft that is no model of its own."""
     name = draft.shape.name
     kinds: dict[str, dict[str, Any]] = {"dflash": {"blocks": (name,)}, LOOKUP: {"lookups": (name,)}}
     if draft.head == "medusa":
@@ -218,19 +214,16 @@ def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
 
 
 def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens: int, num_new_tokens: int) -> None:
-    """Refuse models that are no pair, and texts that are longer than their positions."""
+    """Refuse models that are no pair, and texts that are longer than their positions; a record has no prompt apart."""
     require_one_tokenizer(target.shape, draft.shape)
     num_tokens = num_prompt_tokens + num_new_tokens
+    asked = f"a prompt of {num_prompt_tokens:,} tokens and {num_new_tokens:,} new ones"
+    asked = asked if num_prompt_tokens else "the record"
     for model in (target.shape, draft.shape):
         if num_tokens > model.max_position:
-            asked = (
-                f"a prompt of {num_prompt_tokens:,} tokens and {num_new_tokens:,} new ones"
-                if num_prompt_tokens
-                else "the record"
-            )
             raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}")
 
 
 def _number(name: str, value: float, source: str) -> Assumption:
-    """Return a rate; what a user gives is taken as it is."""
+    """Return a rate as an assumption; one that a user gives has no ends."""
     return Assumption.of(name, value, "guessed", source, span=(value, value) if source == GIVEN else None)

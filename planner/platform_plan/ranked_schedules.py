@@ -1,10 +1,11 @@
-"""What every schedule takes and costs on every placement of a platform that it may win on, the fastest first."""
+"""The time, energy and price of every schedule on every placement of a platform, the fastest first."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from costs.cost_model import LaneCost, Part
 from costs.prices import Prices
@@ -29,14 +30,13 @@ class PlannedSchedule:
     """A schedule on a placement, and what is predicted for it.
 
     Attributes:
-        schedule, pair: itself.
-        prediction: of it; among its errors is what nobody measured of verifications of a few rows.
+        prediction: its times; the errors include that of rows, see `with_growth`.
         speedup: time per token of the fastest plain decoding over its own.
-        bound: the most that this could be on these lanes with this window.
-        memory_bytes: what all memories together have to hold.
-        num_devices: how many devices work.
-        energy_j_per_token, usd_per_million_tokens: None where sheets do not say enough.
-        needs_training: whether it takes an exit that nobody trained for the target, as far as is known.
+        bound: upper bound of the speed-up, see `most_speedup`.
+        memory_bytes: total of all memories.
+        num_devices: devices that compute.
+        energy_j_per_token, usd_per_million_tokens: None where a sheet gives no power, or no price.
+        needs_training: whether it uses an exit of the target that nobody is known to have trained.
     """
 
     schedule: Schedule
@@ -57,12 +57,12 @@ class PlannedSchedule:
 
     @property
     def placement(self) -> str:
-        """How the models share time: `alone`, `pooled` or `split`."""
+        """How the models share time: `alone` (no draft), `pooled` (in turn) or `split`."""
         return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
 
     @property
     def but_for_names(self) -> tuple[object, ...]:
-        """What is equal of it and of the same on other devices that are equal."""
+        """Return a key that is the same for the same schedule on other devices that are equal."""
         lanes = {"target_lane": "", "draft_lane": self.schedule.draft_lane and ""}
         return self.schedule.model_copy(update=lanes), self.pair.in_turn, self.num_devices, f"{self.tpot_s:.9g}"
 
@@ -90,58 +90,63 @@ class PlannedSchedule:
 def ranked(
     question: Question, places: Places, machine: DerivedProfile
 ) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
-    """Return all schedules, the fastest first, and in words what was left out.
+    """Return all schedules, the fastest first, and what was left out, in words.
 
     Raises:
-        PlanError: plain decoding can be priced nowhere.
+        PlanError: plain decoding can be predicted nowhere.
     """
     evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
     alone = [Schedule(method="autoregressive", target_lane=lane) for lane in places.alone]
-    plain = {one.target_lane: evaluator.predict(one) for one in alone if evaluator.missing(one) is None}
-    if not plain:
+    plain_s = {one.target_lane: evaluator.predict(one).tpot_s for one in alone if evaluator.missing(one) is None}
+    if not plain_s:
         reasons = sorted({str(evaluator.missing(one)) for one in alone})
         raise PlanError(f"{question.target} can be decoded nowhere: {'; '.join(reasons)}")
-    found = [
-        (one, LanePair(one.target_lane, one.target_lane, in_turn=True)) for one in alone if one.target_lane in plain
-    ]
-    left_out = Counter[str]()
-    drafting = _drafting(question, places, machine.profile)
-    slow = _too_slow({lane: one.tpot_s for lane, one in plain.items()}, drafting, evaluator)
+    found = [(one, LanePair.alone(one.target_lane)) for one in alone if one.target_lane in plain_s]
+    left_out, drafter = Counter[str](), str(machine.profile.drafter)
+    drafting = [(one, pair) for pair in places.pairs for one in schedules_on(pair, question, drafter)]
+    slow = _too_slow(plain_s, [one for one, _ in drafting], evaluator)
     for schedule, pair in drafting:
         reason = slow.get(pair.target) or evaluator.missing(schedule)
         if reason is None:
             found.append((schedule, pair))
         else:
             left_out[reason] += 1
-    fastest_s = min(one.tpot_s for one in plain.values())
-    memory = _memory_bytes(places)
-    priced = [
-        _priced(
-            question, machine, *one, evaluator.predict(one[0]), fastest_s, memory[one[1], one[0].draft_lane is None]
+    fastest_s = min(plain_s.values())
+    memory: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
+    for need in places.needs:
+        memory[need.pair, need.is_plain] += need.needed_bytes
+    shortest = float(question.record.contexts.start)
+    bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
+
+    def planned(schedule: Schedule, pair: LanePair) -> PlannedSchedule:
+        platform, prediction = question.platform, evaluator.predict(schedule)
+        return PlannedSchedule(
+            schedule=schedule,
+            pair=pair,
+            prediction=with_growth(prediction, machine, schedule),
+            speedup=fastest_s / prediction.tpot_s,
+            bound=bound(schedule),
+            memory_bytes=memory[pair, schedule.draft_lane is None],
+            num_devices=len({*platform.members(pair.target), *platform.members(pair.draft)}),
+            energy_j_per_token=energy_j_per_token(platform, pair, prediction),
+            usd_per_million_tokens=usd_per_million_tokens(platform, pair, prediction),
+            needs_training=schedule.exit_layer is not None and not question.has_exits,
         )
-        for one in found
-    ]
+
     words = [
         reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
         for reason, count in left_out.items()
     ]
-    return tuple(sorted(priced, key=lambda one: one.tpot_s)), words
+    return tuple(sorted((planned(*one) for one in found), key=lambda one: one.tpot_s)), words
 
 
-def _drafting(question: Question, places: Places, profile: Profile) -> list[tuple[Schedule, LanePair]]:
-    return [
-        (schedule, pair) for pair in places.pairs for schedule in schedules_on(pair, question, str(profile.drafter))
-    ]
+def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evaluator: Evaluator) -> dict[str, str]:
+    """Return the lanes on which a target cannot win even if drafting took no time, and why.
 
-
-def _too_slow(
-    plain_s: Mapping[str, float], drafting: Sequence[tuple[Schedule, LanePair]], evaluator: Evaluator
-) -> dict[str, str]:
-    """Lanes on which a target cannot win even if drafting took no time, and why; none where it could win on no other.
-
-    A round takes at least what a token takes in plain decoding, and commits what the widest window does.
+    A round takes at least as long as a token of plain decoding, and commits at most what the longest draft does. There
+    are none where the target can draft on no other lane.
     """
-    possible = [one for one, _ in drafting if evaluator.missing(one) is None]
+    possible = [one for one in drafting if evaluator.missing(one) is None]
     if not possible:
         return {}
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
@@ -155,53 +160,21 @@ def _too_slow(
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
-def _priced(
-    question: Question,
-    machine: DerivedProfile,
-    schedule: Schedule,
-    pair: LanePair,
-    prediction: Prediction,
-    plain_s: float,
-    memory_bytes: float,
-) -> PlannedSchedule:
-    context = float(question.record.contexts.start)  # the least, as it is a bound
-    return PlannedSchedule(
-        schedule=schedule,
-        pair=pair,
-        prediction=with_growth(prediction, machine, schedule),
-        speedup=plain_s / prediction.tpot_s,
-        bound=most_speedup(schedule, machine.profile, plain_s, context, machine.costs),
-        memory_bytes=memory_bytes,
-        num_devices=len({*question.platform.members(pair.target), *question.platform.members(pair.draft)}),
-        energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
-        usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
-        needs_training=schedule.exit_layer is not None and not question.has_exits,
-    )
-
-
 def with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
-    """Return it with what its verifications may be off by for what nobody measured of a few rows."""
+    """Return the prediction with one more error: what its verifications may be off by for their number of rows."""
     lane = schedule.target_lane
-    if lane not in machine.speeds:
-        return prediction  # rows were timed
+    if lane not in machine.speeds:  # its rows were timed
+        return prediction
     error = machine.speeds[lane].growth_error(schedule.num_rows)
     share = ErrorShare(prediction.target_busy_s / prediction.decode_s, error)
     cause = f"a few rows on {machine.profile.lane(lane).errs_as}"
     return replace(prediction, errors={**prediction.errors, cause: share})
 
 
-def _memory_bytes(places: Places) -> Mapping[tuple[LanePair, bool], float]:
-    """Return what all memories of a placement hold together, with the draft and without."""
-    found: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
-    for need in places.needs:
-        found[need.pair, need.is_plain] += need.needed_bytes
-    return found
-
-
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
-    """Power times the time that devices compute, and idle power (where it is known) for the rest.
+    """Return power times the time that devices compute, plus idle power, where it is known, for the rest.
 
-    Devices of one package draw its power together, as long as any of them computes. None where a sheet gives no power.
+    Devices of one package draw its power together, while any of them computes. None where a sheet gives no power.
     """
     target_s = prediction.target_busy_s
     draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
@@ -226,9 +199,9 @@ def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Predictio
 
 
 def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
-    """Rent, or the purchase over its write-off, of the whole machine or of the devices that are used; power is extra.
+    """Return rent, or purchase over write-off, of the whole machine or of the devices used; power is not included.
 
-    None where nobody says what it costs.
+    None where a price is not known.
     """
     members = {*platform.members(pair.target), *platform.members(pair.draft)}
     prices = [platform.device(member).usd_per_hour for member in members]
@@ -239,37 +212,47 @@ def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Predi
 
 
 def most_speedup(
-    schedule: Schedule,
-    profile: Profile,
-    plain_tpot_s: float,
-    context: float,
-    costs: Mapping[str, LaneCost] | None = None,
-) -> float:
-    """Return an upper bound of the speed-up over plain decoding.
+    profile: Profile, plain_tpot_s: float, context: float, costs: Mapping[str, LaneCost] | None = None
+) -> Callable[[Schedule], float]:
+    """Return a function that bounds a schedule's speed-up over plain decoding from above.
 
-    A round commits at most one token more than are drafted. In turn it takes a verification and the drafting, at the
-    same time the longer of both. Left out is what lanes cost each other, and all but one dispatch of the draft: a text
-    may end with the first round, whose draft is one operation. Streams, and drafting without a model, count as free.
+    A round commits at most one token more than it drafts. It takes at least verification plus drafting, or the longer
+    of both where they overlap. Not counted: lanes that slow each other, all dispatches of the draft but one (a text may
+    end after one round), streams, and drafting without a model.
 
-    `costs` replaces the measured cost of the lanes that it names.
+    Args:
+        profile: the machine.
+        plain_tpot_s: seconds per token of plain decoding.
+        context: cached tokens.
+        costs: costs of some lanes in place of the profile's tables.
 
     Raises:
-        ProfileError: the profile lacks what the schedule uses.
+        ProfileError: by the function, where the profile lacks a part that the schedule uses.
     """
-    prices, window = Prices(profile, costs), schedule.num_speculative_tokens
+    prices = Prices(profile, costs)
 
-    def seconds(lane: str, calls: Mapping[Part, int], rows: int) -> float:
-        return profile.lane(lane).dispatch_s + prices.calls_s(lane, calls, rows, context)
+    @cache
+    def verify_s(lane: str, rows: int) -> float:
+        passed = prices.calls_s(lane, {LAYER: profile.num_layers, LM_HEAD: 1}, rows, context)
+        return profile.lane(lane).dispatch_s + passed
 
-    verify_s = seconds(schedule.target_lane, {LAYER: profile.num_layers, LM_HEAD: 1}, schedule.num_rows)
-    drafting_s = 0.0
-    if schedule.traits.has_draft_model:
-        steps = {Part("draft_step_features") if schedule.exit_features else DRAFT_STEP: schedule.fewest_draft_steps}
+    @cache
+    def drafting_s(lane: str, step: Part, num_steps: int) -> float:
         # a step that reads one token more may be measured to take less
-        drafting_s = min(seconds(str(schedule.draft_lane), steps, read) for read in (1, 2))
-    if not schedule.traits.overlaps:
-        return (window + 1) * plain_tpot_s / (verify_s + drafting_s)
-    # lanes that were timed together may have been measured to take less so
-    gains = (min(1.0, one) for one in profile.slowdown(schedule.target_lane, str(schedule.draft_lane)))
-    round_s = max(gain * time_s for gain, time_s in zip(gains, (verify_s, drafting_s), strict=True))
-    return (window + 1) * plain_tpot_s / round_s
+        steps_s = min(prices.calls_s(lane, {step: num_steps}, read, context) for read in (1, 2))
+        return profile.lane(lane).dispatch_s + steps_s
+
+    def bound(schedule: Schedule) -> float:
+        target_lane, draft_lane = schedule.target_lane, str(schedule.draft_lane)
+        times_s = [verify_s(target_lane, schedule.num_rows), 0.0]
+        if schedule.traits.has_draft_model:
+            step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
+            times_s[1] = drafting_s(draft_lane, step, schedule.fewest_draft_steps)
+        round_s = sum(times_s)
+        if schedule.traits.overlaps:
+            # lanes that were timed together may have been measured to take less so
+            gains = [min(1.0, one) for one in profile.slowdown(target_lane, draft_lane)]
+            round_s = max(gain * time_s for gain, time_s in zip(gains, times_s, strict=True))
+        return (schedule.num_speculative_tokens + 1) * plain_tpot_s / round_s
+
+    return bound

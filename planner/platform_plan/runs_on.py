@@ -1,8 +1,7 @@
-"""Which engines can run a planned schedule on its devices, with their own options to paste.
+"""The engines that can run a planned schedule on its devices, with their own options to paste.
 
 Options are as of 2026-11: llama.cpp after pull request 22964, vLLM at 002e77c, SGLang with speculation V2, mlx-lm,
-OpenVINO GenAI. What no engine can run has none: they hide the split of the target that an early exit needs, and none
-drafts while its target verifies.
+OpenVINO GenAI. None of them can split the target for an early exit, or draft while the target verifies.
 """
 
 from __future__ import annotations
@@ -20,20 +19,14 @@ from planner.platform_plan.device_pairs import LanePair
 
 
 class RunsOn(NamedTuple):
-    """An engine that can run a schedule as it was planned, and the command or call with its options."""
+    """An engine that can run a schedule, and the command or call with its options."""
 
     engine: str
     options: str
 
 
 class _Asked(NamedTuple):
-    """A placement as engines see it.
-
-    Attributes:
-        kind: method or kind of head; `autoregressive` for plain decoding.
-        window: drafted tokens; 0 for plain decoding.
-        targets, drafts: devices of each model; a head is on the target's.
-    """
+    """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's)."""
 
     kind: str
     window: int
@@ -42,7 +35,7 @@ class _Asked(NamedTuple):
 
     @property
     def devices(self) -> tuple[PlacedDevice, ...]:
-        """All of them."""
+        """Devices of both models."""
         return (*self.targets, *self.drafts)
 
     @property
@@ -56,13 +49,9 @@ class _Asked(NamedTuple):
 
 
 def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule on such devices, that which predictions are of first.
+    """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    Args:
-        platform: the machine.
-        pair: where target and draft are.
-        schedule: what is to run.
-        head: `mtp`, `eagle3` and the like, where the draft is no model of its own.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own.
     """
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
@@ -75,9 +64,7 @@ def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | 
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
         found.sort(key=lambda one: not (engine_on(targets[0]) or "").startswith(one.engine))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
-        found.insert(
-            0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"')
-        )  # lanes cost what it takes there
+        found.insert(0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The schedules that are tried on every placement: in turn, and mirror with roots of the draft or of exits."""
+"""The schedules that a plan tries on a placement: in turn, and mirror with roots from the draft or from exits."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ EXIT_TOP_K: Final = (1, 4, 8)
 
 
 def most_branch_tokens() -> int:
-    """Keys and values that branches add at most, in tokens: the paper's eight roots for each of eight rows."""
+    """Return the most tokens that all branches together may draft: the paper's eight roots for each of eight rows."""
     return most_rows() * max(WINDOWS)
 
 
 def most_rows() -> int:
-    """Rows of a call at most: a root for every candidate of every row."""
+    """Return the most rows of a draft's step: one for each root of each row."""
     return max(EXIT_TOP_K) * (max(WINDOWS) + 1)
 
 
 def schedules_on(pair: LanePair, question: Question, drafter: str) -> Iterator[Schedule]:
-    """Yield all of a placement that draft; mirror belongs to those on two lanes.
+    """Yield the schedules of a placement that draft, without streams and, where the window has room for any, with them.
 
-    Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft
-    with streams each drafting one is there with them too, as far as its window has room for any.
+    Mirror needs two lanes. Turns on two streams of one device are turns on the device, and belong to that placement.
     """
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     method = IN_ONE_PASS.get(question.draft.head or "")

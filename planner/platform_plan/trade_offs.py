@@ -1,39 +1,42 @@
-"""What one way to decode gives for another: money, energy, memory and devices next to time, and what nothing beats."""
+"""Schedules compared by more than time: money, energy, memory and devices, and the Pareto front."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
+from operator import itemgetter, le
 from typing import Final
 
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import counted, percent
 
 OBJECTIVES: Final = ("tpot_s", "energy_j_per_token", "usd_per_million_tokens")
-"""What a token should take little of; a number that nobody knows counts as the largest."""
+"""What a token should take little of; a number that is not known counts as infinite."""
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "usd_per_million_tokens": ("cheaper", "dearer"),
     "energy_j_per_token": ("less energy", "more energy"),
     "memory_bytes": ("less memory", "more memory"),
 }
 _SMALLEST: Final = 0.05
-"""Smallest share by which two differ that is named."""
+"""Smaller differences are not named."""
 
 
 def pareto(ranking: Sequence[PlannedSchedule]) -> list[PlannedSchedule]:
-    """Return those that can be run as they are and than which nothing is better in one and as good in all, by time.
+    """Return the Pareto front of `OBJECTIVES` among schedules that need no training, by time, of equals the first."""
 
-    Of several that are equal in all the first is there.
-    """
-    front: list[tuple[tuple[float, ...], PlannedSchedule]] = []
-    for costs, one in sorted(((_costs(one), one) for one in ranking if not one.needs_training), key=lambda one: one[0]):
-        if not any(_as_good(other, costs) for other, _ in front):  # in this order a later one beats no earlier one
+    def costs_of(one: PlannedSchedule) -> list[float]:
+        return [inf if (value := getattr(one, name)) is None else value for name in OBJECTIVES]
+
+    front: list[tuple[list[float], PlannedSchedule]] = []
+    for costs, one in sorted(((costs_of(one), one) for one in ranking if not one.needs_training), key=itemgetter(0)):
+        # in this order a later one beats no earlier one
+        if not any(all(map(le, other, costs)) for other, _ in front):
             front.append((costs, one))
     return [one for _, one in front]
 
 
 def differences(one: PlannedSchedule, other: PlannedSchedule) -> Iterator[str]:
-    """Say what `one` takes less or more of than the other, time left out: `30 % cheaper`."""
+    """Yield in words what `one` takes less or more of than the other, but for time: `30 % cheaper`."""
     for name, (less, more) in _WORDS.items():
         ours, theirs = getattr(one, name), getattr(other, name)
         if ours is not None and theirs and abs(share := ours / theirs - 1) >= _SMALLEST:
@@ -43,16 +46,8 @@ def differences(one: PlannedSchedule, other: PlannedSchedule) -> Iterator[str]:
 
 
 def saves(one: PlannedSchedule, other: PlannedSchedule) -> bool:
-    """Whether `one` takes less of anything but time, and not more money or energy."""
+    """Return whether `one` takes less of anything but time, and no more money or energy."""
     words = list(differences(one, other))
     return any("less" in word or "cheaper" in word for word in words) and not any(
         word.endswith(("dearer", "more energy")) for word in words
     )
-
-
-def _costs(one: PlannedSchedule) -> tuple[float, ...]:
-    return tuple(inf if (value := getattr(one, name)) is None else value for name in OBJECTIVES)
-
-
-def _as_good(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return all(ours <= theirs for ours, theirs in zip(one, other, strict=True))

@@ -1,4 +1,4 @@
-"""What a plan leaves in files: a schedule, a profile and an acceptance, which simulate what was predicted."""
+"""The files of a plan: a schedule, a profile and an acceptance, which simulate to what was predicted."""
 
 from __future__ import annotations
 
@@ -17,21 +17,16 @@ if TYPE_CHECKING:
 
 
 def runnable_schedule(plan: PlatformPlan, drafter: str | None = None) -> Schedule:
-    """Return what is recommended, on lanes as `mirrorsd run` calls them, with a draft called `drafter`, if given."""
+    """Return the recommended schedule with lanes as `mirrorsd run` calls them, and its draft as `drafter`, if given."""
     schedule, lane_name = plan.recommended.schedule, plan.question.platform.lane_name
-    if schedule.draft_lane is None:
-        return schedule.model_copy(update={"target_lane": lane_name(schedule.target_lane)})
-    return schedule.model_copy(
-        update={
-            "target_lane": lane_name(schedule.target_lane),
-            "draft_lane": lane_name(schedule.draft_lane),
-            "drafter": drafter or schedule.drafter,
-        }
-    )
+    names: dict[str, str | None] = {"target_lane": lane_name(schedule.target_lane)}
+    if schedule.draft_lane is not None:
+        names |= {"draft_lane": lane_name(schedule.draft_lane), "drafter": drafter or schedule.drafter}
+    return schedule.model_copy(update=names)
 
 
 def written_profile(plan: PlatformPlan, drafter: str | None = None) -> Profile:
-    """Return the machine of a plan with all costs in tables; names are those of `runnable_schedule`."""
+    """Return a plan's profile with all costs in tables; names are those of `runnable_schedule`."""
     question, record = plan.question, plan.question.record
     found = tabulated(
         plan.profile,
@@ -54,11 +49,7 @@ def written_profile(plan: PlatformPlan, drafter: str | None = None) -> Profile:
 
 
 def save_acceptance(plan: PlatformPlan, path: Path) -> None:
-    """Write what was assumed to be accepted, texts and all, for `--acceptance`.
-
-    Raises:
-        ConfigError: it was recorded.
-    """
+    """Write the assumed acceptance and its texts, for `--acceptance`; `ConfigError` where it was recorded."""
     assumed = plan.question.assumed
     if assumed is None:
         raise ConfigError(f"{path}: the acceptance of this plan was recorded: simulate with that --record")

@@ -1,4 +1,4 @@
-"""Evaluates a whole space of schedules and ranks it. The space is small and the evaluator fast: all of it is tried."""
+"""Predicts every schedule of a space and ranks them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[obje
 
 
 LEADING_METHODS = 3
-"""So many methods are the fastest few."""
-
-
+"""Fastest methods of which a demo runs all that draft trees."""
 TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
-"""Parts of a predicted time that the target works for."""
+"""Parts of a predicted time in which the target works."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule and what was predicted for it."""
+    """A schedule and its prediction."""
 
     schedule: Schedule
     placement: Placement
@@ -47,7 +45,7 @@ class Candidate:
 
     @property
     def seconds_per_token(self) -> dict[str, float]:
-        """Predicted seconds per committed token by part; what lanes gain together is taken off the target's parts."""
+        """Predicted seconds per token by part; where lanes are faster together, the gain is taken off the target's."""
         parts = self.prediction.bottlenecks._asdict()
         scale = self.tpot_s / sum(parts.values())
         target_s = sum(parts[name] for name in TARGET_PARTS)
@@ -57,18 +55,17 @@ class Candidate:
         return {name: time_s * scale for name, time_s in parts.items()}
 
     def seconds_on(self, places: Sequence[int]) -> float:
-        """Predicted decoding time of some prompts of the record, by their places in it."""
+        """Return the predicted decoding time of some prompts, by their places in the record."""
         return sum(self.prediction.prompt_decode_s[place] for place in places)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
-    """What a search found: all candidates, the fastest over all prompts first, at least one.
+    """All candidates of a search, at least one, the fastest over all prompts first.
 
     Attributes:
-        halves: the prompts that the winner is chosen on, and those to judge it on; None where that was not asked for
-            or there are too few, and all prompts serve for both.
-        left_out: how many schedules of the space could not be predicted, by what was not measured or recorded.
+        halves: the prompts to choose the winner on, and those to judge it on; None where all prompts serve for both.
+        left_out: how many schedules could not be predicted, by what was not measured or recorded.
     """
 
     candidates: tuple[Candidate, ...]
@@ -91,18 +88,17 @@ class SearchResult:
 
     @property
     def winner(self) -> Candidate:
-        """The candidate that is chosen: the fastest on the prompts to choose on."""
+        """The fastest candidate on the prompts to choose on."""
         return self.by_choice.candidates[0]
 
     @property
     def by_choice(self) -> SearchResult:
-        """The same candidates, the fastest on the prompts to choose on first; `best` is then what would be chosen."""
+        """The same candidates, the fastest on the prompts to choose on first."""
         if self.halves is None:
             return self
         places = self.halves.choosing
-        return replace(
-            self, candidates=tuple(sorted(self.candidates, key=lambda one: one.seconds_on(places))), halves=None
-        )
+        ranked = tuple(sorted(self.candidates, key=lambda one: one.seconds_on(places)))
+        return replace(self, candidates=ranked, halves=None)
 
     def best(
         self,
@@ -113,26 +109,25 @@ class SearchResult:
         root_source: RootSource | None = None,
     ) -> Candidate | None:
         """Return the first candidate that fits what is given; None if nothing does."""
-        fitting = (
-            candidate
-            for candidate in self.candidates
-            if kind in (None, kind_of(candidate.schedule))
-            and method in (None, candidate.schedule.method)
-            and placement in (None, candidate.placement)
-            and root_source in (None, candidate.schedule.root_source)
-        )
-        return next(fitting, None)
+        for one in self.candidates:
+            found = kind_of(one.schedule), one.schedule.method, one.placement, one.schedule.root_source
+            wanted = kind, method, placement, root_source
+            if all(asked in (None, own) for asked, own in zip(wanted, found, strict=True)):
+                return one
+        return None
 
     def best_drafting(self) -> Candidate | None:
-        """Return the first candidate that drafts at all."""
+        """Return the first candidate that drafts; None if none does."""
         return next((one for one in self.candidates if one.schedule.traits.window != "none"), None)
 
 
 def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
 
-    Budgets of branches are fitted to half of the prompts, and the winner is chosen on it, see `planner.search.space`.
-    Raises `PlanError` where nothing can be priced.
+    Budgets of branches are fitted to half of the prompts, on which the winner is chosen too.
+
+    Raises:
+        PlanError: no schedule can be predicted; says what there is.
     """
     evaluator = Evaluator(profile, record) if record.prompts else None
     found = survey(space, profile, record, evaluator)
@@ -160,12 +155,11 @@ def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluato
 
 
 def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
-    """Return what to run for real: what was chosen, the best of every kind and placement, and two far from the optimum.
+    """Return what to run for real: what was chosen, the best of every kind and placement, and two slow schedules.
 
     Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
-    method that is one of the fastest few methods; then the slowest synchronous and the slowest mirror schedule, since
-    a simulator must be right there too. Where a kind is missing, candidates spread evenly over the ranking fill up to
-    `at_least`, as long as there are any.
+    method among the fastest `LEADING_METHODS`; the slowest synchronous and the slowest mirror schedule, since a
+    simulator must be right there too. If kinds are missing, candidates spread over the ranking fill up to `at_least`.
     """
     placements: tuple[Placement, ...] = ("split", "pooled")
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
@@ -173,7 +167,11 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
     wanted += [result.best(kind="lookup")]
     wanted += [result.best(kind="synchronous", placement=placement) for placement in placements]
     wanted += [result.best(kind="mirror", root_source=source) for source in root_sources]
-    wanted += [result.best(kind="tree"), *_leading_trees(result)]
+    fastest: dict[Method, Candidate] = {}
+    for candidate in result.candidates:
+        fastest.setdefault(candidate.schedule.method, candidate)
+    leading = list(fastest.values())[:LEADING_METHODS]
+    wanted += [result.best(kind="tree"), *(one for one in leading if one.schedule.is_tree)]
     wanted += [
         next((one for one in reversed(result.candidates) if kind_of(one.schedule) == kind), None)
         for kind in ("synchronous", "mirror")
@@ -187,17 +185,8 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
     return list(picked.values())
 
 
-def _leading_trees(result: SearchResult) -> list[Candidate]:
-    """Return the best of every tree method among the `LEADING_METHODS` fastest methods."""
-    fastest: dict[Method, Candidate] = {}
-    for candidate in result.candidates:
-        fastest.setdefault(candidate.schedule.method, candidate)
-    leading = list(fastest.values())[:LEADING_METHODS]
-    return [candidate for candidate in leading if candidate.schedule.is_tree]
-
-
 def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return all candidates, ever finer steps through the ranking first."""
+    """Return all candidates, by ever finer steps through the ranking."""
     order: dict[int, None] = {}
     num_parts = 1
     while len(order) < len(candidates):

@@ -1,4 +1,4 @@
-"""The page of a search: one HTML file that opens offline, with pictures as a plan's page has them."""
+"""The page of a search: one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_ROWS: Final = 30
 
 
 def write_search_page(plan: Plan, path: Path) -> None:
-    """Write the page atomically: the answer, the machine, the first rounds, what it hangs on, and the ranking."""
+    """Write the page atomically: the answer, the machine, the first rounds, sensitivity, and the ranking."""
     profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
     leaders = _leaders(plan)
     filters = {one.__name__: one for one in (between, milliseconds, percent)}
@@ -57,7 +57,7 @@ def _leaders(plan: Plan) -> list[Candidate]:
 
 
 def _machine(plan: Plan) -> Markup | None:
-    """Return the lanes, what the winner puts where, and what crosses; None where the profile is of no devices."""
+    """Return the picture of the lanes and what the winner puts there; None for a profile that is no platform."""
     winner = plan.search.winner.schedule
     with suppress(ProfileError):
         models = str(plan.record.target), str(winner.drafter)
@@ -66,16 +66,15 @@ def _machine(plan: Plan) -> Markup | None:
 
 
 def _over_acceptance(plan: Plan) -> Iterator[Markup]:
-    """Yield what the best of every kind takes over the acceptance; nothing where nothing drafts."""
+    """Yield the plot of the best of every kind over acceptance; nothing where nothing drafts."""
     for sweep in plan.sensitivity.sweeps:
         if sweep.quantity == "acceptance":
+            series = [
+                Series(KINDS[kind], [(100 * at, 1e3 * s) for at, s in zip(sweep.values, times, strict=True)])
+                for kind, times in sweep.best_tpot_s.items()
+            ]
             yield xy_plot(
-                [
-                    Series(
-                        KINDS[kind], [(100 * at, 1e3 * time_s) for at, time_s in zip(sweep.values, times, strict=True)]
-                    )
-                    for kind, times in sweep.best_tpot_s.items()
-                ],
+                series,
                 x_title=f"{whose_tokens(plan.record)} accepted, %",
                 y_title="ms per token",
                 alt="Time per token of every kind of decoding by acceptance",

@@ -1,4 +1,4 @@
-"""The schedules worth asking about: what may vary, and all of it that a profile and a record can answer for."""
+"""The schedules of a search: what may vary, and what of it a profile and a record can predict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import Field
 from costs.round_plan import pool_size
 from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
-from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree, round_starts
+from decoding.record import AcceptanceRecord, RecordedTree, round_starts
 from decoding.roots import rank_without
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
@@ -27,23 +27,23 @@ from hwprofiles.profile import Profile
 from sim.evaluator import Evaluator
 
 FEWEST = 4
-"""With fewer prompts there are no halves: one of them would be a single prompt, which shows no spread."""
+"""Fewest prompts that are halved: a half of one prompt would show no spread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halves:
-    """Places of prompts in a record: those to fit budgets to and choose the fastest on, and those to judge it on."""
+    """Places in a record of the prompts to fit budgets to and choose on, and of those to judge on."""
 
     choosing: tuple[int, ...]
     judging: tuple[int, ...]
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """Return the prompts dealt in turn, kind by kind, so that halves are alike; None for fewer than `FEWEST`."""
-    if len(record.prompts) < FEWEST:
+    """Return halves that share each kind of prompt; None for fewer than `FEWEST` prompts."""
+    categories = [prompt.category for prompt in record.prompts]
+    if len(categories) < FEWEST:
         return None
-    kinds = list(dict.fromkeys(prompt.category for prompt in record.prompts))
-    order = sorted(range(len(record.prompts)), key=lambda place: kinds.index(record.prompts[place].category))
+    order = sorted(range(len(categories)), key=lambda place: categories.index(categories[place]))
     return Halves(choosing=tuple(sorted(order[::2])), judging=tuple(sorted(order[1::2])))
 
 
@@ -53,13 +53,13 @@ def only(record: AcceptanceRecord, places: Sequence[int]) -> AcceptanceRecord:
 
 
 def choosing_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Return what may be fitted to: the prompts to choose on; all of them where there are no halves."""
+    """Return the record of the prompts to choose on; all prompts where there are no halves."""
     parts = halves(record)
     return record if parts is None else only(record, parts.choosing)
 
 
 def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Return what is judged on; all prompts where there are no halves."""
+    """Return the record of the prompts to judge on; all prompts where there are no halves."""
     parts = halves(record)
     return record if parts is None else only(record, parts.judging)
 
@@ -73,24 +73,22 @@ NumRoots = Annotated[int, Field(ge=1)]
 NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
 Setting = Callable[..., Schedule]
-"""A schedule that lacks some of its fields still, its lanes at least."""
+"""A schedule that still lacks some fields, its lanes at least."""
 
 
 class SearchSpace(StrictModel):
-    """What the search may vary. The defaults are some hundreds of schedules for each pair of lanes.
+    """What a search may vary. The defaults are some hundreds of schedules for each pair of lanes.
 
     Attributes:
-        placements: *split* puts target and draft on lanes of their own, *pooled* gives one lane everything.
+        placements: *split* puts target and draft on lanes of their own, *pooled* on one lane.
         windows: drafted tokens per round, of methods that draft chains.
-        exit_layers: early exits; None for all that were recorded (or assumed; where none is, all that were measured).
+        exit_layers: early exits; None for all that were recorded or assumed, or else measured.
         exit_top_k, draft_top_k: roots per row from the exit, and from the draft.
-        uneven_roots: roots per round that are spread unevenly, to where rounds of the prompts to choose on end.
+        uneven_roots: roots per round that are spread to where rounds of the prompts to choose on end.
         exit_features: whether the draft reads the target's hidden states.
-        draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
-            where a window has no room for so many.
-        tree_sizes: drafted tokens per round, of methods that draft trees; a smaller tree that has no more nodes is
-            taken as it is.
-        tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on every level; None for all that
+        draft_streams: stream tokens of a draft step, as far as a window has room; None for none and all that it has.
+        tree_sizes: drafted tokens per round, of methods that draft trees, as far as a tree has nodes.
+        tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on each level; None for all that
             were recorded.
     """
 
@@ -110,7 +108,7 @@ class SearchSpace(StrictModel):
 
 
 class Survey(NamedTuple):
-    """Schedules that a profile and a record can answer for, in a fixed order; and how many they cannot, by lack."""
+    """Schedules that can be predicted, in a fixed order, and how many cannot, by what is missing."""
 
     schedules: tuple[Schedule, ...]
     left_out: Mapping[str, int]
@@ -119,7 +117,7 @@ class Survey(NamedTuple):
 def survey(
     space: SearchSpace, profile: Profile, record: AcceptanceRecord, evaluator: Evaluator | None = None
 ) -> Survey:
-    """Return every schedule of `space`, split by whether the evaluator (of this profile and record) can predict it."""
+    """Return every schedule of `space` by whether the evaluator (of this profile and record) can predict it."""
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = evaluator or Evaluator(profile, record)
@@ -129,7 +127,7 @@ def survey(
 
 
 def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
-    """Return every schedule of `space`, whether it can be predicted or not, each once."""
+    """Return every schedule of `space` once, whether it can be predicted or not."""
     schedules: dict[Schedule, None] = {}
     for name in space.methods:
         traits = METHODS[name]
@@ -139,10 +137,9 @@ def enumerate_schedules(space: SearchSpace, profile: Profile, record: Acceptance
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:
-    """Return whether the schedule divides the machine between the models.
+    """Return whether a schedule divides the machine between the models.
 
-    A target without another model counts as split on a lane that is only a part of another one: there the machine is
-    divided and the draft's share lies idle.
+    A target alone counts as split on a lane that is a part of another one: the draft's share of the machine is idle.
     """
     if schedule.draft_lane is not None and not schedule.traits.finds_text:
         return "pooled" if schedule.is_pooled else "split"
@@ -150,7 +147,7 @@ def placement_name(schedule: Schedule, profile: Profile) -> Placement:
 
 
 def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[dict[str, str]]:
-    """Lane fields of a schedule, for every place it could run; a target alone runs wherever one could."""
+    """Return the lane fields of a schedule for every place where it could run."""
     pairs = profile.split_pairs() if "split" in space.placements else []
     if "pooled" in space.placements and not traits.overlaps:
         pairs += [(lane, lane) for lane in profile.whole_lanes()]
@@ -176,8 +173,7 @@ def _settings(
             yield partial(Schedule, method=traits.name, drafter=chain.drafter, num_speculative_tokens=window)
     elif profile.drafter is not None:
         for window, setting in _chains(traits, space, profile, record):
-            # the first step guesses nothing and there is nothing to guess after the last token: no room for more
-            most = max(0, window - 2)
+            most = max(0, window - 2)  # nothing is guessed in the first step, nor after the last token
             for num_streams in space.draft_streams or (0, record.num_streams):
                 yield partial(setting, draft_streams=min(num_streams, most))
 
@@ -199,14 +195,14 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
 def _chains(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[tuple[int, Setting]]:
-    """Windows of the pair's draft model, with their lengths."""
+    """Yield settings of the draft model, with the lengths of their windows."""
     setting = partial(Schedule, method=traits.name, drafter=profile.drafter)
     if not traits.overlaps:
         for window, with_features in product(space.windows, space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
     fitted_to = choosing_part(record)
-    # what exits know is no matter of rates: those of the profile are asked for, and refused by name
+    # rates without exits: the profile's are asked for, and refused by name
     priced = sorted({layer for lane in profile.lanes for layer in lane.exit})
     unstated = () if record.assumed is None else tuple(priced)
     for source in space.root_sources:
@@ -238,7 +234,7 @@ def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -
 def _uneven_budgets(
     window: int, exit_layer: int | None, space: SearchSpace, fitted_to: AcceptanceRecord, *, with_features: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Uneven roots per row, fitted to the prompts that are not judged on."""
+    """Yield uneven roots per row, fitted to the prompts to choose on."""
     is_recorded = fitted_to.drafter is not None and (exit_layer is None or exit_layer in fitted_to.exit_layers)
     if window > fitted_to.max_window or not is_recorded or (with_features and not fitted_to.has_features):
         return  # the uniform budgets say so
@@ -252,14 +248,15 @@ def _uneven_budgets(
 def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bool, exit_layer: int | None) -> Counts:
     """Return how often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
 
-    Ranks count as `decoding.roots.choose_roots` does: the drafted token of the row is no candidate. The
-    candidates are those of `exit_layer`, or the draft's own for None. Rounds are the ones that every greedy
-    schedule of this window goes through; the last round of a text asks for no branch and is not counted.
+    Candidates are those of `exit_layer`, for None the draft's own; the drafted token of the row is none of them, as in
+    `decoding.roots.choose_roots`. The last round of a text needs no branch and is not counted.
     """
     num_ranks = record.num_candidates(exit_layer)
     counts = np.zeros((window + 1, num_ranks), dtype=np.int64)
     for prompt in record.prompts:
-        starts, accepted = _rounds(prompt, window, with_features=with_features)
+        lengths = np.minimum(prompt.match_lengths(with_features=with_features), window)
+        starts = np.array(round_starts(lengths.tolist(), len(lengths))[:-1], dtype=np.int64)
+        accepted = lengths[starts].astype(np.int64)
         places = starts + accepted
         candidates = prompt.candidates(exit_layer)[places, :num_ranks]
         corrections = prompt.text[places]
@@ -276,7 +273,7 @@ def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bo
 
 
 def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
-    """Return the `num_roots` roots, or fewer, most often right, as roots per row, [window + 1], found greedily."""
+    """Return the up to `num_roots` roots that are right most often, as roots per row, [window + 1]."""
     budget = [0] * len(ranks)
     limit = min(most_per_row, ranks.shape[1])
     for _ in range(num_roots):
@@ -286,10 +283,3 @@ def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[
             break
         budget[best] += 1
     return tuple(budget)
-
-
-def _rounds(prompt: PromptRecord, window: int, *, with_features: bool) -> tuple[Counts, Counts]:
-    """(position, accepted tokens) of every round but the last."""
-    lengths = np.minimum(prompt.match_lengths(with_features=with_features), window)
-    starts = np.array(round_starts(lengths.tolist(), len(lengths))[:-1], dtype=np.int64)
-    return starts, lengths[starts].astype(np.int64)

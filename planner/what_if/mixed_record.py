@@ -1,11 +1,10 @@
 """A record whose draft is better or worse than the recorded one, for asking what acceptance would have to be.
 
-A token of the text is something the draft knows or does not know. Mixing turns a random share of the one into
-the other, the same random tokens for every acceptance asked for, so that a better draft knows all that a worse one
-does. Exits stay as they were recorded: they belong to the target.
+The draft knows some tokens of a text. Mixing makes it learn or forget a random share of them, the same tokens for every
+acceptance, so that a better draft knows all that a worse one does. Exits stay as recorded: they belong to the target.
 
-A tree knows a token if one of its nodes is that token. A token that is forgotten is in no tree; one that is learned
-is the best child of the node before it, and after it the tree goes on as the one that was recorded there begins.
+A tree knows a token if one of its nodes is that token. A forgotten token is in no tree; a learned one is the best child
+of the node before it, and after it the tree goes on as the one recorded at that position.
 """
 
 from __future__ import annotations
@@ -21,35 +20,34 @@ Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 NOWHERE = -1
-"""The place of a node that is not in a tree."""
+"""Place of a token that is not in a tree."""
 
 
 def token_acceptance(record: AcceptanceRecord) -> float:
-    """Share of the text's tokens drafted right given all before, by the draft model, or the first chain or tree."""
-    return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
+    """Return the share of tokens drafted right given all before, by the draft model, or the first chain or tree."""
+
+    def first_is_right(prompt: PromptRecord) -> Booleans:
+        drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
+        is_right: Booleans = prompt.tree_ranks[0][:, 0] >= 0 if drafts is None else drafts[:, 0] == prompt.text
+        return is_right
+
+    return float(np.concatenate(list(map(first_is_right, record.prompts))).mean())
 
 
 def whose_tokens(record: AcceptanceRecord) -> str:
-    """Whose tokens `token_acceptance` is about, as `the draft model's tokens`."""
+    """Return in words whose tokens `token_acceptance` is about."""
     if record.drafter is not None:
         return "the draft model's tokens"
     drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
     return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
 
 
-def _first_is_right(prompt: PromptRecord) -> Booleans:
-    drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
-    is_right: Booleans = prompt.tree_ranks[0][:, 0] >= 0 if drafts is None else drafts[:, 0] == prompt.text
-    return is_right
-
-
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
-    """`record` with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
+    """Return the record with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-    Rollouts with features, trees and chains move by the same share of their own acceptance. After a token that it now
-    knows, it goes on as it does from the next recorded position. Where it no longer knows the token, it
-    proposes its runner-up, and the right token keeps a place among its alternatives as often, and as far
-    down, as it does where the recorded draft was wrong.
+    Rollouts with features, trees and chains move by the same share of their own acceptance. After a learned token the
+    draft goes on as from the next recorded position. In place of a forgotten one it proposes its runner-up, and the
+    right token is among its alternatives as often, and as far down, as where the recorded draft was wrong.
     """
     now = token_acceptance(record)
     share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
@@ -78,7 +76,7 @@ def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> P
 def _redrafted(
     text_N: Ids, drafts_NW: Ids, alternatives_NF: Ids, share: float, draws_N: Floats, places_N: Floats
 ) -> tuple[Ids, Ids]:
-    """Rollouts and alternatives of the mixed draft. N positions, W drafted tokens, F alternatives."""
+    """Return rollouts and alternatives of the mixed draft. N positions, W drafted tokens, F alternatives."""
     following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
     knows_NW = _known(drafts_NW == following_NW)
     draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
@@ -89,14 +87,15 @@ def _redrafted(
     rollouts_NW = np.where(is_changed_N[:, None], np.where(mixed_NW, following_NW, wrong_NW), drafts_NW)
     alternatives = alternatives_NF.copy()
     usual_ranks = _ranks(text_N, alternatives_NF)[~knows_NW[:, 0]]
+    usual_ranks = usual_ranks if len(usual_ranks) else np.array([alternatives.shape[1]], dtype=np.int32)
     for index in np.flatnonzero(mixed_NW[:, 0] != knows_NW[:, 0]):
-        rank = 0 if mixed_NW[index, 0] else _drawn(usual_ranks, places_N[index], otherwise=alternatives.shape[1])
+        rank = 0 if mixed_NW[index, 0] else int(usual_ranks[int(places_N[index] * len(usual_ranks))])
         alternatives[index] = _placed(text_N[index], alternatives_NF[index], rank)
     return rollouts_NW, alternatives
 
 
 def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -> Ids:
-    """Windows of any length: those that are there stay as long as they are."""
+    """Return windows of the mixed draft, each as long as it was recorded."""
     following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
     draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
     was_right_NW = drafts_NW == following_NW
@@ -135,7 +134,7 @@ def mixed_ranks(ranks: Ids, share: float, draws: Floats) -> Ids:
 
 
 def _following(text_N: Ids, width: int) -> tuple[Ids, Ids]:
-    """(the text's token, its index) at every place of every rollout, [N, W]; -2 after the end."""
+    """Return (the text's token, its index) at every place of every rollout, [N, W]; -2 after the end."""
     token_NW = np.add.outer(np.arange(len(text_N)), np.arange(width)).astype(np.int32)
     padded = np.concatenate([text_N, np.full(width, -2, dtype=np.int32)])
     return padded[token_NW], token_NW
@@ -164,18 +163,14 @@ def _runner_up(text_N: Ids, alternatives_NF: Ids) -> Ids:
 
 
 def _ranks(text_N: Ids, alternatives_NF: Ids) -> Ids:
-    """Rank of the text's token among the alternatives; F where it is not one of them."""
+    """Return the rank of the text's token among the alternatives; F where it is not one of them."""
     is_right_NF = alternatives_NF == text_N[:, None]
     ranks: Ids = np.where(is_right_NF.any(axis=1), is_right_NF.argmax(axis=1), is_right_NF.shape[1]).astype(np.int32)
     return ranks
 
 
-def _drawn(ranks: Ids, place: float, *, otherwise: int) -> int:
-    return int(ranks[int(place * len(ranks))]) if len(ranks) else otherwise
-
-
 def _placed(token: int, ids_F: Ids, rank: int) -> Ids:
-    """`ids_F` with `token` at `rank`, or without it when the rank is after the end."""
+    """Return the ids with `token` at `rank`, or without it where the rank is beyond the end."""
     others = [other for other in ids_F if other != token]
     row = [*others[:rank], token, *others[rank:]] if rank < len(ids_F) else [*others, -1]
     return np.array(row[: len(ids_F)] + [-1] * (len(ids_F) - len(row)), dtype=np.int32)

@@ -1,15 +1,15 @@
 """What would have to change for another kind of decoding to win, and what a faster part would bring.
 
-All questions are put to a shortlist, the best schedule of every method, placement and number of drafted tokens, not
-to the whole space again: a sweep asks dozens of times. Break-evens are asked for many draws of prompts and tokens, and
-put to the few schedules that were the best of their kind somewhere in the sweep.
+Only a shortlist is asked about, the best schedule of every method, placement and number of drafted tokens: a sweep asks
+dozens of times. Break-evens are asked for many draws of prompts and tokens, of the schedules that were the best of
+their kind somewhere in the sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -22,24 +22,35 @@ from hwprofiles.lane_profile import PARTS, TARGET_PARTS, Event
 from hwprofiles.profile import Profile
 from planner.search.search import SearchResult
 from planner.search.space import FEWEST
-from planner.what_if.break_even import BreakEven, Way, crossing
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.wording import Kind, kind_of
 from sim.evaluator import evaluate
 
 Part = Literal["target", "draft", "link"]
-
+Way = Literal["down", "up"]
+Floats = NDArray[np.float64]
+Quantity = Literal["acceptance", "draft_speed"]
+ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
+NUM_DRAWS = 16
+FASTER = 1.1
 _DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
 _TARGET_EVENTS: Final[tuple[Event, ...]] = ("exit", "features")
 _DRAFT_EVENTS: Final[tuple[Event, ...]] = ("first_step",)
+_WIN_AS_IT_FALLS: Final[Mapping[Quantity, tuple[Kind, ...]]] = {
+    "acceptance": ("plain",),
+    "draft_speed": ("plain", "lookup", "mirror"),
+}
+"""Kinds that a worse draft can make the fastest: those that do not use it, and if it is only slower, those that hide
+it. Other kinds pass by chance: all drafters become worse together, some of them by a token or two less."""
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
-    """`profile` with one part `factor` times as fast, on all lanes or links.
+    """Return the profile with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, output head, exits, reading of prompts, and replying of states; `draft` steps of whatever
-    drafts, its reading of prompts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch
-    and the driver's own time stay.
+    `target` is its layers, output head, exits, prefill and replied states; `draft` the steps and prefill of whatever
+    drafts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch and the driver's own time
+    stay.
     """
     if part == "link":
         links = tuple(
@@ -53,18 +64,46 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     return profile.model_copy(update={"lanes": lanes})
 
 
-Floats = NDArray[np.float64]
-Quantity = Literal["acceptance", "draft_speed"]
-ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
-NUM_DRAWS = 16
-FASTER = 1.1
-_WIN_AS_IT_FALLS: Final[Mapping[Quantity, tuple[Kind, ...]]] = {
-    "acceptance": ("plain",),
-    "draft_speed": ("plain", "lookup", "mirror"),
-}
-"""Kinds that a worse draft can make the fastest: what does not use it, and if it is slower only, what hides it. That
-another one passes is by chance: all drafters become worse together, and some of them by a token or two less."""
+class BreakEven(NamedTuple):
+    """A value at which two kinds are equally fast: the median of many draws, and the ends of nine tenths of them."""
+
+    at: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: Sequence[float | None]) -> BreakEven | None:
+        """Return the break-even of some draws; None if one of them has none."""
+        found = [draw for draw in draws if draw is not None]
+        if len(found) < len(draws):
+            return None
+        low, at, high = np.percentile(found, (5, 50, 95))
+        return cls(at=float(at), low=float(low), high=float(high))
+
+
+def crossing(
+    ask: Callable[[float], Mapping[Kind, float]], values: Sequence[float], here: int, challenger: Kind, way: Way
+) -> float | None:
+    """Return the value from which on `challenger` is the fastest, on the `way` from today's, `values[here]`.
+
+    `ask` returns the best time per token of each kind at a value; between the values that the walk meets, times are
+    interpolated. Where the challenger is the fastest today, the walk goes back to where it is not. None if there is no
+    such value.
+    """
+
+    def lead_s(place: int) -> float:
+        times_s = ask(values[place])
+        return min(time_s for kind, time_s in times_s.items() if kind != challenger) - times_s[challenger]
+
+    leads_here = lead_s(here) > 0
+    step = (1 if way == "up" else -1) * (-1 if leads_here else 1)
+    place = here
+    while 0 <= place + step < len(values):
+        before, after = lead_s(place), lead_s(place + step)
+        if (after > 0) != leads_here:
+            return values[place] + (values[place + step] - values[place]) * before / (before - after)
+        place += step
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +111,10 @@ class Sweep:
     """The best time per token of every kind while one quantity moves, at each of its ascending `values`.
 
     Attributes:
-        quantity: `acceptance` (share of tokens the draft gets right) or `draft_speed` (times as fast as measured).
-        now: the quantity's value today; one of `values`.
+        quantity: `acceptance` (share of tokens that the draft gets right) or `draft_speed` (times today's).
+        now: today's value; one of `values`.
         break_evens: for kinds that are slower today, the value nearest to today's at which they become the fastest.
-            Kinds that do not for any of the values, or not for every draw, are not in it.
+            Kinds that never do, or not in every draw, are not in it.
     """
 
     quantity: Quantity
@@ -90,16 +129,15 @@ class Sweep:
         return {kind: found.at for kind, found in self.break_evens.items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sensitivity:
-    """The answers to all questions; `gains` are shares of tokens per second that ten percent more speed brings."""
+class Sensitivity(NamedTuple):
+    """Sweeps, and the share of tokens per second that is gained if a part becomes ten percent faster."""
 
     sweeps: tuple[Sweep, ...]
     gains: dict[Part, float]
 
 
 class SweptQuantity(NamedTuple):
-    """What moves, from where and over which values, and the `world` (profile, texts) at a value for some draws."""
+    """A quantity, today's value, its grid, and the `world` (profile, texts) at a value for some draws of some texts."""
 
     quantity: Quantity
     now: float
@@ -117,13 +155,13 @@ def analyse(
 ) -> Sensitivity:
     """Sweep acceptance and draft speed, and try each part ten percent faster.
 
-    `challengers` are the kinds to look for break-evens of, such as those that are told to be slower than the winner:
-    where there is no lead, none can be lost. None asks for all.
+    `challengers` are the kinds to look for break-evens of, such as those that are slower than the winner beyond doubt;
+    None for all.
     """
     schedules = shortlist(result)
     gains = _gains(result, schedules, profile, record)
     if result.best_drafting() is None:
-        return Sensitivity(sweeps=(), gains=gains)
+        return Sensitivity((), gains)
 
     def with_texts(value: float, texts: AcceptanceRecord, seeds: Sequence[int]) -> tuple[Profile, AcceptanceRecord]:
         mixed = [with_acceptance(texts, value, seed=seed).prompts for seed in seeds]
@@ -136,20 +174,18 @@ def analyse(
         SweptQuantity("acceptance", token_acceptance(record), ACCEPTANCES, with_texts),
         SweptQuantity("draft_speed", 1.0, DRAFT_SPEEDS, with_draft),
     )
-    return Sensitivity(sweeps=tuple(sweep(one, schedules, record, challengers) for one in questions), gains=gains)
+    return Sensitivity(tuple(sweep(one, schedules, record, challengers) for one in questions), gains)
 
 
 def _gains(
     result: SearchResult, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
 ) -> dict[Part, float]:
-    """What a faster part brings. A schedule slower by more than that cannot become the fastest, and is not asked."""
+    """Return what each faster part brings; a schedule slower by more than that cannot win, and is not asked."""
     now_s = result.candidates[0].tpot_s
     close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
     asked = [schedule for schedule in schedules if schedule in close]
-    return {
-        part: now_s / min(best_times(asked, with_speed(profile, part, FASTER), record).values()) - 1
-        for part in get_args(Part)
-    }
+    best = {part: best_by_kind(asked, with_speed(profile, part, FASTER), record) for part in get_args(Part)}
+    return {part: now_s / min(time_s for time_s, _ in found.values()) - 1 for part, found in best.items()}
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
@@ -162,20 +198,15 @@ def shortlist(result: SearchResult) -> list[Schedule]:
     return list(best.values())
 
 
-def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Kind, float]:
-    """Return the fastest predicted time per token of every kind among `schedules`."""
-    return {kind: time_s for kind, (time_s, _) in _best(schedules, profile, record).items()}
-
-
 def sweep(
     question: SweptQuantity,
     schedules: Sequence[Schedule],
     record: AcceptanceRecord,
     challengers: Collection[Kind] | None = None,
 ) -> Sweep:
-    """Ask for every value of the grid and for today's, and for the break-evens of `challengers` (None: of all)."""
+    """Return the best times at each value of a quantity, and the break-evens of `challengers` (None: of all kinds)."""
     values = question.values
-    best = {value: _best(schedules, *question.world(value, record, (0,))) for value in values}
+    best = {value: best_by_kind(schedules, *question.world(value, record, (0,))) for value in values}
     times = {value: {kind: time_s for kind, (time_s, _) in found.items()} for value, found in best.items()}
     today = times[question.now]
     fastest = min(today, key=today.__getitem__)
@@ -191,7 +222,7 @@ def sweep(
     )
 
 
-def _way(question: SweptQuantity, times: Mapping[float, dict[Kind, float]], challenger: Kind) -> Way | None:
+def _way(question: SweptQuantity, times: Mapping[float, Mapping[Kind, float]], challenger: Kind) -> Way | None:
     """Return the way to the nearest value at which the challenger leads; None if there is none that makes sense."""
     here = question.values.index(question.now)
     ways: list[Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
@@ -211,20 +242,17 @@ def _break_evens(
         """Return the best time per token of every kind, [draws]."""
         return _drawn_times(schedules, *question.world(value, texts, range(NUM_DRAWS)), weights_DP)
 
+    def ask(draw: int, value: float) -> dict[Kind, float]:
+        return {kind: float(times_D[draw]) for kind, times_D in drawn(value).items()}
+
     here = question.values.index(question.now)
-    found = {}
-    for kind, way in ways.items():
-        draws = []
-        for draw in range(NUM_DRAWS):
-
-            def ask(value: float, draw: int = draw) -> dict[Kind, float]:
-                return {one: float(times_D[draw]) for one, times_D in drawn(value).items()}
-
-            draws.append(crossing(ask, question.values, here, kind, way))
-        break_even = BreakEven.of(draws)
-        if break_even is not None:
-            found[kind] = break_even
-    return found
+    found = {
+        kind: BreakEven.of(
+            [crossing(partial(ask, draw), question.values, here, kind, way) for draw in range(NUM_DRAWS)]
+        )
+        for kind, way in ways.items()
+    }
+    return {kind: one for kind, one in found.items() if one is not None}
 
 
 def _drawn_prompts(num_prompts: int) -> Floats:
@@ -245,12 +273,12 @@ def _drawn_times(
     for schedule, prediction in zip(schedules, evaluate(schedules, profile, texts), strict=True):
         kind = kind_of(schedule)
         times_D = (weights_DP * np.reshape(prediction.prompt_decode_s, weights_DP.shape)).sum(axis=1) / tokens_D
-        best[kind] = np.minimum(best[kind], times_D) if kind in best else times_D
+        best[kind] = np.minimum(best.get(kind, np.inf), times_D)
     return best
 
 
 def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> AcceptanceRecord:
-    """The record without trees that no schedule drafts, but for the first, which `token_acceptance` needs."""
+    """Return the record without trees that no schedule drafts, but for the first, which `token_acceptance` needs."""
     asked = [place for place, tree in enumerate(record.trees) if not place or any(map(tree.answers, schedules))]
     prompts = (
         replace(prompt, tree_ranks=tuple(prompt.tree_ranks[place] for place in asked)) for prompt in record.prompts
@@ -258,7 +286,7 @@ def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> Acce
     return replace(record, trees=tuple(record.trees[place] for place in asked), prompts=tuple(prompts))
 
 
-def _best(
+def best_by_kind(
     schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
 ) -> dict[Kind, tuple[float, Schedule]]:
     """Return the fastest schedule of every kind, with its time per token."""

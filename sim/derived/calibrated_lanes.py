@@ -1,13 +1,14 @@
-"""A calibrated machine as a platform: lanes that were timed, beside which described devices can stand.
+"""A calibrated machine as a platform: lanes that were timed, beside devices that are only described.
 
-What was timed holds for the models that were timed: of those a lane costs what its tables say. With other models it is
-taken for a device that reads, computes and starts graphs as fast as it did with those, within a wider interval.
+With the models of the calibration a lane costs what its tables say. With others it counts as a device that reads,
+computes and starts graphs as fast as it did with those, with a wider interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from math import hypot
 from typing import Any, Final
 
@@ -25,21 +26,15 @@ from sim.derived.assumption import Assumption
 from sim.derived.roofline import RooflineCost
 
 CARRIED: Final = (0.75, 1.35)
-"""Between which shares of its speed with the models of a calibration a lane may be with others. One case is known: by
-what a core reached with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
+"""Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
+by the speed of a core with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
 _FEW_ROWS: Final = 8
 _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
-_MEMORY: Final = "memory of the host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedLanes:
-    """The lanes of a profile, for some pair of models.
-
-    Attributes:
-        profile: of the calibration.
-        has_target, has_draft: whether it was made with that target, and with that draft.
-    """
+    """The lanes of a calibration, and whether it was made with the target and the draft that are asked for."""
 
     profile: Profile
     has_target: bool
@@ -47,12 +42,12 @@ class CalibratedLanes:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the lanes."""
+        """Names of the lanes."""
         return frozenset(lane.name for lane in self.profile.lanes)
 
     @property
     def in_words(self) -> str | None:
-        """What is taken for granted; None where all of it was measured."""
+        """What is assumed of lanes with other models; None where both models were measured."""
         if self.has_target and self.has_draft:
             return None
         other = {(False, False): "these models", (True, False): "this draft", (False, True): "this target"}
@@ -64,13 +59,13 @@ class CalibratedLanes:
         )
 
     def cost(self, lane: str, derived: RooflineCost) -> LaneCost:
-        """What parts cost on a lane: as measured with these models, else as derived from what the lane achieves."""
+        """Return the costs of a lane: measured of the calibration's models, else derived."""
         return _CarriedCost(MeasuredCost(self.profile.lane(lane)), derived, self)
 
     def beside(self, described: Profile, timed: Iterable[tuple[str, str]]) -> Profile:
-        """A profile of lanes that are only described, with those that were timed in their places, and their ways.
+        """Return a profile of described lanes with the timed ones, and pairs of these, in their places.
 
-        What is wrong with all times of the calibration is not wrong with those of others, which are less sure for it.
+        The calibration's common error is none of the described lanes, so it is added to their own.
         """
         own, pairs = self.profile, {frozenset(pair) for pair in timed}
         lanes = tuple(
@@ -95,7 +90,7 @@ class CalibratedLanes:
         )
 
     def assumptions(self, derived: RooflineCost) -> tuple[Assumption, ...]:
-        """What the prices of a lane stand on: the time of a pass, or what it achieves, or both."""
+        """Return what the costs of a lane rest on: the time of a pass, or what the lane achieves, or both."""
         name = derived.device.name
         lane, carried = self.profile.lane(name), derived.device.assumptions
         if not self.has_target or lane.layer is None or lane.lm_head is None:
@@ -107,35 +102,37 @@ class CalibratedLanes:
 
 
 class _CarriedCost:
-    """A `costs.cost_model.LaneCost`: tables of what was measured with these models, a roofline of the rest."""
+    """A `costs.cost_model.LaneCost` of tables for the calibration's models, and of a roofline for others."""
 
     def __init__(self, measured: MeasuredCost, derived: RooflineCost, lanes: CalibratedLanes) -> None:
         self._measured, self._derived, self._lanes = measured, derived, lanes
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
-        return (self._measured if self._was_timed(part) else self._derived).seconds(part, rows, contexts)
+        return self._of(part).seconds(part, rows, contexts)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
-        return (self._measured if self._was_timed(part) else self._derived).missing(part, rows, contexts)
+        return self._of(part).missing(part, rows, contexts)
 
     def facts(self, part: Part) -> PartFacts:
-        """See `LaneCost`; what a lane achieves with other models is as sure as the part's own times."""
-        if self._was_timed(part):
-            return self._measured.facts(part)
-        found = self._derived.facts(part)
+        """See `LaneCost`; a derived part has the error of what its lane achieves, too."""
+        cost = self._of(part)
+        found = cost.facts(part)
+        if cost is self._measured:
+            return found
         return found._replace(relative_error=hypot(found.relative_error, self._derived.device.reading_error))
 
-    def _was_timed(self, part: Part) -> bool:
-        return self._lanes.has_target if part.kind in TARGET_PARTS else self._lanes.has_draft
+    def _of(self, part: Part) -> LaneCost:
+        was_timed = self._lanes.has_target if part.kind in TARGET_PARTS else self._lanes.has_draft
+        return self._measured if was_timed else self._derived
 
 
 def calibrated_platform(profile: Profile) -> Platform:
-    """The machine of a profile: a device for each lane, with what it achieved in the calibration.
+    """Return a platform with a device for each lane, with what it achieved in the calibration.
 
     Raises:
-        ProfileError: its numbers are those of no device.
+        ProfileError: no device has such numbers.
     """
     lanes = {lane.name: lane for lane in profile.lanes if not lane.name.endswith(SECOND_STREAM)}
     devices = {name: _device(lane, profile) for name, lane in lanes.items()}
@@ -144,10 +141,10 @@ def calibrated_platform(profile: Profile) -> Platform:
         "name": "the calibrated machine",
         "host": (on_host or list(devices))[0],
         "devices": devices,
-        "links": list(_links(profile, list(lanes))),
+        "links": [_link(profile, *pair) for pair in permutations(lanes, 2)],
     }
     if on_host:
-        data["memory_pools"] = {_MEMORY.replace(" ", "-"): _memory(profile, devices, on_host)}
+        data["memory_pools"] = {"memory-of-the-host": _memory(profile, {name: devices[name] for name in on_host})}
     try:
         return Platform.model_validate(data)
     except ValidationError as error:
@@ -156,7 +153,7 @@ def calibrated_platform(profile: Profile) -> Platform:
 
 
 def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
-    """What a lane achieved: bytes in a pass of one row, and FLOPs in what many rows add."""
+    """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
     named = next((kind for kind in ("npu", "gpu", "cuda") if kind in lane.name.lower()), "cpu")
     device: dict[str, Any] = {
         "name": "a lane of the calibrated machine",
@@ -188,44 +185,37 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
 
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
-    """Seconds of a verification of so many rows in the middle of the contexts."""
+    """Return seconds of a verification in the middle of the contexts."""
     assert lane.layer is not None, "a lane without a target"
     return lane.verify_s(profile.num_layers, rows, float(np.mean(lane.layer.contexts)))
 
 
-def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]], on_host: list[str]) -> dict[str, Any]:
-    """The memory of the CPU's lanes: at least what two of them read at once."""
-    caps = {name: devices[name]["memory_cap_bytes_per_s"].value for name in on_host if _has_cap(devices[name])}
+def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the memory of the CPU's lanes, as fast as the fastest of them or as two of them at once."""
+    field = "memory_cap_bytes_per_s"
+    caps = {name: device[field].value for name, device in devices.items() if field in device}
     together = [
         sum(caps[lane] / slowdown for lane, slowdown in zip(entry.lanes, entry.slowdown, strict=True))
         for entry in profile.contention
         if caps.keys() >= set(entry.lanes)
     ]
-    memory: dict[str, Any] = {"devices": on_host}
-    memory["bytes_per_s"] = _measured(max([*caps.values(), *together], default=1e11), profile)
+    rate = max([*caps.values(), *together], default=1e11)
+    memory: dict[str, Any] = {"devices": list(devices), "bytes_per_s": _measured(rate, profile)}
     if isinstance(size := profile.host.get("memory_gb"), int | float) and size > 0:
         memory["memory_bytes"] = _measured(size * 1e9, profile)
     return memory
 
 
-def _has_cap(device: Mapping[str, Any]) -> bool:
-    return "memory_cap_bytes_per_s" in device
-
-
-def _links(profile: Profile, lanes: list[str]) -> Iterable[dict[str, Any]]:
-    """Every measured way between two lanes; one that nobody measured is free, as profiles have it."""
-    for one in lanes:
-        for other in lanes:
-            if one == other:
-                continue
-            link = profile.link(one, other)
-            found = _FREE if link is None else {"latency_s": max(1e-9, link.latency_s), "bytes_per_s": link.bytes_per_s}
-            numbers = {field: _measured(value, profile) for field, value in found.items()}
-            yield {"between": [one, other], "one_way": True, "name": "as calibrated", **numbers}
+def _link(profile: Profile, one: str, other: str) -> dict[str, Any]:
+    """Return the link from a lane to another; as in profiles, one that was not measured is free."""
+    link = profile.link(one, other)
+    found = _FREE if link is None else {"latency_s": max(1e-9, link.latency_s), "bytes_per_s": link.bytes_per_s}
+    numbers = {field: _measured(value, profile) for field, value in found.items()}
+    return {"between": [one, other], "one_way": True, "name": "as calibrated", **numbers}
 
 
 def _measured(value: float, profile: Profile, shares: tuple[float, float] | None = None) -> Quantity:
-    """A number of the calibration, between such shares of it."""
+    """Return a number of the calibration, whose ends are such shares of it."""
     span = None if shares is None else (value * shares[0], value * shares[1])
     return Quantity(value=value, span=span, status="measured", by=CALIBRATION, source=_whose(profile))
 

@@ -1,8 +1,9 @@
-"""What lanes on one memory cost each other by their data sheets."""
+"""How much lanes on one memory slow each other, by data sheets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from math import hypot
 from typing import Final
 
@@ -33,14 +34,22 @@ def contentions(
     pairs: Iterable[tuple[str, str]],
     efficiency: Assumption = POOL_EFFICIENCY,
 ) -> Iterator[Contention]:
-    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
+    """Yield the contention of each pair on one memory, both ways round: max-min fair shares of its bandwidth.
 
-    The simulator works the shares of two devices out, operation by operation. Those of groups are told here for a
-    layer and a step.
+    For two devices the simulator works shares out by operation; for groups they are worked out here, for a layer and a
+    draft step.
     """
     whole: dict[str, LaneCost] = {
         name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
     }
+
+    @cache
+    def traffic(name: str, kind: LanePart) -> float:
+        """Return the bytes per second that a member draws while its lane runs a part."""
+        part, dispatch_s = Part(kind), costs[name].device.graph_s if kind == "draft_step" else 0.0
+        busy_s = float(whole[name].seconds(part, 1, np.array([float(TYPICAL_CONTEXT)]))[0])
+        return whole[name].facts(part).bytes_per_call / (busy_s + dispatch_s)
+
     for pair in pairs:
         pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
         shared = sorted(set(pools[0]) & set(pools[1]))
@@ -51,10 +60,7 @@ def contentions(
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
-            wants = (
-                num_members[target] * _traffic(whole[target], "layer"),
-                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
-            )
+            wants = (num_members[target] * traffic(target, "layer"), num_members[draft] * traffic(draft, "draft_step"))
             slowdown = stretches([np.array([want]) for want in wants], capacity)
             fair = Contention(
                 lanes=(target, draft),
@@ -67,22 +73,21 @@ def contentions(
 
 
 def are_streams(one: str, other: str) -> bool:
-    """Whether two lanes are streams of one device."""
+    """Return whether two lanes are streams of one device."""
     return one != other and one.removesuffix(SECOND_STREAM) == other.removesuffix(SECOND_STREAM)
 
 
 def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
-    """What the device of two streams says they cost each other; `ProfileError` if it says nothing."""
+    """Return the slowdown of two streams by their device's sheet; `ProfileError` if it gives none."""
     name = min(one, other, key=len)
     found = platform.device(name).two_streams_slowdown
     if found is None:
-        msg = f"device {name!r} gives no two_streams_slowdown; measure it, or give it"
-        raise ProfileError(msg)
+        raise ProfileError(f"device {name!r} gives no two_streams_slowdown; measure it, or give it")
     return Assumption.of_quantity(f"{name}.two_streams_slowdown", found)
 
 
 def _of_streams(fair: Contention, slower: Assumption) -> Contention:
-    """Streams share a device's places for kernels too; what they read more slowly for it leaves memory to spare."""
+    """Return the contention of two streams: they share the device's places for kernels too."""
     target, draft = (max(share, slower.value) for share in fair.slowdown)
     return fair.model_copy(
         update={
@@ -91,9 +96,3 @@ def _of_streams(fair: Contention, slower: Assumption) -> Contention:
             "source": f"{fair.source}, and no less than {slower.value:g} for two streams",
         }
     )
-
-
-def _traffic(cost: LaneCost, kind: LanePart, dispatch_s: float = 0.0) -> float:
-    """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
-    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
-    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)

@@ -1,12 +1,8 @@
-"""A machine that nobody measured: its lanes and links by data sheets and shapes, and what its parts cost by rooflines.
-
-Whatever takes a profile and the costs of its lanes runs on this one. Nothing in it is a measurement of the user's
-machine, and its errors say so.
-"""
+"""A profile of a machine that nobody measured: lanes and links by data sheets, costs of parts by rooflines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Final
@@ -30,23 +26,22 @@ from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
 )
-"""Between a verdict and the next operation."""
+"""Time between a verdict and the next operation."""
 CONSTANTS: Final = (ROUND_OVERHEAD.field, POOL_EFFICIENCY.field)
-"""Numbers that are of no part of a platform."""
+"""Numbers that belong to no part of a platform."""
 _NO_COPY_BYTES_PER_S: Final = 1e18
 _STATE_BYTES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """What a profile has to answer for.
+    """What a profile has to cover.
 
     Attributes:
-        target, draft: the models.
         lanes: devices or groups of the platform.
         exits: target layers after which an exit may be taken.
-        calibrated: the lanes among them that were timed.
-        constants: other values of `CONSTANTS`, and of what is known of devices' speed, by field.
+        calibrated: lanes that were timed.
+        constants: values in place of `CONSTANTS` and of devices' numbers, by field.
     """
 
     target: StoredModel
@@ -57,18 +52,14 @@ class Demand:
     constants: Mapping[str, float] = field(default_factory=dict)
 
     def constant(self, known: Assumption) -> Assumption:
-        """One of `CONSTANTS`, or what is there in its place."""
+        """Return one of `CONSTANTS`, or what replaces it."""
         given = self.constants.get(known.field)
         return known if given is None else Assumption.of(known.field, given, "guessed", f"what if: {known.source}")
-
-    def calibrated_as(self, lane: str) -> CalibratedLanes | None:
-        """The calibration of a lane; None where nobody timed it."""
-        return self.calibrated if self.calibrated is not None and lane in self.calibrated.names else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedProfile:
-    """The profile, what parts cost on its lanes, how fast their devices are, and every number that all stand on."""
+    """A profile, the costs and the device speeds of its lanes (but for timed ones), and all numbers they rest on."""
 
     profile: Profile
     costs: Mapping[str, LaneCost]
@@ -77,11 +68,11 @@ class DerivedProfile:
 
 
 def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
-    """Work out a profile of `platform`; whether the models fit into its memories is another question.
+    """Return the profile of a platform, whether or not its memories hold the models.
 
     Raises:
         ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, nothing links two
-            lanes, or what comes out is beyond every machine there is.
+            lanes, or a number comes out that no machine has.
     """
     try:
         return _derived(platform, demand)
@@ -93,7 +84,8 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
 
 def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     derived = {name: lane_cost(platform, demand, name) for name in demand.lanes}
-    calibrated = {name: found for name in demand.lanes if (found := demand.calibrated_as(name)) is not None}
+    lanes = demand.calibrated
+    calibrated = {} if lanes is None else {name: lanes for name in demand.lanes if name in lanes.names}
     costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
     pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or platform.are_apart(*pair)]
@@ -138,22 +130,19 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
-    """The costs of one lane; a group is as slow as the slowest of its members in everything.
+    """Return the costs of a lane; a group is as slow as its slowest member in everything.
 
     Members that read one memory have equal parts of it.
     """
     members = platform.members(name)
     each = []
     for member in members:
-        speed = speed_on(platform, member, demand.target, demand.constants)
-        part = min(speed.bytes_per_s, _part_of_memory(platform, member, name))
+        speed, (_, pool) = speed_on(platform, member, demand.target, demand.constants), platform.pool_of(member)
+        part = min(speed.bytes_per_s, pool.bytes_per_s.value / len({*pool.devices} & {*members}))
+        device = replace(speed, name=name, bytes_per_s=part)
         each.append(
             RooflineCost(
-                device=replace(speed, name=name, bytes_per_s=part),
-                target=demand.target,
-                draft=demand.draft,
-                exits=demand.exits,
-                num_devices=len(members),
+                device=device, target=demand.target, draft=demand.draft, exits=demand.exits, num_devices=len(members)
             )
         )
     slowest = max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
@@ -168,31 +157,24 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     return replace(slowest, device=device)
 
 
-def _part_of_memory(platform: Platform, member: str, group: str) -> float:
-    """Bytes per second that are a member's where all members of a group read at once."""
-    _, pool = platform.pool_of(member)
-    return pool.bytes_per_s.value / len({*pool.devices} & {*platform.members(group)})
-
-
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
-    """What the members of a lane exchange; None where it is one device.
+    """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device.
 
-    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each of its segments, of which
-    streams run through the last; candidates of the output head are gathered. States are taken to be as wide as the
-    target's.
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment; candidates of the
+    output head are gathered. States are taken to be as wide as the target's.
     """
     members = platform.members(name)
     if len(members) == 1:
         return None
-    latency_s, bytes_per_s = _ring(platform, members)
+    ring = [_way(platform, *pair, collective=True) for pair in pairwise((*members, members[0]))]
     target, draft = demand.target.shape, demand.draft.shape
     per_pass = {
         shape.name: shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers for shape in (target, draft)
     }
     return DeviceGroup(
         num_devices=len(members),
-        latency_s=latency_s,
-        bytes_per_s=min(bytes_per_s, _NO_COPY_BYTES_PER_S),
+        latency_s=max(latency_s for latency_s, _ in ring),
+        bytes_per_s=min(_NO_COPY_BYTES_PER_S, *(bytes_per_s for _, bytes_per_s in ring)),
         reduced_bytes_per_row=target.width * _STATE_BYTES,
         gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
         all_reduces={
@@ -209,9 +191,9 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
 def speed_on(
     platform: Platform, device: str, model: StoredModel | None = None, numbers: Mapping[str, float] | None = None
 ) -> DeviceSpeed:
-    """What a device of a platform achieves alone, with a model as the curves of its engine say, or by other `numbers`.
+    """Return what a device achieves alone: with a model as the curves of its engine tell, and with other `numbers`.
 
-    Errors are as in `device_speed`, and where no memory's speed is known.
+    Errors are those of `device_speed` and `Platform.pool_of`.
     """
     sheet = platform.device(device)
     by_curves = None if model is None else priced(sheet, model.shape, model.weights)
@@ -219,15 +201,8 @@ def speed_on(
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
-def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:
-    """Latency of a step of a collective, and bandwidth, on the slowest way from a member to the next."""
-    pairs = pairwise((*members, members[0]))
-    latencies_s, bytes_per_s = zip(*(_way(platform, *pair, collective=True) for pair in pairs), strict=True)
-    return max(latencies_s), min(bytes_per_s)
-
-
 def _way(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:
-    """Latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
+    """Return latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
     num_bytes = 1e6
     links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
     in_step = [link.collective_latency_s if collective else None for link in links]
@@ -239,7 +214,7 @@ def _way(platform: Platform, start: str, end: str, *, collective: bool = False) 
 
 
 def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
-    """A lane without tables: what parts cost there, `cost` says. Equal devices are wrong together."""
+    """Return a lane without tables; equal devices err together."""
     device = " + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name)))
     return LaneProfile(
         name=name,
@@ -253,7 +228,7 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
 
 
 def _link(platform: Platform, one: str, other: str) -> LinkProfile:
-    """The way between the first members of two lanes."""
+    """Return the way between the first members of two lanes."""
     ends = platform.members(one)[0], platform.members(other)[0]
     latency_s, bytes_per_s = _way(platform, *ends)
     return LinkProfile(
@@ -264,8 +239,8 @@ def _link(platform: Platform, one: str, other: str) -> LinkProfile:
     )
 
 
-def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[Assumption]:
-    """What is known of the links between lanes, each by its own name whichever way it is used."""
+def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[Assumption]:
+    """Yield the numbers of the links between lanes."""
     for one, other in pairs:
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
             link = platform.link(*hop)

@@ -1,7 +1,6 @@
 """What a device achieves by its data sheet: peaks times efficiencies, dispatch, and the shapes it was compiled for.
 
-Every number comes with its source. Where the sheet is silent the kind of device decides, which is a guess and counts
-as one. What the speed makes of a model is `sim.derived.roofline`.
+A number that the sheet does not give is guessed by the kind of device. `sim.derived.roofline` prices models with it.
 """
 
 from __future__ import annotations
@@ -28,16 +27,11 @@ def _guess(value: float, span: tuple[float, float], source: str) -> Quantity:
     return Quantity(value=value, span=span, status="guessed", source=source)
 
 
-GROWTH_PER_ROW: Final = _guess(
+_GROWTH_PER_ROW: Final = _guess(
     0.03,
     (0.01, 0.09),
     "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
     "rows), 0.02 on a CPU core of ours (8 rows)",
-)
-GPU_GROWTH_PER_ROW: Final = _guess(
-    0.03,
-    (0.004, 0.3),
-    "between 0.004 (vLLM, 16 bits) and 0.3 (four-bit kernels of llama.cpp) where somebody measured an engine",
 )
 GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     "memory_efficiency": {
@@ -63,7 +57,15 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
         "cpu": _guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
         "npu": _guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
     },
-    "growth_per_row": {"cpu": GROWTH_PER_ROW, "gpu": GPU_GROWTH_PER_ROW, "npu": GROWTH_PER_ROW},
+    "growth_per_row": {
+        "cpu": _GROWTH_PER_ROW,
+        "gpu": _guess(
+            0.03,
+            (0.004, 0.3),
+            "between 0.004 (vLLM, 16 bits) and 0.3 (four-bit kernels of llama.cpp) where somebody measured an engine",
+        ),
+        "npu": _GROWTH_PER_ROW,
+    },
     "dispatch_s": {
         "gpu": _guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
         "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
@@ -80,22 +82,23 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
     },
     "bf16_flops": {"cpu": _guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
 }
-"""What stands in for a number that a sheet does not give, and how far it may be off."""
+"""Numbers for sheets that do not give them, by kind of device, with spans."""
+_START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 _GROWING_ROWS: Final = 8
 _USUAL_ROWS: Final = 5
-"""Of a verification: what curves say is told as the growth up to these."""
+"""Rows of a usual verification, up to which the growth by curves is told."""
 KERNELS_PER_LAYER: Final = 8
 """Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
 KERNELS_OF_HEAD: Final = 3
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
-"""Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
+"""Default `row_buckets` of a device with static shapes."""
 MOVABLE: Final = (
     *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
     *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row"),
 )
-"""Numbers of a device, or what stands in for them, that can be moved without asking its sheet again."""
+"""Numbers of a device that `DeviceSpeed.moved` can change."""
 CONTEXT_STEP: Final = 256
-"""Keys and values of such a device are padded to a multiple of this."""
+"""Keys and values of a device with static shapes are padded to a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,23 +106,19 @@ class DeviceSpeed:
     """What one device achieves alone.
 
     Attributes:
-        name: of the device on its platform.
-        kind: what it is.
         bytes_per_s: achieved reading.
         flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
-        unhidden_share: of computing, that kernels take on top of their start and of reading by a measured law; never
-            less than all computing alone. None: they take the longest of these.
-        growth_per_row: by what share every further row slows reading, up to eight; where `prices` is None.
-        prices: what rows take by public curves of an engine.
+        unhidden_share: share of computing that a measured kernel law adds to starts and reading; None without a law.
+        growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
+        prices: the price of rows by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
-        graph_s: dispatch of one compiled graph, which is one operation, or the engine's step where a kernel law
-            holds; 0 where kernels are dispatched.
+        graph_s: dispatch of one compiled graph, which is one operation, or the engine's step by a kernel law; else 0.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
-        row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number. Where
-            the only graph is of one row, rows are fed to it one after the other.
+        row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
+            graph of one row, rows are fed to it one after the other.
         context_step: keys and values are padded to a multiple of this.
         max_prompt: longest prompt; None for any.
-        assumptions: what all of it stands on.
+        assumptions: the numbers that all of it rests on.
     """
 
     name: str
@@ -138,16 +137,11 @@ class DeviceSpeed:
     assumptions: tuple[Assumption, ...] = ()
 
     def padded_rows(self, rows: float) -> float:
-        """The rows of the graph that serves so many.
-
-        Raises:
-            OutOfRangeError: no graph is that wide.
-        """
+        """Return the rows of the smallest graph for so many; `OutOfRangeError` where no graph is that wide."""
         if not self.row_buckets or self.feeds_single_rows:
             return rows
         if rows > self.row_buckets[-1]:
-            msg = f"{self.name} is compiled for at most {self.row_buckets[-1]} rows, not for {rows:g}"
-            raise OutOfRangeError(msg)
+            raise OutOfRangeError(f"{self.name} is compiled for at most {self.row_buckets[-1]} rows, not for {rows:g}")
         return self.row_buckets[bisect_left(self.row_buckets, rows)]
 
     @property
@@ -156,29 +150,29 @@ class DeviceSpeed:
         return self.row_buckets == (1,)
 
     def padded_context(self, context: Floats) -> Floats:
-        """Tokens whose keys and values are read for a context."""
+        """Return the tokens whose keys and values are read for a context."""
         padded: Floats = np.ceil(context / self.context_step) * self.context_step
         return padded
 
     def growth(self, rows: float) -> float:
-        """How much slower reading is for so many rows than for one."""
+        """Return how many times as long reading takes for so many rows as for one."""
         if self.prices is not None:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, _GROWING_ROWS) - 1)
 
     def growth_error(self, rows: float) -> float:
-        """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
+        """Return the relative error (half-width, 90 %) of a pass over so many rows for its growth alone."""
         if self.prices is not None:
             beyond = max(1.0, rows / self.prices.rows[-1])
             return float(np.interp(rows, self.prices.rows, self.prices.errors)) * beyond
         return (self.growth(rows) - 1) * self.error_of("growth_per_row") / self.growth(rows)
 
     def error_of(self, *numbers: str) -> float:
-        """Half-width (90 %) of what some of its numbers may be off by together, relative."""
+        """Return the relative error (half-width, 90 %) of some of its numbers together."""
         return joint_error(one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
 
     def moved(self, numbers: Mapping[str, float]) -> DeviceSpeed:
-        """The speed with other values of some of its numbers, those of `MOVABLE`, by their fields."""
+        """Return the speed with other values of `MOVABLE` numbers, by the fields of its assumptions."""
         speed = self
         for one in self.assumptions:
             name = one.field.rpartition(".")[2]
@@ -202,30 +196,30 @@ class DeviceSpeed:
 
     @property
     def reading_error(self) -> float:
-        """What `bytes_per_s` may be off by."""
+        """Relative error of `bytes_per_s`."""
         return self.error_of("memory_bytes_per_s", "memory_efficiency", "memory_cap_bytes_per_s")
 
     @property
     def computing_error(self) -> float:
-        """What `flops` may be off by."""
+        """Relative error of `flops`."""
         return self.error_of("bf16_flops", "flops_efficiency", "unhidden_share")
 
     @property
     def dispatch_error(self) -> float:
-        """What a dispatch may be off by."""
+        """Relative error of a dispatch."""
         return self.error_of("dispatch_s", "kernel_start_s")
 
 
 def device_speed(
     name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity, by_curves: CurvePrices | None = None
 ) -> DeviceSpeed:
-    """The speed of a device that could read so many bytes per second.
+    """Return the speed of a device that could read so many bytes per second.
 
-    Reading is the device's own cap where that is known, else that bandwidth times an efficiency. What rows cost and
-    that efficiency are its own numbers, else what curves of the engine on it say (`hwprofiles.engines`), else a guess.
+    It reads at its own cap where that is known, else at that bandwidth times an efficiency. The efficiency and the
+    price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else guesses.
 
     Raises:
-        ProfileError: nothing says what it computes.
+        ProfileError: nothing tells what it computes.
     """
     is_law = has_law(sheet) and by_curves is None
     found = _Numbers(name, sheet, by_curves, is_law=is_law)
@@ -241,7 +235,6 @@ def device_speed(
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
     step_s = found.take("engine_step_s") if is_law else 0.0
-    is_static = sheet.static_shapes
     return DeviceSpeed(
         name=name,
         kind=sheet.kind,
@@ -252,84 +245,62 @@ def device_speed(
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else step_s,
-        queues_kernels=sheet.kind != "npu" and not found.is_net_of_starts,
-        row_buckets=(sheet.row_buckets or ROW_BUCKETS) if is_static else (),
-        context_step=CONTEXT_STEP if is_static else 1,
+        queues_kernels=sheet.kind != "npu" and found.reading is None,
+        row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
+        context_step=CONTEXT_STEP if sheet.static_shapes else 1,
         max_prompt=sheet.max_prompt_tokens,
         assumptions=tuple(found.assumptions),
     )
 
 
 class _Numbers:
-    """The numbers of a sheet, or what stands in for them; those that were asked for are kept."""
+    """The numbers of a sheet, or what replaces them; `assumptions` keeps those that were taken.
+
+    Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
+    not count the starts. A what-if of the efficiency changes nothing else.
+    """
 
     def __init__(self, name: str, sheet: DeviceSheet, by_curves: CurvePrices | None, *, is_law: bool) -> None:
-        self._name, self._sheet, self._by_curves, self._is_law = name, sheet, by_curves, is_law
+        self._name, self._sheet = name, sheet
         self.assumptions: list[Assumption] = []
+        own, start = sheet.memory_efficiency, sheet.kernel_start_s
+        is_of_law = own is not None and start is not None and own.by is not None and own.by == start.by
+        self._efficiency = None if is_of_law and not is_law else own  # a law's is of another engine's kernels
+        reading = None if by_curves is None else by_curves.reading
+        self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
         if self.prices is not None:
-            self.assumptions.append(_assumed_rows(name, self.prices))
-
-    @property
-    def is_net_of_starts(self) -> bool:
-        """Whether kernels start as where curves tell the efficiency of reading, which does not count their starts.
-
-        A what-if of that efficiency changes nothing else.
-        """
-        is_known = self._by_curves is not None and self._by_curves.reading is not None
-        return is_known and (self._own_reading is None or self._own_reading.status == "guessed")
-
-    @property
-    def _own_reading(self) -> Quantity | None:
-        """The sheet's efficiency, or a what-if; that of a law for another engine's kernels counts as none."""
-        own, start = self._sheet.memory_efficiency, self._sheet.kernel_start_s
-        is_of_law = own is not None and start is not None and own.by is not None and own.by == start.by
-        return None if is_of_law and not self._is_law else own
+            value, *ends = _growths_per_row(self.prices)
+            self._by_curves("growth_per_row", value, (ends[0], ends[1]), self.prices)
 
     def take(self, field: str) -> float:
-        own = self._own_reading if field == "memory_efficiency" else getattr(self._sheet, field)
-        if self.is_net_of_starts and (field == "dispatch_s" or (field == "memory_efficiency" and own is None)):
-            assert self._by_curves is not None, "net of starts by curves"
-            return self._of_curves(field, self._by_curves.reading)
-        quantity: Quantity | None = own or GUESSES.get(field, {}).get(self._sheet.kind)
+        """Return a number of the sheet, of curves, or a guess."""
+        own: Quantity | None = self._efficiency if field == "memory_efficiency" else getattr(self._sheet, field)
+        if self.reading is not None and field == "dispatch_s":
+            start_s = self.reading.kernel_start_s
+            own = _guess(start_s, (start_s / 2, 2 * start_s), _START_SOURCE).model_copy(update={"status": "derived"})
+        if self.reading is not None and field == "memory_efficiency" and own is None:
+            value, error = self.reading.efficiency, self.reading.error
+            return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
+        quantity = own or GUESSES.get(field, {}).get(self._sheet.kind)
         if quantity is None:
-            msg = f"the sheet of {self._name} ({self._sheet.name}) gives no {field}; give it, or leave the device out"
-            raise ProfileError(msg)
+            of = f"the sheet of {self._name} ({self._sheet.name})"
+            raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")
         return self.known(field, quantity)
 
-    def _of_curves(self, field: str, found: Reading | None) -> float:
-        assert found is not None, "asked for what is known"
-        if field == "dispatch_s":
-            return self.known(field, _start_of(found))
-        status: Status = "measured" if found.step == "device" else "derived"
-        value, error = found.efficiency, found.error
-        span = (value / (1 + error), min(1.0, value * (1 + error)))
-        self.assumptions.append(
-            Assumption.of(f"{self._name}.{field}", value, status, f"by step {found.step!r}: {found.source}", span=span)
-        )
-        return value
-
     def known(self, field: str, quantity: Quantity) -> float:
+        """Return the value of a quantity."""
         self.assumptions.append(Assumption.of_quantity(f"{self._name}.{field}", quantity))
         return quantity.value
 
-
-def _start_of(found: Reading) -> Quantity:
-    start_s = found.kernel_start_s
-    return Quantity(
-        value=start_s,
-        span=(start_s / 2, 2 * start_s),
-        status="derived",
-        source="what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)",
-    )
+    def _by_curves(self, field: str, value: float, span: tuple[float, float], of: Reading | RowPrices) -> float:
+        status: Status = "measured" if of.step == "device" else "derived"
+        source = f"by step {of.step!r}: {of.source}"
+        self.assumptions.append(Assumption.of(f"{self._name}.{field}", value, status, source, span=span))
+        return value
 
 
-def _assumed_rows(name: str, prices: RowPrices) -> Assumption:
-    """Return what curves say of rows as one number: the growth by the rows of a usual window."""
+def _growths_per_row(prices: RowPrices) -> list[float]:
+    """Return the growth per row up to those of a usual window that curves come to, and its ends."""
     ratio, error = (float(np.interp(_USUAL_ROWS, prices.rows, of)) for of in (prices.ratios, prices.errors))
-    ends = ((end - 1) / (_USUAL_ROWS - 1) for end in (ratio / (1 + error), ratio * (1 + error)))
-    status: Status = "measured" if prices.step == "device" else "derived"
-    value, (low, high) = (ratio - 1) / (_USUAL_ROWS - 1), ends
-    return Assumption.of(
-        f"{name}.growth_per_row", value, status, f"by step {prices.step!r}: {prices.source}", span=(low, high)
-    )
+    return [(one - 1) / (_USUAL_ROWS - 1) for one in (ratio, ratio / (1 + error), ratio * (1 + error))]

@@ -1,13 +1,13 @@
-"""What a part of a model costs on a device that nobody timed: the roofline of its bytes and FLOPs, and dispatch.
+"""The cost of a part of a model on a device that nobody timed: a roofline of its bytes and FLOPs, and dispatch.
 
 A pass over some rows reads weights, keys and values and states, computes, and starts kernels::
 
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Kernels for a few rows read a little more slowly than those for one, which is growth. Where kernels do not queue,
-dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost. Where a
-kernel law was measured, all three add up, with that share of computing which reading does not hide
-(`benchmarks/kernel_laws.py`): of few rows. Many, as of a prompt, take at least what they compute.
+Growth: kernels for a few rows read a little more slowly than those for one. Where kernels do not queue, dispatch is
+added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost. By a measured kernel
+law (`benchmarks/kernel_laws.py`) all three add up, with the share of computing that reading does not hide; a pass takes
+at least what it computes.
 """
 
 from __future__ import annotations
@@ -29,29 +29,26 @@ from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
 ROOFLINE_ERROR: Final = 0.1
-"""Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
-models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
+"""Relative error of a roofline with true numbers: published planners err by 4 to 11 % on whole models (LLMCompass 4.1,
+GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
 DRAFT_PARTS: Final[tuple[LanePart, ...]] = ("draft_step", "draft_streams", "draft_prefill")
 _HEAD_PARTS: Final = ("heads", "head_prefill")
-"""Of a draft that drafts a window in one pass."""
+"""Parts of a draft that drafts a window in one pass."""
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""At which a part's traffic and errors are told."""
+"""Cached tokens at which a part's traffic and errors are told."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredModel:
-    """A model's shape, and how it is stored.
+    """A model's shape, and how its weights and its cache are stored.
 
-    Attributes:
-        shape, weights: itself.
-        cache_bits: of each cached key and value.
-        head: what kind of head of a target it is; None for a model of its own.
+    `head` is the kind of head of a target that it is; None for a model of its own.
     """
 
     shape: ModelShape
@@ -66,15 +63,15 @@ class StoredModel:
         return f"{self.shape.name} in {self.weights}{cache}"
 
     def kv_bytes(self, num_tokens: float) -> float:
-        """What is cached of a sequence."""
+        """Return the cached bytes of a sequence."""
         return self.shape.kv_bytes(num_tokens, self.cache_bits)
 
     def kv_bytes_per_token(self) -> float:
-        """What one more token of a short sequence adds to it."""
+        """Return the cached bytes that one more token of a short sequence adds."""
         return self.kv_bytes(1) - self.kv_bytes(0)
 
     def layer_bytes(self, rows: float, context: Number) -> Number:
-        """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
+        """Return the traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
         kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits)
         return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
 
@@ -83,22 +80,18 @@ class StoredModel:
         """Traffic of the output head."""
         return self.shape.head_bytes(self.weights)
 
-    def head_flops(self, rows: float) -> float:
-        """FLOPs of the output head."""
-        return self.shape.head_flops(rows)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCost:
-    """Costs of a device, or of one member's share in a group of equal ones. A `costs.cost_model.LaneCost`.
+    """A `costs.cost_model.LaneCost` of a device, or of one member's even share in a group of equal ones.
 
-    What members exchange comes on top of a share, see `costs.cost_model`.
+    What members exchange comes on top, see `costs.cost_model`.
 
     Attributes:
         device: what each member achieves.
         target, draft: the models that the lane can run; None for one that does not fit.
         exits: layers after which the target has an exit: its final norm and output head.
-        num_devices: members, which share bytes and FLOPs evenly.
+        num_devices: members.
     """
 
     device: DeviceSpeed
@@ -142,21 +135,17 @@ class RooflineCost:
         return PartFacts(self._relative_error(part, model), float(num_bytes) / self.num_devices, source)
 
     def one(self, part: Part, rows: float, context: float) -> float:
-        """Seconds of one call at one context, in range."""
+        """Return the seconds of one call at one context, which must be in range."""
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
         model, rows = self._model(part), self._padded(part, rows)
         assert model is not None, "asked for what is missing"
-        num_passes = rows if self._feeds_single_rows(part) else 1
+        num_passes = rows if self.device.feeds_single_rows and part.kind not in _PROMPTS else 1
         rows_at_once = rows / num_passes
         num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, self.device.padded_context(contexts))
         pass_s = self._roofline_s(num_bytes * self.device.growth(rows_at_once), flops, num_kernels)
         return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
-
-    def _feeds_single_rows(self, part: Part) -> bool:
-        """Prompts are read in graphs of their own."""
-        return self.device.feeds_single_rows and part.kind not in _PROMPTS
 
     def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:
         device = self.device
@@ -169,23 +158,20 @@ class RooflineCost:
         return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
     def _work(self, part: Part, model: StoredModel, rows: float, contexts: Floats) -> tuple[Floats, Floats, int]:
-        """Bytes, FLOPs and kernels of a call at each context, over all members."""
+        """Return bytes, FLOPs and kernels of a call at each context, over all members."""
         depth = model.shape.num_layers
         few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
         num_layers = few.get(part.kind, depth)
         num_heads = int(part.kind in _WITH_HEAD)
         num_bytes = num_layers * model.layer_bytes(rows, contexts) + num_heads * model.head_bytes
-        flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.head_flops(rows)
+        flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.shape.head_flops(rows)
         if part.kind == "draft_streams" or model.head == LOOKUP:
-            # rows of a pass that reads the weights and starts the kernels anyway; or no pass at all
+            # rows of a pass that reads weights and starts kernels anyway; or no pass at all
             return 0.0 * num_bytes, flops, 0
         return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
 
     def _relative_error(self, part: Part, model: StoredModel) -> float:
-        """What the part's times may be off by beyond what the whole lane's are.
-
-        That is what a roofline leaves out, and what the time grows by with the errors of dispatch and of computing.
-        """
+        """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
         here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
         work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), _TYPICAL)
 
@@ -199,7 +185,7 @@ class RooflineCost:
         return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:
-        """Rows that are computed. Prompts are read in graphs of their own, of whole steps of the context."""
+        """Return the rows that are computed; prompts have graphs of their own, of whole steps of the context."""
         device = self.device
         if part.kind not in _PROMPTS:
             return device.padded_rows(rows)

@@ -47,26 +47,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return build
 
 
-def test_a_machine_that_tells_nothing_offers_every_allowed_core(machine) -> None:
-    machine({5, 1, 3})
-    assert available_cores() == (1, 3, 5)
-
-
-@pytest.mark.parametrize("lists", [("0,4", "1,5"), ("0-1", "2-3")])
-def test_a_physical_core_is_used_once(machine, lists: tuple[str, str]) -> None:
-    siblings = {int(c): text for text in lists for c in text.replace("-", ",").split(",")}
-    machine(set(siblings), siblings)
-    assert available_cores() == tuple(sorted(int(text[0]) for text in lists))
-
-
-def test_a_lone_physical_core_is_used_as_the_two_logical_ones_it_has(machine) -> None:
-    machine({0, 1}, {0: "0-1", 1: "0-1"})
-    assert available_cores() == (0, 1)
-
-
-def test_siblings_that_are_not_allowed_do_not_count(machine) -> None:
-    machine({4, 5}, {4: "0,4", 5: "1,5"})
-    assert available_cores() == (4, 5)
+@pytest.mark.parametrize(
+    ("allowed", "siblings", "cores"),
+    [
+        ({5, 1, 3}, {}, (1, 3, 5)),
+        ({0, 1, 4, 5}, {0: "0,4", 4: "0,4", 1: "1,5", 5: "1,5"}, (0, 1)),
+        ({0, 1, 2, 3}, {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}, (0, 2)),
+        ({0, 1}, {0: "0-1", 1: "0-1"}, (0, 1)),
+        ({4, 5}, {4: "0,4", 5: "1,5"}, (4, 5)),
+    ],
+    ids=["nothing is told", "pairs", "ranges", "a lone physical core", "siblings that are not allowed"],
+)
+def test_a_physical_core_is_used_once(machine, allowed, siblings, cores) -> None:
+    machine(allowed, siblings)
+    assert available_cores() == cores
 
 
 @pytest.mark.parametrize(("quota", "count"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 4)])
@@ -116,16 +110,13 @@ def test_a_library_is_named_where_lanes_compute_with_it(tmp_path: Path, monkeypa
     assert "cores" not in computing_host("cpu")
 
 
-def test_compiled_lanes_have_the_cores_of_those_of_torch(monkeypatch) -> None:
+def test_compiled_lanes_have_the_cores_of_those_of_torch_and_of_one_core_there_is_one(monkeypatch) -> None:
     monkeypatch.setattr(host, "available_cores", lambda: (4, 7))
     eager, compiled = host.lanes_of("cpu"), host.lanes_of("openvino:CPU")
     assert [lane.name for lane in eager] == ["cpu0", "cpu1", "cpu0+1"]
     assert [lane.name for lane in compiled] == ["openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"]
     assert [lane.cores for lane in eager] == [lane.cores for lane in compiled]
     assert host.lanes_of("openvino:NPU") == (LaneCores(name="openvino:NPU", cores=(7,)),)
-
-
-def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
     monkeypatch.setattr(host, "available_cores", lambda: (3,))
     assert [lane.name for lane in host.lanes_of("openvino:CPU")] == ["openvino:CPU@0"]
 
@@ -135,22 +126,11 @@ SETS_OF_LANES = st.lists(st.frozensets(st.integers(0, 5), max_size=4), min_size=
 )
 
 
-def test_lanes_that_are_pinned_to_nothing_share_no_core() -> None:
-    lanes = [LaneCores(name=name, cores=()) for name in ("a", "b")]
-    assert split_pairs(lanes) == [("a", "b"), ("b", "a")]
-    assert whole_lanes(lanes) == ["a", "b"]
-
-
 @given(SETS_OF_LANES)
-def test_lanes_are_paired_both_ways_round_if_they_share_no_core(lanes) -> None:
+def test_lanes_without_a_common_core_are_paired_both_ways_and_whole_ones_have_all_cores(lanes) -> None:
     cores = {lane.name: set(lane.cores) for lane in lanes}
-    pairs = set(split_pairs(lanes))
     expected = {(one, two) for one in cores for two in cores if one != two and cores[one].isdisjoint(cores[two])}
-    assert pairs == expected
-
-
-@given(SETS_OF_LANES)
-def test_every_core_that_any_lane_has_is_in_a_whole_lane(lanes) -> None:
-    whole = set(whole_lanes(lanes))
-    covered = {core for lane in lanes if lane.name in whole for core in lane.cores}
-    assert covered == {core for lane in lanes for core in lane.cores}
+    assert set(split_pairs(lanes)) == expected
+    whole = whole_lanes(lanes)
+    assert set().union(*(cores[name] for name in whole)) == set().union(*cores.values())
+    assert {lane.name for lane in lanes if not lane.cores} <= set(whole)

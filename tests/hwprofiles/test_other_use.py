@@ -30,18 +30,21 @@ def box():
     return Machine()
 
 
-def test_our_own_work_is_not_that_of_others(box):
+@pytest.mark.parametrize(
+    ("passed", "programs", "host"),
+    [
+        ({"working": 15, "own": 15}, 0.0, 0.0),
+        ({"working": 15, "own": 10, "stolen": 2}, 0.5, 0.2),
+        ({"working": 5, "own": 6}, 0.0, 0.0),
+    ],
+    ids=["our own work", "others and the host", "a process that ends unseen"],
+)
+def test_our_own_work_is_not_that_of_others_and_that_of_the_host_is_told_apart(box, passed, programs, host):
     others = box.watch()
-    box.passes(10, working=15, own=15)
-    assert others.so_far() == Use(programs=0.0, host=0.0, num_cores=2)
-
-
-def test_what_others_and_the_host_use_is_told_apart(box):
-    others = box.watch()
-    box.passes(10, working=15, own=10, stolen=2)
+    box.passes(10, **passed)
     found = others.so_far()
-    assert found == Use(programs=pytest.approx(0.5), host=pytest.approx(0.2), num_cores=2)
-    assert found.share == pytest.approx(0.35)
+    assert found == Use(programs=pytest.approx(programs), host=pytest.approx(host), num_cores=2)
+    assert found.share == pytest.approx((programs + host) / 2)
 
 
 def test_lately_is_since_it_was_last_asked_and_so_far_since_the_start(box):
@@ -61,21 +64,11 @@ def test_nothing_is_said_of_a_moment(box):
     assert others.lately().programs == pytest.approx(1.0), "the moment before is part of it"
 
 
-def test_counters_that_never_move_tell_nothing(box):
+def test_counters_that_never_move_or_are_not_there_tell_nothing(box):
     others = box.watch()
     box.passes(10)
     assert others.so_far() is None
-
-
-def test_a_system_without_counters_tells_nothing():
-    others = OtherUse(lambda: None, num_cores=2, clock=iter([0.0, 9.0]).__next__)
-    assert others.so_far() is None
-
-
-def test_a_process_that_ends_unseen_never_makes_others_negative(box):
-    others = box.watch()
-    box.passes(10, working=5, own=6)
-    assert others.so_far().programs == 0
+    assert OtherUse(lambda: None, num_cores=2, clock=iter([0.0, 9.0]).__next__).so_far() is None
 
 
 @pytest.mark.parametrize(
@@ -106,11 +99,8 @@ def proc(tmp_path):
     return tmp_path
 
 
-def test_our_processes_are_this_one_and_its_descendants(proc):
+def test_counters_are_of_our_cores_and_of_this_process_and_its_descendants(proc):
     assert own_processes(proc) == (os.getpid(), 9_000_001, 9_000_002)
-
-
-def test_counters_are_of_our_cores_and_our_processes(proc):
     found = read_counters(proc)
     assert found.working == pytest.approx((100 + 20 + 30 + 6 + 7) * TICK_S)
     assert found.stolen == pytest.approx(8 * TICK_S)

@@ -9,7 +9,7 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
 from hwprofiles.overrides import with_overrides
 from hwprofiles.placed import PlacedDevice, PlacedLink
-from hwprofiles.platform import Platform, find_entry, kind_of, load_platform, of_this_make, shipped_entries
+from hwprofiles.platform import Platform, find_entry, load_platform, of_this_make, shipped_entries
 from hwprofiles.quantity import UNSOURCED
 from hwprofiles.sheets import KINDS, device_sheet, link_sheet, shipped_file, shipped_names
 
@@ -52,16 +52,13 @@ def test_unified_memory_copies_nothing() -> None:
     assert machine.transfer_s("gpu", "npu", 0) == machine.transfer_s("gpu", "npu", 1e9)
 
 
-def test_engines_of_one_chip_share_a_memory_and_those_of_another_chip_do_not() -> None:
+def test_engines_of_one_chip_share_a_memory_and_a_device_in_no_pool_has_its_own() -> None:
     machine = load_platform("m2-ultra-x8")
     for chip in range(8):
         name, pool = machine.pool_of(f"npu{chip}")
         assert {f"gpu{chip}", f"npu{chip}"} <= set(pool.devices)
         assert machine.pool_of(f"gpu{chip}") == (name, pool)
         assert f"gpu{(chip + 1) % 8}" not in pool.devices
-
-
-def test_a_device_in_no_pool_has_a_memory_of_its_own() -> None:
     name, pool = load_platform("h100x2").pool_of("gpu1")
     assert (name, pool.devices) == ("gpu1", ("gpu1",))
     assert (pool.bytes_per_s.value, pool.memory_bytes.value) == (3.35e12, 80e9)
@@ -79,11 +76,6 @@ def test_own_fields_win_over_the_sheets_one_by_one() -> None:
     }
     assert (placed.bf16_flops, placed.price_usd_per_hour) == (sheet.bf16_flops, None)
     assert placed.name == sheet.name
-
-
-def test_a_device_needs_no_sheet() -> None:
-    data = {"name": "mine", "devices": {"x": {"name": "X", "kind": "npu", "memory_bytes_per_s": 1e11}}}
-    assert Platform.model_validate(data).devices["x"].memory_bytes_per_s.value == 1e11
 
 
 def test_a_platform_that_is_written_out_is_read_again_as_it_was() -> None:
@@ -168,14 +160,11 @@ def code_of(language: str) -> str:
     return code
 
 
-def test_the_example_of_the_page_is_a_sound_platform(tmp_path: Path) -> None:
+def test_the_example_of_the_page_is_a_sound_platform_and_its_code_runs(tmp_path: Path, capsys) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(code_of("yaml"))
     assert [str(finding) for finding in lint_file(path)] == []
     assert load_platform(path).path("card", "npu") == ("card", "cpu", "npu")
-
-
-def test_the_code_of_the_page_runs(capsys) -> None:
     exec(compile(code_of("python"), "platforms.md", "exec"), {})
     assert capsys.readouterr().out.startswith("what if: +50% of 0.064 (Qwen3-0.6B")
 
@@ -190,30 +179,16 @@ def test_a_device_reads_the_memory_it_shares_unless_the_platform_gives_it_a_band
     assert load_platform("h200").reading_peak("gpu") == device_sheet("h200-sxm").memory_bytes_per_s
 
 
-def test_all_that_ships_is_listed_under_names_that_mean_one_thing() -> None:
+def test_all_that_ships_is_found_by_names_that_mean_one_thing_and_read_from_a_copy(tmp_path: Path) -> None:
     entries = list(shipped_entries())
     assert {(entry.kind, entry.name) for entry in entries} == {(k, name) for k in KINDS for name in shipped_names(k)}
     assert len({entry.name for entry in entries}) == len(entries)
-
-
-def test_a_name_finds_what_ships_under_it() -> None:
-    assert find_entry("h200") == ("platform", "h200", load_platform("h200"))
-    assert find_entry("h200-sxm") == ("device", "h200-sxm", device_sheet("h200-sxm"))
-    assert find_entry("nvlink-4") == ("link", "nvlink-4", link_sheet("nvlink-4"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_read_as_what_it_describes(tmp_path: Path, kind) -> None:
-    for name in shipped_names(kind):
-        path = tmp_path / "own.yaml"
+    readers = {"platform": load_platform, "device": device_sheet, "link": link_sheet}
+    path = tmp_path / "own.yaml"
+    for kind, name, content in entries:
+        assert find_entry(name) == (kind, name, readers[kind](name)) == (kind, name, content)
         path.write_text(shipped_file(kind, name).read_text())
-        assert find_entry(str(path)) == (kind, str(path), find_entry(name).content)
-
-
-def test_fields_tell_the_kind() -> None:
-    assert kind_of({"devices": {}, "links": []}) == "platform"
-    assert kind_of({"name": "mine", "kind": "gpu"}) == "device"
-    assert kind_of({"name": "mine", "latency_s": {}, "speed": 3}) == "link"
+        assert find_entry(str(path)) == (kind, str(path), content)
 
 
 def test_what_is_neither_is_answered_with_all_names(tmp_path: Path) -> None:

@@ -8,35 +8,6 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet
 
-WEIGHTS_OF_8B_BYTES = 16.06e9
-
-
-@pytest.mark.parametrize(
-    ("name", "floor_ms"),
-    [
-        ("h200-sxm", 3.3),
-        ("h100-sxm", 4.8),
-        ("b200-sxm", 2.1),
-        ("a100-80-sxm", 7.9),
-        ("l40s", 18.6),
-        ("rtx4090", 15.9),
-        ("mi300x", 3.0),
-        ("ascend-910b2", 10.0),
-        ("m2-ultra-gpu", 20.1),
-        ("strix-halo-gpu", 62.7),
-        ("x-elite-gpu", 118.1),
-    ],
-)
-def test_bandwidth_bounds_an_8b_model_as_published(name: str, floor_ms: float) -> None:
-    floor_s = WEIGHTS_OF_8B_BYTES / device_sheet(name).memory_bytes_per_s.value
-    assert floor_s * 1e3 == pytest.approx(floor_ms, abs=0.05)
-
-
-def test_engines_of_one_chip_name_the_same_memory() -> None:
-    gpu, npu = device_sheet("lunar-lake-gpu"), device_sheet("lunar-lake-npu4")
-    assert gpu.memory_pool == npu.memory_pool == "lunar-lake"
-    assert gpu.memory_bytes_per_s == npu.memory_bytes_per_s
-
 
 @pytest.mark.parametrize("reader", [device_sheet, link_sheet])
 def test_an_unknown_name_is_answered_with_those_there_are(reader) -> None:

@@ -8,9 +8,19 @@ from planner.paired_ratio import Ratio
 from planner.report.report_data import ReportData
 from planner.search.space import SearchSpace
 from tests.planner.report.synthetic_report import judged_runs, report_data
-from tests.planner.synthetic import TREES, acceptance_record
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,), tree_sizes=(4, 8, 16))
+
+
+@pytest.fixture(scope="session")
+def profile():
+    return machine()
+
+
+@pytest.fixture(scope="session")
+def record():
+    return acceptance_record()
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,10 @@ def of(events, phase):
     return [event for event in events if event["ph"] == phase]
 
 
+def names_of(events, kind):
+    return {event["args"]["name"] for event in of(events, "M") if event["name"] == kind}
+
+
 def test_every_span_is_a_slice_in_microseconds(events):
     slices = [event for event in of(events, "X") if event["pid"] == 1 and event["cat"] != "round"]
     spans = two_rounds().spans
@@ -51,26 +55,26 @@ def test_every_span_is_a_slice_in_microseconds(events):
     assert {event["cat"] for event in slices} == {"target", "draft", "transfer"}
 
 
-def test_slices_of_a_track_never_overlap(events):
+def require_no_overlap(events):
     slices = sorted(of(events, "X"), key=lambda event: (event["pid"], event["tid"], event["ts"]))
     for _, track in groupby(slices, key=lambda event: (event["pid"], event["tid"])):
         assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(track))
 
 
 def test_overlapping_transfers_get_a_track_each(events):
-    names = {event["args"]["name"] for event in of(events, "M") if event["name"] == "thread_name"}
-    assert names == {"rounds", "cpu0 · target", "cpu1 · draft", "cpu0->cpu1 · messages", "cpu0->cpu1 · messages (2)"}
+    require_no_overlap(events)
+    messages = {"cpu0->cpu1 · messages", "cpu0->cpu1 · messages (2)"}
+    assert names_of(events, "thread_name") == {"rounds", "cpu0 · target", "cpu1 · draft"} | messages
 
 
 def test_a_lane_that_both_models_share_says_so():
     spans = [Span("cpu0", Work.ROLLOUT_STEP, 0.0, 0.01, 0, 1), Span("cpu0", Work.VERIFY, 0.01, 0.03, 0, 2)]
     made = chrome_trace({"pooled": Trace(world="measured", spans=spans, decode_s=0.03)})["traceEvents"]
-    names = {event["args"]["name"] for event in of(made, "M") if event["name"] == "thread_name"}
-    assert names == {"rounds", "cpu0 · target and draft"}
+    assert names_of(made, "thread_name") == {"rounds", "cpu0 · target and draft"}
     plain = Trace(world="simulated", spans=[Span("cpu0", Work.VERIFY, 0.0, 0.02, 0, 1)], decode_s=0.02)
     made = chrome_trace({"simulated": plain})["traceEvents"]
     assert not {"s", "f"} & {event["ph"] for event in made}
-    assert [event["args"]["name"] for event in made if event["name"] == "process_name"] == ["simulated"]
+    assert names_of(made, "process_name") == {"simulated"}
 
 
 def test_rounds_say_what_came_of_them(events):
@@ -115,6 +119,4 @@ def test_every_simulated_window_gets_its_arrow(data):
         trace = result.simulated[0]
         events = chrome_trace({result.name: trace})["traceEvents"]
         assert len(of(events, "s")) == sum(entry.num_drafted > 0 for entry in trace.rounds)
-        slices = sorted(of(events, "X"), key=lambda event: (event["tid"], event["ts"]))
-        for _, track in groupby(slices, key=lambda event: event["tid"]):
-            assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(track))
+        require_no_overlap(events)

@@ -1,46 +1,43 @@
-"""A plan's question with some of its numbers moved: who leads then.
+"""A plan's question asked again with some of its numbers changed: what is fastest then.
 
-The whole way is gone again, from the platform's numbers to the rounds, for the ways to decode that may win: every
-method on every place that fits, by the settings that are its best today. What the moved numbers do not touch keeps its
-time.
+Predicted again are only the schedules that may win: for each method on each placement, one of every draft length with
+the settings that are its best today. A schedule whose lanes and links are unchanged keeps its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
 from typing import Final, Literal, NamedTuple
 
-from costs.cost_model import LaneCost
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import devices_named, with_overrides
 from hwprofiles.platform import Platform
-from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places, places_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, demand_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
-from sim.derived.derived_profile import CONSTANTS, derived_profile
+from sim.derived.derived_profile import CONSTANTS, DerivedProfile, derived_profile
 from sim.derived.device_speed import MOVABLE
 from sim.evaluator import Evaluator
 
 _NEAR: Final = 1.25
-"""Ways that take no more times as long as the fastest are tried with other windows."""
+"""Other draft lengths are tried for ways that take at most this many times as long as the fastest one."""
 
 
 class Way(NamedTuple):
-    """A kind of decoding, and where: `plain`, drafting `in turn`, or `at once` next to the target."""
+    """A placement, and how it decodes: `plain`, drafting `in turn` with the target, or `at once` beside it."""
 
     pair: LanePair
     kind: Literal["plain", "in turn", "at once"]
 
     @classmethod
     def of(cls, schedule: Schedule, pair: LanePair) -> Way:
-        """That of a schedule."""
+        """Return the way in which a schedule decodes."""
         if not schedule.num_speculative_tokens:
             return cls(pair, "plain")
         return cls(pair, "at once" if schedule.traits.overlaps else "in turn")
@@ -51,21 +48,15 @@ class Way(NamedTuple):
         return str(self.pair) if self.pair.in_turn else f"{self.pair}, {self.kind}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Standing:
-    """The fastest time per token of every way that may win, and with which schedule.
-
-    Attributes:
-        times_s: by way; plain decoding is among them.
-        schedules: of each.
-    """
+    """The time per token of the fastest schedule of each way; plain decoding is among them."""
 
     times_s: Mapping[Way, float]
-    schedules: Mapping[Way, Schedule]
 
     @property
     def leader(self) -> Way:
-        """The fastest of all."""
+        """The fastest way."""
         return min(self.times_s, key=self.times_s.__getitem__)
 
     @property
@@ -74,63 +65,53 @@ class Standing:
         return min(time_s for way, time_s in self.times_s.items() if way.kind == "plain")
 
     @property
-    def drafting(self) -> Way | None:
-        """The fastest that drafts."""
-        drafting = [way for way in self.times_s if way.kind != "plain"]
-        return min(drafting, key=self.times_s.__getitem__, default=None)
-
-    @property
     def speedup(self) -> float:
-        """Speed of the fastest that drafts over plain decoding; 1 where nothing does."""
-        return 1.0 if self.drafting is None else self.plain_s / self.times_s[self.drafting]
+        """Speed of the fastest speculation over plain decoding; 1 where nothing drafts."""
+        drafting_s = (time_s for way, time_s in self.times_s.items() if way.kind != "plain")
+        return self.plain_s / min(drafting_s, default=self.plain_s)
 
 
 class MovedQuestion:
     """Asks the question of a plan again; answers are kept."""
 
     def __init__(self, plan: PlatformPlan, *, near: float = _NEAR) -> None:
-        """Take the plan, whose ranking has the answer of today; other windows are tried of ways that are so near."""
-        self._near = near
-        self.plan, self.question = plan, plan.question
+        """Take a plan, whose ranking is today's answer; `near` replaces 1.25 of `_NEAR`."""
+        self.plan, self.question, self.near = plan, plan.question, near
+        self.today_s = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
+        self.tokens_a_round: dict[Schedule, float] = {}
+        self.leader = Way.of(plan.best.schedule, plan.best.pair)
         self._fields = {one.field for one in plan.assumptions}
-        self._today = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
-        best = plan.best
-        self.leader = Way.of(best.schedule, best.pair)
-        kept = {one.pair for one in best_of_each(plan.ranking)}
-        self._twins = {one.pair for one in plan.ranking} - kept
-        self._places_today: Places | None = None
-        self._places_today = self._places(self.question)
-        self._known: dict[tuple[tuple[str, float], ...], Standing] = {}
+        self._twins = {one.pair for one in plan.ranking} - {one.pair for one in best_of_each(plan.ranking)}
+        self._places_today = self._without_twins(places_of(self.question))
         self._record_with = cache(self.question.record_with)
+        self._known = cache(self._asked)
         self.settings = cache(self._settings_of)
 
     def standing(self, changes: Mapping[str, float] | None = None) -> Standing:
-        """Who leads with some numbers moved, by the names that `--set` and assumptions have.
+        """Return what is fastest with some numbers changed, by the names that `--set` and assumptions have.
 
         Raises:
-            MirrorsdError: with such numbers nothing can be answered.
+            MirrorsdError: with such numbers nothing can be predicted.
         """
-        key = tuple(sorted((changes or {}).items()))
-        if key not in self._known:
-            self._known[key] = self._asked(self.moved(changes or {}))
-        return self._known[key]
+        return self._known(tuple(sorted((changes or {}).items())))
 
     def lead_lost(self, there: Standing) -> float:
-        """How many times as long today's leader takes as the leader there; 1 where it still leads."""
+        """Return how many times as long today's leader takes as the leader there; 1 where it still leads."""
         return there.times_s.get(self.leader, inf) / there.times_s[there.leader]
 
     def is_like_today(self, way: Way) -> bool:
-        """Whether a way is today's leader but for the names of devices."""
-        return self._devices(way) == self._devices(self.leader)
-
-    def _devices(self, way: Way) -> tuple[object, ...]:
+        """Return whether a way differs from today's leader in nothing but the names of devices."""
         platform = self.question.platform
-        members = (platform.members(way.pair.target), platform.members(way.pair.draft))
-        return way.kind, way.pair.in_turn, [[platform.device(member).name for member in own] for own in members]
+
+        def devices(one: Way) -> tuple[object, ...]:
+            members = (platform.members(one.pair.target), platform.members(one.pair.draft))
+            return one.kind, one.pair.in_turn, [[platform.device(member).name for member in own] for own in members]
+
+        return devices(way) == devices(self.leader)
 
     def moved(self, changes: Mapping[str, float]) -> Question:
-        """The question with some numbers moved; errors are those of `standing`."""
-        question, platform = self.question, {}
+        """Return the question with some numbers changed; errors are those of `standing`."""
+        question, of_parts = self.question, {}
         for field, value in changes.items():
             constants = [field] if field in CONSTANTS else self._movable(field)
             if constants:
@@ -138,77 +119,65 @@ class MovedQuestion:
             elif field in self._fields and field.startswith("acceptance."):
                 question = replace(question, record=self._record_with(field, value))
             else:
-                platform[field] = value
-        return replace(question, platform=with_overrides(question.platform, platform)) if platform else question
+                of_parts[field] = value
+        return replace(question, platform=with_overrides(question.platform, of_parts)) if of_parts else question
 
     def _movable(self, field: str) -> list[str]:
-        """Return the numbers of devices by a name that `--set` takes, if these are of what is known of their speed."""
+        """Return the devices' numbers that a name of `--set` stands for, if they are among the plan's assumptions."""
         part, _, name = field.rpartition(".")
         if name not in MOVABLE:
             return []
         found = [f"{device}.{name}" for device in devices_named(self.question.platform, part)]
         return found if any(one in self._fields for one in found) else []
 
-    def _asked(self, question: Question) -> Standing:
-        places = self._places(question)
-        lanes = dict.fromkeys([*places.alone, *(lane for pair in places.pairs for lane in pair[:2])])
-        machine = derived_profile(question.platform, demand_of(question, list(lanes)))
-        times = _Times(self, question, machine.profile, machine.costs)
-        found: dict[Way, tuple[float, Schedule]] = {}
-        for lane in places.alone:
-            plain = Schedule(method="autoregressive", target_lane=lane)
-            found[Way(LanePair(lane, lane, in_turn=True), "plain")] = times.of(plain), plain
-        slowest_s = min(time_s for time_s, _ in found.values()) * times.most_tokens_a_round()
-        targets = {way.pair.target for way, (time_s, _) in found.items() if time_s <= slowest_s}
+    def _asked(self, changes: tuple[tuple[str, float], ...]) -> Standing:
+        question = self.moved(dict(changes))
+        places = self._places_today
+        if _capacities(question.platform) != _capacities(self.question.platform):
+            places = self._without_twins(places_of(question))
+        lanes = list(dict.fromkeys([*places.alone, *(lane for pair in places.pairs for lane in pair[:2])]))
+        times = _Times(self, question, derived_profile(question.platform, demand_of(question, lanes)))
+        found = {
+            Way(LanePair.alone(lane), "plain"): times.of(Schedule(method="autoregressive", target_lane=lane))
+            for lane in places.alone
+        }
+        slowest_s = min(found.values()) * times.most_tokens_a_round()
+        targets = {way.pair.target for way, time_s in found.items() if time_s <= slowest_s}
         ways = {
             way: schedules
             for pair in places.pairs
             if pair.target in targets or pair == self.leader.pair
             for way, schedules in self.settings(pair).items()
         }
+        found |= {way: times.of(schedules[0]) for way, schedules in ways.items()}
+        near_s = self.near * min(found.values())
         for way, schedules in ways.items():
-            found[way] = min(((times.of(one), one) for one in schedules[:1]), key=lambda one: one[0])
-        near_s = self._near * min(time_s for time_s, _ in found.values())
-        for way, schedules in ways.items():
-            if found[way][0] <= near_s or way == self.leader:
-                found[way] = times.best(schedules)
-        found = {way: one for way, one in found.items() if one[0] < inf}
+            if found[way] <= near_s or way == self.leader:
+                found[way] = times.best_s(schedules)
+        found = {way: time_s for way, time_s in found.items() if time_s < inf}
         if not any(way.kind == "plain" for way in found):
             raise PlanError("with such numbers plain decoding can be timed nowhere")
-        return Standing(
-            times_s={way: time_s for way, (time_s, _) in found.items()},
-            schedules={way: schedule for way, (_, schedule) in found.items()},
-        )
+        return Standing(found)
 
-    def _places(self, question: Question) -> Places:
-        """Return where the models fit; of places that are twins today one."""
-        if self._places_today is not None and _capacities(question.platform) == _capacities(self.question.platform):
-            return self._places_today
-        found = places_of(question)
-        return replace(found, pairs=tuple(pair for pair in found.pairs if pair not in self._twins))
-
-    def today_s(self, schedule: Schedule) -> float | None:
-        """What a schedule takes today; None where it is not ranked."""
-        return self._today.get(schedule)
+    def _without_twins(self, places: Places) -> Places:
+        """Return places without those that differ from another one in the names of devices alone, today."""
+        return replace(places, pairs=tuple(pair for pair in places.pairs if pair not in self._twins))
 
     def _settings_of(self, pair: LanePair) -> dict[Way, list[Schedule]]:
-        """Return by way one schedule of every window, that of the fastest today first and the nearest windows next."""
+        """Return one schedule of every number of rows by way, today's fastest first.
+
+        Schedules that are not ranked today come last, by middling draft lengths and many roots.
+        """
+
+        def rank(one: Schedule) -> tuple[float, int, int]:
+            return self.today_s.get(one, inf), abs(one.num_rows - 4), -one.draft_top_k
+
         asked = schedules_on(pair, self.question, str(self.plan.profile.drafter))
         found: dict[Way, dict[int, Schedule]] = {}
-        for one in sorted(asked, key=self._rank):
+        for one in sorted(asked, key=rank):
             if one.exit_layer is None or self.question.has_exits:
                 found.setdefault(Way.of(one, pair), {}).setdefault(one.num_rows, one)
-        return {way: _nearest_first(list(of.values())) for way, of in found.items()}
-
-    def _rank(self, schedule: Schedule) -> tuple[float, int, int]:
-        """Order by today's time; those that are not ranked by middling windows and many roots."""
-        return self._today.get(schedule, inf), abs(schedule.num_rows - 4), -schedule.draft_top_k
-
-
-def _nearest_first(schedules: list[Schedule]) -> list[Schedule]:
-    """Return the first of some schedules, and the others by how near their windows are to its own."""
-    rows = schedules[0].num_rows
-    return sorted(schedules, key=lambda one: abs(one.num_rows - rows))
+        return {way: list(by_rows.values()) for way, by_rows in found.items()}
 
 
 def _capacities(platform: Platform) -> list[object]:
@@ -218,69 +187,48 @@ def _capacities(platform: Platform) -> list[object]:
 
 
 class _Times:
-    """Predicted times of one machine; today's for what is as it is today."""
+    """Predicted times on one machine; today's for a schedule of which nothing has changed."""
 
-    def __init__(
-        self, asked: MovedQuestion, question: Question, profile: Profile, costs: Mapping[str, LaneCost]
-    ) -> None:
-        self._asked, self._profile, self._costs = asked, profile, costs
-        self._evaluator = Evaluator(profile, question.record, costs=costs)
+    def __init__(self, asked: MovedQuestion, question: Question, machine: DerivedProfile) -> None:
+        self._asked, self._machine = asked, machine
+        self._evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
         self._is_todays_text = question.record is asked.question.record
-        self._alike: dict[tuple[str, str], bool] = {}
+        self._today = cache(lambda lanes: _used(machine, lanes) == _used(asked.plan.machine, lanes))
 
     def of(self, schedule: Schedule) -> float:
-        """Seconds per token; infinity where it cannot be told."""
-        if self._is_todays_text and self._as_today(schedule):
-            today_s = self._asked.today_s(schedule)
-            if today_s is not None:
-                return today_s
+        """Return seconds per token; infinity where they cannot be predicted."""
+        lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+        if self._is_todays_text and schedule in self._asked.today_s and self._today(lanes):
+            return self._asked.today_s[schedule]
         return inf if self._evaluator.missing(schedule) else self._evaluator.predict(schedule).tpot_s
 
-    def best(self, schedules: list[Schedule]) -> tuple[float, Schedule]:
-        """The fastest of one way: windows further up and down from the first one, until they are slower."""
-        first = schedules[0]
-        found = self.of(first), first
-        sizes = sorted(schedules, key=lambda one: one.num_rows)
-        place = sizes.index(first)
-        for side in (sizes[place + 1 :], sizes[:place][::-1]):
+    def best_s(self, schedules: list[Schedule]) -> float:
+        """Return the best time of one way: from the first schedule on, fewer and more rows until they are slower."""
+        best_s, rows = self.of(schedules[0]), schedules[0].num_rows
+        up = sorted((one for one in schedules if one.num_rows > rows), key=lambda one: one.num_rows)
+        down = sorted((one for one in schedules if one.num_rows < rows), key=lambda one: -one.num_rows)
+        for side in (up, down):
             for one in side:
-                if (time_s := self.of(one)) >= found[0]:
+                if (time_s := self.of(one)) >= best_s:
                     break
-                found = time_s, one
-        return found
+                best_s = time_s
+        return best_s
 
     def most_tokens_a_round(self) -> float:
-        """Committed tokens of a round with the widest window that today's best way may have."""
-        pair = self._asked.leader.pair
-        widest = max(
-            (one for schedules in self._asked.settings(pair).values() for one in schedules),
-            key=lambda one: one.num_speculative_tokens,
-            default=None,
-        )
-        if widest is None or self._evaluator.missing(widest):
+        """Return the tokens that a round commits with the longest draft of today's best placement."""
+        schedules = [one for own in self._asked.settings(self._asked.leader.pair).values() for one in own]
+        longest = max(schedules, key=lambda one: one.num_speculative_tokens, default=None)
+        if longest is None or self._evaluator.missing(longest):
             return inf
-        found = self._evaluator.predict(widest)
-        return found.num_tokens / found.num_rounds
-
-    def _as_today(self, schedule: Schedule) -> bool:
-        """Whether all that a schedule uses is as it is today."""
-        lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
-        if lanes not in self._alike:
-            plan = self._asked.plan
-            self._alike[lanes] = all(
-                one == other
-                for one, other in zip(
-                    _used(self._profile, self._costs, lanes), _used(plan.profile, plan.costs, lanes), strict=True
-                )
-            )
-        return self._alike[lanes]
+        known = self._asked.tokens_a_round if self._is_todays_text else {}
+        if longest not in known:
+            found = self._evaluator.predict(longest)
+            known[longest] = found.num_tokens / found.num_rounds
+        return known[longest]
 
 
-def _used(profile: Profile, costs: Mapping[str, LaneCost], lanes: tuple[str, str]) -> Iterator[object]:
-    """Yield what schedules on two lanes are timed by."""
-    yield profile.round_overhead_s
-    yield profile.link(*lanes)
-    yield profile.contention_of(*lanes)
-    for lane in lanes:
-        yield profile.lane(lane) if any(one.name == lane for one in profile.lanes) else None
-        yield costs.get(lane)
+def _used(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
+    """Return all that the times of schedules on two lanes come from."""
+    profile = machine.profile
+    found: list[object] = [profile.round_overhead_s, profile.link(*lanes), profile.contention_of(*lanes)]
+    return [*found, {one.name: one for one in profile.lanes if one.name in lanes}, *map(machine.costs.get, lanes)]

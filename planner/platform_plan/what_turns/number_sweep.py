@@ -1,11 +1,10 @@
-"""The answer over a range of one number of a plan, or over a grid of two, and where the verdict turns."""
+"""A plan's answer over a range of one of its numbers, or over a grid of two."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError, MirrorsdError, shown
 from hwprofiles.overrides import devices_named
@@ -20,24 +19,22 @@ _IN_GIGA_BELOW: Final = 1e6
 """No part moves so few bytes per second: bare numbers below it are meant in GB/s."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweptNumber:
-    """A number and the values that it is given, by the name that `--set` takes."""
+class SweptNumber(NamedTuple):
+    """A number, by the name that `--set` takes, and the values that it is given."""
 
     field: str
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepCell:
+class SweepCell(NamedTuple):
     """The answer at one point.
 
     Attributes:
         values: of the numbers.
-        standing: None where nothing can be answered there, and `refused` says why.
-        there: the fastest that drafts and uses the device whose number the first one is; None where nothing does.
-        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so, and
-            in a grid, where it would take most of the time.
+        standing: what is fastest; None where nothing can be predicted, and `refused` says why.
+        there: the fastest speculation that uses the device of the first number; None where none does.
+        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so, and in
+            a grid, where it would take most of the time.
     """
 
     values: tuple[float, ...]
@@ -88,7 +85,7 @@ def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[
 
 
 def turns(cells: Sequence[SweepCell]) -> list[tuple[SweepCell, SweepCell]]:
-    """Return neighbours along the last number between which another way takes the lead."""
+    """Return neighbours along the last number with different fastest ways."""
     return [
         (one, other)
         for one, other in pairwise(cells)
@@ -120,7 +117,7 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
 
 
 def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> float | None:
-    """Halve the rates between rare and sure until speculation is as fast as plain decoding."""
+    """Return the acceptance at which speculation is as fast as plain decoding, by halving."""
     rate = asked.question.acceptance.field
 
     def speedup(value: float) -> float:

@@ -182,11 +182,7 @@ def _device(random: Random) -> dict[str, Any]:
 def _link(random: Random, between: list[str]) -> dict[str, Any]:
     if random.random() < 0.5:
         return {"between": between, "sheet": random.choice(shipped_names("link")), "latency_s": 1e-5}
-    return {
-        "between": between,
-        "latency_s": _between(random, 1e-7, 1e-2),
-        "bytes_per_s": _between(random, 1e8, 1e12),
-    }
+    return {"between": between, "latency_s": _between(random, 1e-7, 1e-2), "bytes_per_s": _between(random, 1e8, 1e12)}
 
 
 def _acceptance(random: Random, folder: Path) -> str:

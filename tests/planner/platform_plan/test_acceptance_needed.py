@@ -1,38 +1,31 @@
+from types import SimpleNamespace
+
 import pytest
 
 from planner.paired_ratio import Ratio
-from planner.platform_plan import acceptance_needed as module
-from planner.platform_plan.acceptance_needed import RATES, acceptance_needed
-
-
-def known_to(error, ratio):
-    return Ratio(value=ratio, num_pairs=1, prompts_error=0.0, machine_error=error)
+from planner.platform_plan import platform_plan as module
+from planner.platform_plan.platform_plan import RATES, acceptance_needed
 
 
 @pytest.fixture
 def asked(monkeypatch):
     """Ask with made-up comparisons: a ratio for each schedule and rate, known to `error`."""
 
-    def ask(ratio, *, error=0.0, schedules=("one",), now=0.6):
-        monkeypatch.setattr(
-            module,
-            "comparer",
-            lambda profile, rate, costs: lambda one, plain: known_to(error, ratio(one, rate)),
-        )
-        return acceptance_needed(schedules, "plain", None, lambda rate: rate, now=now)
+    def ask(ratio, *, error=0.0, schedules=("one",)):
+        def comparer(profile, rate, costs):
+            return lambda one, plain: Ratio(value=ratio(one, rate), num_pairs=1, prompts_error=0.0, machine_error=error)
+
+        monkeypatch.setattr(module, "comparer", comparer)
+        question = SimpleNamespace(acceptance=SimpleNamespace(value=0.6), record_at=lambda rate: rate)
+        return acceptance_needed(schedules, "plain", SimpleNamespace(profile=None, costs=None), question)
 
     return ask
 
 
-def test_a_straight_line_is_crossed_where_it_is_one(asked):
-    found = asked(lambda one, rate: 0.5 + rate)
-    assert found.at == pytest.approx(0.5)
-    assert (found.low, found.high, found.now) == (pytest.approx(0.5), pytest.approx(0.5), 0.6)
-
-
-def test_what_the_machine_may_be_off_by_widens_the_break_even(asked):
-    found = asked(lambda one, rate: 0.5 + rate, error=0.1)
-    assert found.low < found.at < found.high
+def test_a_straight_line_is_crossed_where_it_is_one_and_errors_of_the_machine_widen_that(asked):
+    found, wider = (asked(lambda one, rate: 0.5 + rate, error=error) for error in (0.0, 0.1))
+    assert (found.low, found.at, found.high, found.now) == pytest.approx((0.5, 0.5, 0.5, 0.6))
+    assert wider.low < wider.at == pytest.approx(0.5) < wider.high
 
 
 def test_the_best_schedule_counts_at_every_rate(asked):
@@ -40,15 +33,14 @@ def test_the_best_schedule_counts_at_every_rate(asked):
     assert found.at == pytest.approx(0.8)
 
 
-def test_where_it_always_or_never_pays_there_is_no_break_even(asked):
-    always, never = asked(lambda one, rate: 1.2), asked(lambda one, rate: 0.8)
-    assert (always.at, always.always, always.never) == (None, True, False)
-    assert (never.at, never.always, never.never) == (None, False, True)
-
-
-def test_what_is_faster_at_some_rates_only_is_neither(asked):
-    found = asked(lambda one, rate: 1.5 - rate)
-    assert (found.at, found.always, found.never) == (None, False, False)
+@pytest.mark.parametrize(
+    ("ratio", "always", "never"),
+    [(lambda rate: 1.2, True, False), (lambda rate: 0.8, False, True), (lambda rate: 1.5 - rate, False, False)],
+    ids=["always faster", "never faster", "faster at low rates"],
+)
+def test_without_a_crossing_there_is_no_break_even(asked, ratio, always, never):
+    found = asked(lambda one, rate: ratio(rate))
+    assert (found.at, found.always, found.never) == (None, always, never)
 
 
 def test_rates_cover_rare_and_sure():

@@ -5,29 +5,16 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import ConfigError
-from hwprofiles.model_shape import model_shape
-from hwprofiles.overrides import with_overrides
-from hwprofiles.platform import load_platform
 from planner.platform_plan.batches import BatchPlan, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import PageParts, render_page
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.question import assumed_question
 from sim.acceptance.assumed import Bernoulli
-from sim.derived.roofline import StoredModel
+from tests.planner.platform_plan.conftest import question
 
 
-def planned(given=None, changes=None):
-    machine = load_platform("lunar-lake")
-    question = assumed_question(
-        with_overrides(machine, changes) if changes else machine,
-        StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
-        StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
-        given=given,
-        num_prompt_tokens=64,
-        num_new_tokens=24,
-    )
-    return plan_platform(question)
+def planned(**asked):
+    return plan_platform(question(lengths=(64, 24), **asked))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +46,7 @@ def test_of_one_sequence_in_turn_it_is_what_the_plan_says(plan, batches):
 
 
 def test_a_draft_with_streams_is_asked_with_them_and_without():
-    found = plan_batches(planned(Bernoulli(0.9, stream_rates=(0.9, 0.9))), (2,))
+    found = plan_batches(planned(given=Bernoulli(0.9, stream_rates=(0.9, 0.9))), (2,))
     assert "streams" not in " ".join(found.left_out)
     assert found.choices[2].drafting.schedule.draft_streams == 2
 

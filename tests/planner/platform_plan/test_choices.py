@@ -5,10 +5,10 @@ from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import LOOKUP, MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import plan_pair, question_of
-from planner.platform_plan.acceptance_needed import RATES
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
 from planner.platform_plan.page import PageParts, render_page
+from planner.platform_plan.platform_plan import RATES
 from planner.wording import percent
 from sim.acceptance.assumed import Bernoulli
 

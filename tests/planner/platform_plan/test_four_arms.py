@@ -11,14 +11,14 @@ from planner.platform_plan.question import recorded_question
 from planner.wording import factor
 from sim.acceptance.assumed import Bernoulli
 from sim.evaluator import predict
-from tests.planner.platform_plan.test_platform_plan import question
+from tests.planner.platform_plan.conftest import question
 
 NAMES = ["SD", "SD + streams", "Mirror-SD", "Mirror-SD + streams"]
 
 
-@pytest.fixture(scope="module")
-def plan():
-    return plan_platform(question())
+@pytest.fixture
+def plan(lunar_lake):
+    return lunar_lake
 
 
 def test_each_is_the_fastest_of_its_kind_as_the_simulator_has_it(plan):

@@ -1,15 +1,13 @@
 import pytest
 
 from decoding.errors import ConfigError
-from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
 from planner.platform_plan.what_turns.number_sweep import SweptNumber, parse_sweep, sweep_numbers, turns
-from tests.planner.platform_plan.test_platform_plan import question
 
 
 @pytest.fixture(scope="module")
-def asked():
-    return MovedQuestion(plan_platform(question()))
+def asked(lunar_lake):
+    return MovedQuestion(lunar_lake)
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.trade_offs import OBJECTIVES, differences, pareto, saves
-from tests.planner.platform_plan.test_platform_plan import question
+from tests.planner.platform_plan.conftest import question
 
 COSTS = st.tuples(st.floats(1, 3), st.none() | st.floats(1, 3), st.none() | st.floats(1, 3), st.booleans())
 
 
 @pytest.fixture(scope="module")
-def plan():
-    return plan_platform(question("h100x2", weights="bf16"))
+def plan(h100x2):
+    return h100x2
 
 
 def costing(one, tpot_s, joules, dollars, needs_training):

@@ -31,30 +31,25 @@ def hand_made() -> AcceptanceRecord:
     )
 
 
-def test_ranks_leave_the_drafted_token_out():
+def test_ranks_leave_the_drafted_token_out_and_count_candidates_that_hold_the_correction():
+    def counts(window, exit_layer):
+        return correction_ranks(hand_made(), window, with_features=False, exit_layer=exit_layer).tolist()
+
     # Rounds: at 0 nothing stands (10 is next best after 99), at 1 one stands and 12 is third with 99 first,
     # at 3 nothing stands and 13 is first; the round at 4 is the last and asks for nothing.
-    counts = correction_ranks(hand_made(), 2, with_features=False, exit_layer=7)
-    assert counts.tolist() == [[2, 0, 0], [0, 1, 0], [0, 0, 0]]
-
-
-def test_candidates_that_miss_the_correction_are_not_counted():
-    counts = correction_ranks(hand_made(), 2, with_features=False, exit_layer=None)
-    assert counts.tolist() == [[2, 0], [0, 0], [0, 0]]
-
-
-def test_a_full_window_compares_all_candidates():
-    counts = correction_ranks(hand_made(), 1, with_features=False, exit_layer=7)
+    assert counts(2, 7) == [[2, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert counts(2, None) == [[2, 0], [0, 0], [0, 0]], "the draft's own candidates miss it"
     # At 1 the whole window of one stands: its row has no drafted token, so 12 keeps rank 2.
-    assert counts[1].tolist() == [0, 0, 1]
+    assert counts(1, 7)[1] == [0, 0, 1]
 
 
-def test_budget_follows_the_counts():
+@pytest.mark.parametrize(
+    ("num_roots", "most_per_row", "budget"),
+    [(1, 3, (1, 0, 0)), (4, 3, (2, 1, 1)), (100, 3, (3, 1, 2)), (4, 1, (1, 1, 1))],
+)
+def test_budget_follows_the_counts(num_roots, most_per_row, budget):
     ranks = np.array([[9, 4, 1], [5, 0, 0], [2, 2, 0]])
-    assert uneven_budget(ranks, 1, most_per_row=3) == (1, 0, 0)
-    assert uneven_budget(ranks, 4, most_per_row=3) == (2, 1, 1)
-    assert uneven_budget(ranks, 100, most_per_row=3) == (3, 1, 2)
-    assert uneven_budget(ranks, 4, most_per_row=1) == (1, 1, 1)
+    assert uneven_budget(ranks, num_roots, most_per_row=most_per_row) == budget
 
 
 def test_budget_covers_at_least_what_an_even_one_of_its_size_does():

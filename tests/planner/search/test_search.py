@@ -17,16 +17,6 @@ SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_
 
 
 @pytest.fixture(scope="module")
-def profile():
-    return machine()
-
-
-@pytest.fixture(scope="module")
-def record():
-    return acceptance_record()
-
-
-@pytest.fixture(scope="module")
 def result(profile, record):
     return search(SMALL, profile, record)
 
@@ -57,31 +47,16 @@ def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
     assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
 
 
-def test_a_wider_space_never_finds_less(result, profile, record):
-    wider = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "exit_top_k": (1, 2, 4)})
-    assert search(wider, profile, record).candidates[0].tpot_s <= result.candidates[0].tpot_s
-
-
 @pytest.mark.parametrize(
-    "wanted",
+    ("wanted", "fits"),
     [
-        {"method": "autoregressive"},
-        {"method": "speculative", "placement": "split"},
-        {"placement": "pooled"},
-        {"method": "mirror", "root_source": "hybrid"},
+        ({"method": "autoregressive"}, lambda one: one.schedule.method == "autoregressive"),
+        ({"placement": "pooled"}, lambda one: one.placement == "pooled"),
+        ({"method": "mirror", "root_source": "hybrid"}, lambda one: one.schedule.root_source == "hybrid"),
     ],
 )
-def test_best_is_the_minimum_of_its_kind(result, wanted):
-    def fits(candidate):
-        known = {
-            "method": candidate.schedule.method,
-            "placement": candidate.placement,
-            "root_source": candidate.schedule.root_source,
-        }
-        return all(known[name] == value for name, value in wanted.items())
-
-    fitting = [candidate.tpot_s for candidate in result.candidates if fits(candidate)]
-    assert result.best(**wanted).tpot_s == min(fitting)
+def test_best_is_the_minimum_of_its_kind(result, wanted, fits):
+    assert result.best(**wanted).tpot_s == min(one.tpot_s for one in result.candidates if fits(one))
 
 
 def test_ties_go_to_what_was_enumerated_first(profile, record):
@@ -114,20 +89,11 @@ def test_demo_schedules_span_all_kinds_and_both_ends(result):
     assert result.by_choice.best_drafting() in picked
 
 
-@pytest.fixture(scope="module")
-def among_trees(profile):
-    return search(SMALL, profile, acceptance_record(trees=TREES))
-
-
-def test_all_methods_that_draft_trees_are_one_kind(among_trees):
-    best = among_trees.best(kind="tree")
-    methods = [one.method for one in TREES]
-    assert best.tpot_s == min(among_trees.best(method=method).tpot_s for method in methods)
-
-
-def test_the_best_tree_is_among_the_demo_schedules_and_so_is_every_leading_tree_method(among_trees):
-    picked = pick_demo_schedules(among_trees)
-    assert among_trees.best(kind="tree") in picked
+def test_the_best_tree_is_among_the_demo_schedules_and_so_is_every_leading_tree_method(profile):
+    among_trees = search(SMALL, profile, acceptance_record(trees=TREES))
+    best, picked = among_trees.best(kind="tree"), pick_demo_schedules(among_trees)
+    assert best.tpot_s == min(among_trees.best(method=one.method).tpot_s for one in TREES), "all of one kind"
+    assert best in picked
     methods = list(dict.fromkeys(candidate.schedule.method for candidate in among_trees.candidates))
     trees = {candidate.schedule.method for candidate in picked if candidate.schedule.is_tree}
     assert trees == {method for method in methods[:3] if method in {one.method for one in TREES}}
@@ -153,7 +119,7 @@ EIGHT = acceptance_record(num_prompts=8, num_tokens=4)
 
 
 def of_kinds(kinds):
-    prompts = (replace(EIGHT.prompts[0], category=kind) for kind in kinds)
+    prompts = (replace(EIGHT.prompts[0], name=str(place), category=kind) for place, kind in enumerate(kinds))
     return replace(EIGHT, prompts=tuple(prompts))
 
 
@@ -167,24 +133,19 @@ def test_every_prompt_is_in_one_half_and_kinds_are_shared_out(kinds):
     assert all(abs(counts[0][kind] - counts[1][kind]) <= 1 for kind in "abc")
 
 
-def test_kinds_that_alternate_do_not_end_up_in_a_half_each():
-    parts = halves(of_kinds("abababab"))
-    assert (parts.choosing, parts.judging) == ((0, 1, 4, 5), (2, 3, 6, 7))
-
-
-def test_of_one_kind_even_and_odd_places_part():
-    parts = halves(of_kinds("aaaaa"))
-    assert (parts.choosing, parts.judging) == ((0, 2, 4), (1, 3))
+@pytest.mark.parametrize(
+    ("kinds", "choosing", "judging"),
+    [("abababab", (0, 1, 4, 5), (2, 3, 6, 7)), ("aaaaa", (0, 2, 4), (1, 3))],
+    ids=["kinds that alternate", "one kind"],
+)
+def test_halves_are_records_of_their_prompts(kinds, choosing, judging):
+    record = of_kinds(kinds)
+    assert (halves(record).choosing, halves(record).judging) == (choosing, judging)
+    assert choosing_part(record).prompts == tuple(record.prompts[place] for place in choosing)
+    assert judging_part(record).prompts == tuple(record.prompts[place] for place in judging)
 
 
 def test_few_prompts_are_not_parted():
     record = of_kinds("aab")
     assert halves(record) is None
     assert choosing_part(record) is judging_part(record) is record
-
-
-def test_the_parts_are_records_of_these_prompts():
-    names = [prompt.name for prompt in EIGHT.prompts]
-    parts = halves(EIGHT)
-    assert [prompt.name for prompt in choosing_part(EIGHT).prompts] == [names[place] for place in parts.choosing]
-    assert [prompt.name for prompt in judging_part(EIGHT).prompts] == [names[place] for place in parts.judging]

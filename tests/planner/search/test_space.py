@@ -19,16 +19,6 @@ from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptanc
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
 
-@pytest.fixture(scope="module")
-def profile():
-    return machine()
-
-
-@pytest.fixture(scope="module")
-def record():
-    return acceptance_record()
-
-
 def test_every_method_and_root_source_is_offered_once(profile):
     blocks = RecordedChain(method="block", drafter="eagle")
     schedules = survey(SMALL, profile, acceptance_record(trees=TREES, chains=(*CHAINS, blocks))).schedules
@@ -58,18 +48,15 @@ def test_heads_run_split_both_ways_and_pooled_and_streams_where_the_target_runs_
     places = {(schedule.target_lane, schedule.draft_lane) for schedule in trees_of("eagle3", profile)}
     assert places == {("target", "draft"), ("draft", "target"), ("both", "both")}
     streaming = trees_of("speculative_streaming", profile)
-    assert {(schedule.target_lane, schedule.draft_lane) for schedule in streaming} == {
-        ("target", None),
-        ("draft", None),
-        ("both", None),
-    }
+    places = {(schedule.target_lane, schedule.draft_lane) for schedule in streaming}
+    assert places == {("target", None), ("draft", None), ("both", None)}
     assert {placement_name(schedule, profile) for schedule in streaming} == {"split", "pooled"}
 
 
-def test_trees_name_their_own_drafters_whatever_the_main_one(profile):
-    without = profile.model_copy(update={"drafter": None})
-    for method, drafter in {one.method: one.drafter for one in TREES}.items():
-        assert {schedule.drafter for schedule in trees_of(method, without)} == {drafter}
+@pytest.mark.parametrize("tree", TREES)
+def test_trees_name_their_own_drafters_whatever_the_main_one(profile, tree):
+    found = trees_of(tree.method, profile.model_copy(update={"drafter": None}))
+    assert {schedule.drafter for schedule in found} == {tree.drafter}
 
 
 @pytest.mark.parametrize(
@@ -109,24 +96,20 @@ def test_a_device_without_cores_is_pooled_by_itself(record):
 
 
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
-    def enumerate_schedules(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
-        schedules = survey(SMALL.model_copy(update=fields), profile, record).schedules
-        return {schedule.draft_streams for schedule in schedules if schedule.num_speculative_tokens == 4}
+    """As far as a window has room for them."""
 
-    assert enumerate_schedules(profile) == {0, 2}
-    assert enumerate_schedules(profile, draft_streams=(1,)) == {1}
-    assert enumerate_schedules(profile, acceptance_record(num_streams=1), draft_streams=(0, 2)) == {0}
+    def streams(profile=profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
+        space = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "methods": ("speculative",)} | fields)
+        schedules = survey(space, profile, record).schedules
+        return {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
+
+    none = {(1, 0), (2, 0), (3, 0), (4, 0)}
+    assert streams() == none | {(3, 1), (4, 2)}
+    assert streams(draft_streams=(1,)) == {(1, 0), (2, 0), (3, 1), (4, 1)}
+    assert streams(record=acceptance_record(num_streams=1), draft_streams=(0, 2)) == none | {(3, 1)}
     blind = [lane.model_copy(update={"draft_streams": None}) for lane in profile.lanes]
-    assert enumerate_schedules(profile.model_copy(update={"lanes": tuple(blind)})) == {0}
-    assert enumerate_schedules(profile, acceptance_record()) == {0}
-
-
-def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
-    record = acceptance_record(num_streams=2)
-    space = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "methods": ("speculative",)})
-    schedules = survey(space, profile, record).schedules
-    found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
-    assert found == {(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 2)}
+    assert streams(profile.model_copy(update={"lanes": tuple(blind)})) == none
+    assert streams(record=acceptance_record()) == none
 
 
 def test_branches_are_asked_to_guess_where_steps_of_all_of_them_were_measured(profile):
@@ -134,16 +117,7 @@ def test_branches_are_asked_to_guess_where_steps_of_all_of_them_were_measured(pr
     record = acceptance_record(num_streams=2)
     wide = [lane.model_copy(update={"draft_streams": table(1e-3, rows=(1, 2, 20))}) for lane in profile.lanes]
     machine = profile.model_copy(update={"lanes": tuple(wide)})
-    space = SMALL.model_copy(
-        update={
-            "windows": (4,),
-            "methods": ("mirror",),
-            "root_sources": ("draft", "exit", "hybrid"),
-            "exit_top_k": (1,),
-            "draft_top_k": (1,),
-            "uneven_roots": (),
-        }
-    )
+    space = SearchSpace(windows=(4,), methods=("mirror",), exit_top_k=(1,), draft_top_k=(1,), uneven_roots=())
     found = {(one.root_source, one.draft_streams) for one in survey(space, machine, record).schedules}
     assert found == {(source, streams) for source in ("draft", "exit", "hybrid") for streams in (0, 2)}
     assert {one.draft_streams for one in survey(space, profile, record).schedules} == {0}
@@ -155,11 +129,9 @@ def test_uneven_budgets_come_for_exit_and_draft_roots(profile, record):
     assert all(sum(schedule.roots_per_row) <= 6 and len(set(schedule.roots_per_row)) > 1 for schedule in uneven)
 
 
-def test_a_record_without_prompts_offers_nothing(profile, record):
-    empty = acceptance_record(num_prompts=0)
-    assert survey(SMALL, profile, empty).schedules == ()
-    beyond_the_tables = acceptance_record(num_prompts=1, num_tokens=2100)
-    assert survey(SMALL, profile, beyond_the_tables).schedules == ()
+@pytest.mark.parametrize("sizes", [{"num_prompts": 0}, {"num_prompts": 1, "num_tokens": 2100}])
+def test_a_record_without_prompts_or_beyond_the_tables_offers_nothing(profile, sizes):
+    assert survey(SMALL, profile, acceptance_record(**sizes)).schedules == ()
 
 
 def narrow_machine(rows: tuple[int, ...]) -> Profile:

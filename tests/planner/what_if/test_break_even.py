@@ -4,41 +4,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.what_if.break_even import BreakEven, crossing
+from planner.what_if.sensitivity import BreakEven, crossing
 
 VALUES = (0.1, 0.3, 0.5, 0.7, 0.9)
 HERE = 2
 
 
-def test_it_is_found_between_the_values():
-    def ask(x):
-        return {"synchronous": 1 - x, "plain": 0.63}
+CASES = {
+    "between the values": (lambda x: {"synchronous": 1 - x, "plain": 0.63}, "plain", 0.37, None),
+    "each way has its own": (
+        lambda x: {"synchronous": 1.0, "mirror": 1.0 + min(x - 0.41, 0.79 - x)},
+        "mirror",
+        0.41,
+        0.79,
+    ),
+    "the winner and all others are passed": (
+        lambda x: {"synchronous": x, "mirror": 0.8, "plain": 0.7},
+        "plain",
+        None,
+        0.7,
+    ),
+    "a third one still leads": (lambda x: {"synchronous": x, "mirror": 0.8, "plain": 0.7}, "mirror", None, None),
+    "where the challenger leads the way goes back": (
+        lambda x: {"synchronous": 1 - x, "plain": 0.45},
+        "plain",
+        0.55,
+        None,
+    ),
+}
 
-    assert crossing(ask, VALUES, HERE, "plain", "down") == pytest.approx(0.37)
-    assert crossing(ask, VALUES, HERE, "plain", "up") is None
 
-
-def test_either_way_has_its_own():
-    def ask(x):
-        return {"synchronous": 1.0, "mirror": 1.0 + min(x - 0.41, 0.79 - x)}
-
-    assert crossing(ask, VALUES, HERE, "mirror", "down") == pytest.approx(0.41)
-    assert crossing(ask, VALUES, HERE, "mirror", "up") == pytest.approx(0.79)
-
-
-def test_a_kind_that_passes_the_winner_but_not_a_third_does_not_lead():
-    def ask(x):
-        return {"synchronous": x, "mirror": 0.8, "plain": 0.7}
-
-    assert crossing(ask, VALUES, HERE, "plain", "up") == pytest.approx(0.7)
-    assert crossing(ask, VALUES, HERE, "mirror", "up") is None
-
-
-def test_where_the_challenger_leads_already_the_way_leads_back():
-    def ask(x):
-        return {"synchronous": 1 - x, "plain": 0.45}
-
-    assert crossing(ask, VALUES, HERE, "plain", "down") == pytest.approx(0.55)
+@pytest.mark.parametrize("case", CASES)
+def test_the_nearest_value_on_a_way_is_found(case):
+    ask, challenger, down, up = CASES[case]
+    for way, expected in (("down", down), ("up", up)):
+        found = crossing(ask, VALUES, HERE, challenger, way)
+        assert found is None if expected is None else found == pytest.approx(expected)
 
 
 def test_it_asks_only_for_what_it_meets():

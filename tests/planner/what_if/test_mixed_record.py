@@ -106,31 +106,24 @@ RANKS = np.array([[2, 5, 9], [3, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]]
 DRAWS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
-def test_a_forgotten_token_is_in_no_tree():
-    """The second token is forgotten, the first too."""
-    expected = [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]]
-    np.testing.assert_array_equal(mixed_ranks(RANKS, -0.4, DRAWS), expected)
-
-
 def test_a_learned_token_comes_next_and_the_tree_goes_on_as_the_one_recorded_there():
     """The third token is learned: the fourth and fifth follow it as they do in its own tree."""
     expected = [[2, 5, 9], [3, 4, 5], [0, 1, 3], [0, 4, -1], [1, -1, -1]]
     np.testing.assert_array_equal(mixed_ranks(RANKS, 0.6, DRAWS), expected)
 
 
-def test_nothing_is_drafted_behind_the_text():
+def test_a_forgotten_token_is_in_no_tree_and_nothing_is_drafted_behind_the_text():
+    """The second token is forgotten, the first too."""
+    expected = [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]]
+    np.testing.assert_array_equal(mixed_ranks(RANKS, -0.4, DRAWS), expected)
     full = mixed_ranks(RANKS, 1.1, DRAWS)
     assert (full[:3] >= 0).all()
     assert (full[3] >= 0).tolist() == [True, True, False]
     assert (full[4] >= 0).tolist() == [True, False, False]
 
 
-@pytest.fixture(scope="module")
-def tree_record():
-    return acceptance_record(num_prompts=6, num_tokens=80, trees=TREES)
-
-
-def test_a_better_draft_gets_more_accepted_whatever_the_size(tree_record):
+def test_a_better_draft_gets_more_accepted_of_trees_of_every_size_and_places_rise_along_every_path():
+    tree_record = acceptance_record(num_prompts=6, num_tokens=80, trees=TREES)
     for tree in range(len(tree_record.trees)):
         for size in (4, 8, 64):
             before = 0
@@ -139,9 +132,6 @@ def test_a_better_draft_gets_more_accepted_whatever_the_size(tree_record):
                 now = sum(prompt.tree_lengths(tree, size).sum() for prompt in mixed.prompts)
                 assert now >= before
                 before = now
-
-
-def test_places_rise_along_every_path(tree_record):
     for prompt in with_acceptance(tree_record, 0.9).prompts:
         for ranks in prompt.tree_ranks:
             for row in ranks.tolist():

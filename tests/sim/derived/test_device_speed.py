@@ -17,18 +17,23 @@ def sheet(**fields):
     return DeviceSheet(**{"name": "a GPU", "kind": "gpu", "bf16_flops": known(1e13)} | fields)
 
 
-def test_a_sheets_own_efficiency_is_taken():
-    speed = device_speed("gpu", sheet(memory_efficiency=known(0.8, "measured")), POOL)
-    assert speed.bytes_per_s == pytest.approx(8e10)
-    assert [one.status for one in speed.assumptions if one.field == "gpu.memory_efficiency"] == ["measured"]
-
-
-def test_a_kind_of_device_stands_in_for_what_a_sheet_does_not_say_and_that_counts_as_a_guess():
-    speed = device_speed("gpu", sheet(), POOL)
-    guess = GUESSES["memory_efficiency"]["gpu"]
-    found = next(one for one in speed.assumptions if one.field == "gpu.memory_efficiency")
-    assert (found.value, found.status, (found.low, found.high)) == (guess.value, "guessed", guess.span)
-    assert speed.bytes_per_s == pytest.approx(1e11 * guess.value)
+@pytest.mark.parametrize(
+    ("fields", "efficiency"),
+    [
+        ({"memory_efficiency": known(0.8, "measured", (0.7, 0.9))}, known(0.8, "measured", (0.7, 0.9))),
+        ({}, GUESSES["memory_efficiency"]["gpu"]),
+    ],
+    ids=["by the sheet", "guessed by the kind of device"],
+)
+def test_a_device_reads_at_an_efficiency_of_its_sheet_or_of_its_kind(fields, efficiency):
+    speed = device_speed("gpu", sheet(**fields), POOL)
+    (found,) = (one for one in speed.assumptions if one.field == "gpu.memory_efficiency")
+    assert (found.value, found.status, (found.low, found.high)) == (
+        efficiency.value,
+        efficiency.status,
+        efficiency.span,
+    )
+    assert speed.bytes_per_s == pytest.approx(1e11 * efficiency.value)
 
 
 def test_errors_widen_with_every_step_that_nobody_measured():
@@ -78,10 +83,8 @@ def test_static_shapes_pad_rows_and_contexts():
         speed.padded_rows(33)
     assert device_speed("npu", sheet(kind="npu", static_shapes=True), POOL).row_buckets == ROW_BUCKETS
 
-
-def test_other_devices_pad_nothing():
-    speed = device_speed("gpu", sheet(), POOL)
-    assert (speed.padded_rows(77), speed.padded_context(1001)) == (77, 1001)
+    other = device_speed("gpu", sheet(), POOL)
+    assert (other.padded_rows(77), other.padded_context(1001)) == (77, 1001)
 
 
 def test_a_device_of_which_nobody_says_what_it_computes_is_refused():
