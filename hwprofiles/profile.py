@@ -111,7 +111,8 @@ class Profile(StrictModel):
         names = [lane.name for lane in self.lanes]
         if len(set(names)) != len(names):
             raise ValueError(f"lane names repeat: {names}")
-        for name in (name for pair in (*self.links, *self.contention) for name in pair.lanes):
+        pairs = [link.lanes for link in self.links] + [entry.lanes for entry in self.contention]
+        for name in (name for pair in pairs for name in pair):
             if name not in names:
                 raise ValueError(f"a link or contention names the lane {name!r}; lanes are {', '.join(names)}")
         return self

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 class OutputRows:
     """Rows of a head and the target ids they belong to; those of a prompt come and go."""
 
+    _rows: Array | None
+    _prompt_ED: Array | None
+    _prompt_logits: Head | None
+
     def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
         """Start with the kept target ids [K] and their rows; without the target's whole head a prompt adds nothing."""
         self._kept_ids, self._kept_KD, self._target_VD = kept_ids, kept_KD, target_VD
@@ -75,9 +79,7 @@ class OutputRows:
 
     def _forget_prompt(self) -> None:
         self.ids = self._kept_ids
-        self._rows: Array | None = None
-        self._prompt_ED: Array | None = None
-        self._prompt_logits: Head | None = None
+        self._rows = self._prompt_ED = self._prompt_logits = None
 
 
 def all_ids(vocab_size: int) -> Array:

@@ -98,7 +98,8 @@ def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArr
         raise SafetensorError(f"numbers of type {name} are not read; known types: {', '.join(_TYPES)}")
     dtype, part = np.dtype(_TYPES[name]), data[start:stop]
     try:
-        return (part.copy() if (place + start) % dtype.itemsize else part).view(dtype).reshape(shape)
+        array: NDArray[Any] = (part.copy() if (place + start) % dtype.itemsize else part).view(dtype).reshape(shape)
+        return array
     except (ValueError, OverflowError) as error:  # no data and 2^63 columns, which the library lets pass
         raise SafetensorError(f"an array of shape {shown(shape)}") from error
 
