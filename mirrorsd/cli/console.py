@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+from mirrorsd.cli.options import STDOUT
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -186,54 +188,13 @@ def end_lanes() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-STDOUT, _JSON = "-", "--json"
-
-
-def file_that_can_be_written(path: Path | None) -> Path | None:
-    """The option's file; raises `ConfigError` where it could not be written."""
-    from decoding.files import require_writable
-
-    if path is not None:
-        require_writable(path)
-    return path
-
-
-def output(what: str) -> Any:
-    """An option for a file that is not written unless it is named; `what` is its help."""
-    return typer.Option(help=what, show_default=False, callback=file_that_can_be_written)
-
-
-def folder_that_can_be_written(path: Path | None) -> Path | None:
-    """The option's folder; raises `ConfigError` where no file could be written into it."""
-    file_that_can_be_written(None if path is None else path / "file")
-    return path
-
-
-def json_that_can_be_written(destination: str | None) -> str | None:
-    """The option's file, or stdout."""
-    file_that_can_be_written(None if destination in (None, STDOUT) else Path(destination))
-    return destination
-
-
-JsonOption = Annotated[
-    str | None,
-    typer.Option(
-        _JSON,
-        metavar="[PATH]",
-        help="Write the result as JSON to PATH; without PATH, or with [bold]-[/], to stdout in place of the text.",
-        show_default=False,
-        callback=json_that_can_be_written,
-    ),
-]
-
-
 def with_default_destination(args: Sequence[str]) -> list[str]:
     """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one."""
     complete: list[str] = []
     for place, arg in enumerate(args):
         complete.append(arg)
         following = args[place + 1 : place + 2]
-        if arg == _JSON and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
+        if arg == "--json" and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
             complete.append(STDOUT)
     return complete
 

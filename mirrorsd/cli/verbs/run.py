@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    STDOUT,
-    JsonOption,
-    escaped,
-    harmless,
-    output,
-    results,
-    say,
-    say_whose,
-    telling_what_was_saved,
-    write_json,
-)
+from mirrorsd.cli.chosen import chosen_prompts
+from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
+from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
 
 if TYPE_CHECKING:
@@ -40,43 +31,39 @@ EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 def run(
     schedule: options.ScheduleOption,
-    prompt: Annotated[str | None, options.optional("One prompt, as text.")] = None,
-    prompts: Annotated[
-        Path | None, options.optional('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')
-    ] = None,
+    prompt: Annotated[str | None, option("One prompt, as text.")] = None,
+    prompts: Annotated[Path | None, option('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')] = None,
     replay: Annotated[
         Path | None,
-        options.optional(
-            "In place of prompts an acceptance record, of any pair: all work is done, but what is accepted is "
-            "replayed. Made for models with random weights (shape:PATH); results are labelled."
+        option(
+            "In place of prompts an acceptance record, of any pair: all work is done, but acceptance is replayed. "
+            "Meant for models with random weights (shape:PATH); results are labelled."
         ),
     ] = None,
     rates: Annotated[
         str | None,
-        options.optional(
-            "Like --replay, with rates: how often a drafted token is accepted, and an outcome prepared for, such "
-            "as 0.8,0.6."
+        option(
+            "Like --replay, with two rates: how often a drafted token is accepted, and how often a branch is a hit, "
+            "such as 0.8,0.6."
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: Annotated[
         str | None,
-        options.optional(
-            "In place of the schedule's drafter, by shipped name or folder: a draft, a head, streams or prompt "
-            "lookup, as its method asks; without either the one shipped for the target."
+        option(
+            "In place of the schedule's drafter, by shipped name or folder: a draft model, a head, streams or prompt "
+            "lookup, as its method asks. Default: the schedule's, or else the one that ships for the target."
         ),
     ] = None,
     exits: options.ExitsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
+    temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
+    seed: Annotated[int, option("Random seed at a temperature above 0.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
-    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file; goes on with it.")] = None,
-    profile: Annotated[
-        Path | None, options.optional("Take the lanes from this profile instead of this machine's.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
-    json: JsonOption = None,
+    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or go on with it.")] = None,
+    profile: Annotated[Path | None, option("Take the lanes from this profile instead of this machine's.")] = None,
+    quiet: Annotated[bool, option("Do not stream the text.", "--quiet")] = False,
+    json: options.JsonOption = None,
 ) -> None:
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
@@ -171,7 +158,7 @@ class _Source(NamedTuple):
         if isinstance(engine, ReplayEngine):
             return engine.prompts
         if self.prompts is not None:
-            asked = options.chosen_prompts(self.prompts)
+            asked = chosen_prompts(self.prompts)
         else:
             asked = (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
         engine.check(asked, schedule, decoding)

@@ -5,21 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    output,
-    say,
-    say_command,
-    say_next,
-    say_whose,
-    show,
-    show_verdict,
-    write_json,
-)
+from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +32,12 @@ def search(
     html: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     space: Annotated[
         Path | None,
-        options.optional("YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on."),
+        option("YAML that narrows or widens the search: methods, windows, tree_sizes and so on."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    top: Annotated[int, option("Rows of the ranking to show.", min=1)] = 10,
     replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
     from decoding.schedule import save_schedule
@@ -62,7 +51,7 @@ def search(
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
     machine = load_profile(profile)
-    accepted = options.chosen_acceptance(record, acceptance, machine)
+    accepted = chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
     found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
@@ -84,7 +73,7 @@ def search(
             replaying = ("--replayed-acceptance",) if replayed_acceptance else ()
             say_next("search", "--profile", profile, *accepting, *widened, *replaying, "--out", "best.yaml")
         elif record is not None and not replayed_acceptance:
-            say_command("Next", run_command(out, options.models_of(accepted).words))
+            say_command("Next", run_command(out, models_of(accepted).words))
 
 
 def _result(found: Plan) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, escaped, output, say, say_command, say_next, say_whose, show, write_json
+from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -23,12 +25,10 @@ def simulate(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
-    max_new_tokens: Annotated[
-        int | None, options.optional("Cut every text there; without it, as recorded.", min=1)
-    ] = None,
+    max_new_tokens: Annotated[int | None, option("Cut every text there. Default: as recorded.", min=1)] = None,
     replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
     from decoding.schedule import load_schedule
@@ -38,7 +38,7 @@ def simulate(
     from mirrorsd.simulation import simulate as play
 
     wanted, machine = load_schedule(schedule), load_profile(profile)
-    accepted = options.chosen_acceptance(record, acceptance, machine)
+    accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
     has_spans = trace is not None
@@ -72,7 +72,7 @@ def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record:
     if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts("pool")}:
         say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
     else:
-        say_command("Next", run_command(schedule, options.models_of(recorded).words))
+        say_command("Next", run_command(schedule, models_of(recorded).words))
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    file_that_can_be_written,
-    folder_that_can_be_written,
-    say,
-    show,
-    telling_what_was_saved,
-    write_json,
-)
-from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
+from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved, write_json
+from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, TargetOption, option, output, output_folder
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -39,29 +30,20 @@ train = typer.Typer(
     epilog="Example: [bold]mirrorsd train draft --data answers.jsonl.gz --out out/my-draft[/]",
 )
 
-DataOption = Annotated[
-    list[Path], typer.Option("--data", help="Token files of the target's own answers; may be repeated.")
-]
+DataOption = Annotated[list[Path], option("Token files of the target's own answers; may be repeated.", "--data")]
 RunFolderOption = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        help="Folder of the run: the checkpoint, and in the end the trained weights in drafter/.",
-        callback=folder_that_can_be_written,
-    ),
+    Path, output_folder("Folder of the run: the checkpoint, and in the end the trained weights in drafter/.", "--out")
 ]
 StatesOption = Annotated[
     Path | None,
-    typer.Option(
+    output_folder(
+        "Folder for the target's hidden states, which recipes on the same data can share. Default: the folder of the "
+        "run.",
         "--states",
-        help="Folder for the target's hidden states, which recipes on the same data can share; without it they lie "
-        "in the folder of the run.",
-        show_default=False,
-        callback=folder_that_can_be_written,
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:0.")]
-RecipeOption = Annotated[str, typer.Option(help="A shipped recipe's name, or a YAML file.")]
+DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
+RecipeOption = Annotated[str, option("A shipped recipe's name, or a YAML file.")]
 
 
 @train.command(epilog="Example: [bold]mirrorsd train draft --data answers.jsonl.gz --out out/my-draft[/]")
@@ -110,12 +92,10 @@ def recipe(
 
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
-    out: Annotated[
-        Path, typer.Option(help="Token file; gzipped if it ends in .gz.", callback=file_that_can_be_written)
-    ],
+    out: Annotated[Path, output("Token file; gzipped if it ends in .gz.")],
     passages: Annotated[
         list[Path] | None,
-        typer.Option(help="Token files to take passages from, for a recipe of kind passages; may be repeated."),
+        option("Token files to take passages from, for a recipe of kind passages; may be repeated."),
     ] = None,
     recipe: RecipeOption = "smollm2-135m-selfgen",
     target: TargetOption = DEFAULT_TARGET,

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.quantity import quantities_of
 from hwprofiles.sheets import KINDS, device_sheet, shipped_file, shipped_names
-from mirrorsd.cli.sheet_text import WIDTH
+from mirrorsd.cli.verbs.profiles import WIDTH
 from planner.wording import amount
 
 ALL = [name for kind in KINDS for name in shipped_names(kind)]
