@@ -13,12 +13,11 @@ from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED, Trace
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Answer, Decoding, arbitrary_prompt, drawn, generate, replayed_texts
+from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, arbitrary_prompt, drawn, generate, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
 from sim.world import simulate
-from tests.benchmarks.scripts import load_script
 from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
@@ -218,8 +217,7 @@ def replaying(folders, monkeypatch):
     monkeypatch.setattr(lane_set, "Lane", ThreadLane)
     draft = NamedFolder("draft", folders[1])
     pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
-    replaying_engine = load_script("_replaying_engine").ReplayingEngine
-    with replaying_engine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
+    with ReplayEngine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
         yield engine
 
 

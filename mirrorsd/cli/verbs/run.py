@@ -138,12 +138,10 @@ class _Source(NamedTuple):
         from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
         from runtime.models.model_folder import has_random_weights
 
-        count = decoding.max_new_tokens
         if self.rates is not None:
-            return ReplayEngine(pair, lanes, schedule, drawn(self.rates, schedule, num_tokens=count))
+            return ReplayEngine(pair, lanes, drawn(self.rates, schedule, num_tokens=decoding.max_new_tokens))
         if self.replay is not None:
-            record = AcceptanceRecord.load(self.replay)
-            return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=min(count, record.max_new_tokens))
+            return ReplayEngine(pair, lanes, AcceptanceRecord.load(self.replay))
         if has_random_weights(pair.target_folder):
             raise ConfigError(
                 f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
@@ -156,7 +154,8 @@ class _Source(NamedTuple):
         from mirrorsd.text_engine import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
-            return engine.prompts
+            engine.check_replay(schedule)
+            return engine.questions
         if self.prompts is not None:
             asked = chosen_prompts(self.prompts)
         else:
