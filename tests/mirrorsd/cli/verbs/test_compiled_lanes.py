@@ -27,7 +27,7 @@ STREAMS_STAY = "streams look at a text's keys, and lanes on openvino:CPU keep th
 
 def call(*words):
     result = CliRunner().invoke(app, [str(word) for word in words])
-    result.said = " ".join(result.stderr.split())
+    result.said = result.said
     return result
 
 

@@ -55,4 +55,4 @@ def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp
 )
 def test_what_is_wrong_is_named_with_the_choices(words, told):
     result = run(*words, exit_code=2)
-    assert told in " ".join(result.stderr.split())
+    assert told in result.said

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 from decoding.schedule import Schedule, save_schedule
 from mirrorsd.cli.app import app
 from runtime.drafters.registry import shipped_names
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 
 
 @pytest.fixture(autouse=True)
@@ -14,21 +15,21 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(mirrorsd, empty_cache):
+def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_cache):
     folder = empty_cache / "models" / "smollm2-135m-instruct"
-    result = mirrorsd("models", "list")
+    result = call("models", "list")
     model, shipped, shapes = result.stdout.splitlines()
     assert shapes.startswith("shapes to plan with: ")
     assert "qwen3-8b" in shapes
     assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
     assert shipped == f"  drafters, heads and exits for it: {', '.join(shipped_names())}"
-    (entry,) = json.loads(mirrorsd("models", "list", "--json").stdout)["models"]
+    (entry,) = json_of("models", "list")["models"]
     assert (entry["name"], entry["present"], entry["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
     assert entry["shipped"] == list(shipped_names())
 
 
-def test_a_model_that_is_there_leads_to_its_calibration(mirrorsd, tiny_folders):
-    result = mirrorsd("models", "fetch", tiny_folders.target)
+def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):
+    result = call("models", "fetch", tiny_folders.target)
     assert result.exit_code == 0
     assert f"Next: mirrorsd calibrate --target {tiny_folders.target} --quick --out profile.yaml\n" in result.stderr
 
@@ -41,13 +42,11 @@ def test_a_model_that_is_there_leads_to_its_calibration(mirrorsd, tiny_folders):
         (".", "config.json: no such file"),
     ],
 )
-def test_what_cannot_be_fetched_is_said(mirrorsd, tmp_path, monkeypatch, name, message):
+def test_what_cannot_be_fetched_is_said(tmp_path, monkeypatch, name, message):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.chdir(tmp_path)
-    result = mirrorsd("models", "fetch", name)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in error_of("models", "fetch", name)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
 )
 def test_what_is_wrong_is_said(words, message):
     result = run(*words, exit_code=2)
-    assert message in " ".join(result.stderr.split())
+    assert message in result.said
 
 
 def test_no_question_is_answered_where_a_name_of_another_is_wrong(monkeypatch):
@@ -188,7 +188,7 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
 @pytest.mark.parametrize("sizes", ["0", "1,65", "two", "", "9" * 5000])
 def test_batch_sizes_that_are_none_are_refused(sizes):
     result = run("--platform", "lunar-lake", "--batch", sizes, exit_code=2)
-    assert "write sizes of 1..64, such as 1,2,4,8" in " ".join(result.stderr.split())
+    assert "write sizes of 1..64, such as 1,2,4,8" in result.said
 
 
 def growth_of_the_gpu(*words):
