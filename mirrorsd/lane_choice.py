@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
@@ -29,8 +30,12 @@ _RUNS: Final = {"npu": "openvino:NPU", "cpu": "openvino:CPU"}
 
 def usual_device(pair: ModelPair) -> str:
     """The device of lanes that nobody names, for a pair; one that is missing is refused when a lane is."""
-    there = (device for device in USUAL_DEVICES if pair.dtype in status_of(device).forms and _knows(device, pair))
-    return next(there, USUAL_DEVICES[-1])
+    folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
+    names = [name for folder in folders for name in _config_of(folder).get("architectures") or ()]
+    for device in USUAL_DEVICES:
+        if pair.dtype in status_of(device).forms and all(map(Device.of_lane(device).knows, names)):
+            return device
+    return USUAL_DEVICES[-1]
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
@@ -95,7 +100,7 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
     why = f"streams look at a text's keys, and lanes on {', '.join(refusing)} keep these to themselves."
     heads = tuple(head for head in pair.heads if head.name not in streams)
     said = [f"{name} is left out: {why}" for name in sorted(streams)]
-    if pair.drafter is not None and _has_streams(pair):
+    if pair.drafter is not None and _config_of(pair.drafter.folder).get("streams") is not None:
         said.append(f"{pair.drafter.name} drafts without its own streams: {why}")
     return replace(pair, heads=heads), tuple(said)
 
@@ -108,14 +113,5 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
     return specs[name]
 
 
-def _knows(device: str, pair: ModelPair) -> bool:
-    """Whether a device computes the architectures of a pair's models."""
-    folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
-    read = (read_object(folder / "config.json", holds="a model's folder holds one") for folder in folders)
-    return all(Device.of_lane(device).knows(name) for config in read for name in config.get("architectures") or ())
-
-
-def _has_streams(pair: ModelPair) -> bool:
-    assert pair.drafter is not None
-    config = read_object(pair.drafter.folder / "config.json", holds="a drafter's folder holds one")
-    return config.get("streams") is not None
+def _config_of(folder: Path) -> dict[str, Any]:
+    return read_object(folder / "config.json", holds="a model's folder holds one")

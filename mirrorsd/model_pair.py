@@ -53,7 +53,14 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
         parts = next((name for name, has in named.items() if has), "parallel tracks")
         raise ModelError(f"{name}: a shape with {parts} is simulated, but no model of it runs here")
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
-    own = {"ffn_dim": shape.intermediate_size} if family == "OPTForCausalLM" else _of_a_llama(shape)
+    own: dict[str, Any] = {"ffn_dim": shape.intermediate_size}
+    if family != "OPTForCausalLM":
+        own = {
+            "intermediate_size": shape.intermediate_size,
+            "num_key_value_heads": shape.num_kv_heads,
+            "head_dim": shape.head_dim,
+            "rms_norm_eps": 1e-6,
+        }
     return {
         "architectures": [family],
         "vocab_size": shape.vocab_size,
@@ -63,15 +70,6 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
         "max_position_embeddings": shape.max_position,
         "tie_word_embeddings": shape.tie_embeddings,
         **own,
-    }
-
-
-def _of_a_llama(shape: ModelShape) -> dict[str, Any]:
-    return {
-        "intermediate_size": shape.intermediate_size,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "rms_norm_eps": 1e-6,
     }
 
 

@@ -107,7 +107,14 @@ def judge_runs(
     verdict = judge_measured(as_run, at_anchors=at_anchors)
     return JudgedRuns(
         measured=measured,
-        results=tuple(map(_with_anchors, results, comparisons, ratios)),
+        results=tuple(
+            replace(
+                result,
+                measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
+                speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
+            )
+            for result, comparison, ratio in zip(results, comparisons, ratios, strict=True)
+        ),
         comparisons=tuple(comparisons),
         ratios=ratios,
         verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
@@ -196,14 +203,6 @@ def compare_all(
 
 def _first(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
     return replace(record, prompts=record.prompts[:count])
-
-
-def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:
-    return replace(
-        result,
-        measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
-        speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
-    )
 
 
 def _pairs(result: ScheduleResult, runs: Sequence[Run], profile: Profile, record: AcceptanceRecord) -> list[TracePair]:

@@ -21,7 +21,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from decoding.validation import Many, told
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.profile import Profile
 from planner.chrome_trace import write_json
 from sim.prediction import Prediction
 
@@ -168,7 +168,13 @@ def anchor_context(profile: Profile) -> int:
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
     """Return seconds of an anchor by the profile, on every lane of a target, all of them measured in such a context."""
-    return {lane.name: _anchor_s(lane, profile) for lane in profile.lanes if lane.layer is not None}
+    context, found = anchor_context(profile), {}
+    for lane in profile.lanes:
+        if lane.anchor is not None and lane.anchor.context == context:
+            found[lane.name] = lane.anchor.seconds
+        elif lane.layer is not None:
+            found[lane.name] = lane.verify_s(profile.num_layers, 1, context)
+    return found
 
 
 def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
@@ -177,7 +183,12 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
     parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
-    parts.append((_draft_pace(run, draft, expected[draft], profile), prediction.exposed_draft_s))
+    own = profile.lane(draft).step_anchor
+    if own is not None and run.anchors.steps:  # the draft model's own anchors, else the target's on its lane
+        draft_pace = _pace(run.anchors.steps, own.seconds)
+    else:
+        draft_pace = _pace(alone.get(draft, ()), expected[draft])
+    parts.append((draft_pace, prediction.exposed_draft_s))
     then = profile.anchor_slowdown(target, draft)
     if run.anchors.shared and then is not None:
         at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
@@ -188,20 +199,5 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     return sum(one * weight for one, weight in known) / total if total else 1.0
 
 
-def _draft_pace(run: Run, lane: str, anchor_s: float, profile: Profile) -> float | None:
-    """That of the draft model's own anchors where there are any; of the target's on its lane elsewhere."""
-    own = profile.lane(lane).step_anchor
-    if own is not None and run.anchors.steps:
-        return _pace(run.anchors.steps, own.seconds)
-    return _pace(run.anchors.alone.get(lane, ()), anchor_s)
-
-
 def _pace(taken: Sequence[float], expected_s: float) -> float | None:
     return mean_pace(taken) / expected_s if taken else None
-
-
-def _anchor_s(lane: LaneProfile, profile: Profile) -> float:
-    context = anchor_context(profile)
-    if lane.anchor is not None and lane.anchor.context == context:
-        return lane.anchor.seconds
-    return lane.verify_s(profile.num_layers, 1, context)

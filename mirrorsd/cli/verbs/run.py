@@ -16,13 +16,12 @@ from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
-    from mirrorsd.cli.progress_bar import OthersWatch
     from mirrorsd.model_pair import ModelPair
-    from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine
+    from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
 _PROMPT_HASH = "prompt_hash"
@@ -97,8 +96,18 @@ def run(
         source.engine(pair, lanes, wanted, decoding) as engine,
         watching_others() as others,
     ):
-        answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
-        rows = answers.to(source.asked(engine, wanted, decoding), out, settings, saved)
+        stream = _printed if not quiet and json != STDOUT else lambda _: None
+
+        def row_of(prompt: Prompt, place: str) -> dict[str, Any]:
+            say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
+            row = _row(prompt, engine.answer(prompt, wanted, decoding, on_text=stream))
+            stream("\n")
+            others.look()
+            for event in row["events"]:
+                say(f"[yellow]{escaped(event)}[/]")
+            return row
+
+        rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
     summary = _summary(rows)
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
     write_json({"schedule": entry, **models, **summary, "prompts": rows}, json)
@@ -164,65 +173,48 @@ class _Source(NamedTuple):
         return asked
 
 
-class _Answers:
-    """Rows for prompts that are answered one after the other."""
+def _all_rows(
+    prompts: Sequence[Prompt],
+    row_of: Callable[[Prompt, str], dict[str, Any]],
+    out: Path | None,
+    settings: Mapping[str, Any],
+    saved: list[str],
+) -> list[dict[str, Any]]:
+    """Return the rows of all prompts: those of `out` as they are, the others added there, as `saved` is told."""
+    from mirrorsd.run_file import RunFile
 
-    def __init__(
-        self,
-        engine: TextEngine | ReplayEngine,
-        schedule: Schedule,
-        decoding: Decoding,
-        others: OthersWatch,
-        *,
-        streams: bool,
-    ) -> None:
-        self._engine, self._schedule, self._decoding = engine, schedule, decoding
-        self._others, self._streams = others, streams
+    places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
+    if out is None:
+        return [row_of(prompt, places[prompt.prompt_id]) for prompt in prompts]
+    with RunFile(out, settings) as file:
+        for prompt in prompts:
+            _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
+        if file.rows:
+            say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
+        saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
+        for prompt in prompts:
+            if prompt.prompt_id not in file.rows:
+                file.append(row_of(prompt, places[prompt.prompt_id]))
+        return [file.rows[prompt.prompt_id] for prompt in prompts]
 
-    def to(
-        self, prompts: Sequence[Prompt], out: Path | None, settings: Mapping[str, Any], saved: list[str]
-    ) -> list[dict[str, Any]]:
-        """The rows of all prompts, those of `out` as they are, the others added there, as `saved` is told."""
-        from mirrorsd.run_file import RunFile
 
-        places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
-        if out is None:
-            return [self._row(prompt, places[prompt.prompt_id]) for prompt in prompts]
-        with RunFile(out, settings) as file:
-            for prompt in prompts:
-                _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
-            if file.rows:
-                say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
-            saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
-            for prompt in prompts:
-                if prompt.prompt_id not in file.rows:
-                    file.append(self._row(prompt, places[prompt.prompt_id]))
-            return [file.rows[prompt.prompt_id] for prompt in prompts]
+def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import prompt_numbers
 
-    def _row(self, prompt: Prompt, place: str) -> dict[str, Any]:
-        from mirrorsd.compare.numbers import prompt_numbers
+    return {
+        "prompt_id": prompt.prompt_id,
+        _PROMPT_HASH: _hash(prompt),
+        "category": prompt.category,
+        "token_ids": list(answer.tokens),
+        "text": answer.text,
+        **prompt_numbers(answer.trace),
+        "events": [f"{event.lane}: {event.text}" for event in answer.trace.events],
+        **({"label": answer.trace.label} if answer.trace.label else {}),
+    }
 
-        say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
-        answer = self._engine.answer(prompt, self._schedule, self._decoding, on_text=self._stream)
-        self._stream("\n")
-        self._others.look()
-        events = [f"{event.lane}: {event.text}" for event in answer.trace.events]
-        for event in events:
-            say(f"[yellow]{escaped(event)}[/]")
-        return {
-            "prompt_id": prompt.prompt_id,
-            _PROMPT_HASH: _hash(prompt),
-            "category": prompt.category,
-            "token_ids": list(answer.tokens),
-            "text": answer.text,
-            **prompt_numbers(answer.trace),
-            "events": events,
-            **({"label": answer.trace.label} if answer.trace.label else {}),
-        }
 
-    def _stream(self, piece: str) -> None:
-        if self._streams:
-            typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
+def _printed(piece: str) -> None:
+    typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
 
 
 def _hash(prompt: Prompt) -> str:

@@ -31,9 +31,10 @@ def simulate(
     json: options.JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
+    from calibrate.prompts import bundled_prompts
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.compare.numbers import predicted_numbers, schedule_entry
+    from mirrorsd.compare.numbers import predicted_numbers, run_command, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
@@ -41,11 +42,9 @@ def simulate(
     accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
-    has_spans = trace is not None
-    prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens, replayed=replayed_acceptance)
-    traces = play(
-        wanted, machine, accepted, max_new_tokens=max_new_tokens, trace=has_spans, replayed=replayed_acceptance
-    )
+    how = {"max_new_tokens": max_new_tokens, "replayed": replayed_acceptance}
+    prediction = predict(wanted, machine, accepted, **how)
+    traces = play(wanted, machine, accepted, trace=trace is not None, **how)
     if trace is not None:
         from planner.chrome_trace import save_chrome_trace
 
@@ -61,18 +60,11 @@ def simulate(
     if write_json(result, json):
         show(_in_words(prediction, label or in_words(accepted), explain=explain))
         if label is None and record is not None:
-            _say_next(accepted, schedule, profile, record)
-
-
-def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record: Path) -> None:
-    """Lead to the comparison with real runs; without the file of the user's prompts only to a run."""
-    from calibrate.prompts import bundled_prompts
-    from mirrorsd.compare.numbers import run_command
-
-    if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts("pool")}:
-        say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-    else:
-        say_command("Next", run_command(schedule, models_of(recorded).words))
+            shipped = {prompt.prompt_id for prompt in bundled_prompts("pool")}
+            if {prompt.name for prompt in accepted.prompts} <= shipped:
+                say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
+            else:  # a comparison with real runs takes the file of the user's prompts
+                say_command("Next", run_command(schedule, models_of(accepted).words))
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

@@ -164,7 +164,9 @@ def _train(
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
         _show_card(card, folder)
         show(f"Trained weights: {escaped(folder)}")
-        show(f"Use them: [bold]{escaped(_next_command(card.kind, target, folder))}[/]")
+        option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(card.kind, "--heads")
+        words = ["mirrorsd", "demo", *_unless_default(target), option, str(folder)]
+        show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
 
 
 def _recipe_path(name: str) -> Path:
@@ -186,19 +188,12 @@ def _show_card(card: Card, folder: Path) -> None:
     sections = list(card.sections())
     shown = [section for section in sections if len(section.header) <= _MOST_COLUMNS]
     for section in shown:
-        table = plain_table(escaped(section.title), tuple(map(escaped, section.header)))
+        table = plain_table(section.title, tuple(section.header), (), section.rows)
         table.show_header = any(section.header)
-        for row in section.rows:
-            table.add_row(*map(escaped, row))
         show("")
         show(table)
     rest = "" if len(shown) == len(sections) else ", with the curve of the training"
     show(f"\nThe card{rest}: {escaped(folder / TEXT_FILE)}")
-
-
-def _next_command(kind: str, target: str, folder: Path) -> str:
-    option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
-    return shlex.join(["mirrorsd", "demo", *_unless_default(target), option, str(folder)])
 
 
 def _unless_default(target: str) -> list[str]:
