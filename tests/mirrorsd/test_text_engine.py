@@ -21,6 +21,7 @@ from sim.world import simulate
 from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
+from tests.tiny_models import TINY_SHAPE
 
 
 def test_an_answer_is_shown_as_its_text():
@@ -67,16 +68,7 @@ def test_a_model_that_lost_its_tokenizer_is_refused(tmp_path) -> None:
         num_tokens(PROMPTS, tmp_path)
 
 
-SHAPE = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": VOCABULARY,
-    "num_hidden_layers": 3,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-}
+SHAPE = TINY_SHAPE | {"vocab_size": VOCABULARY, "num_hidden_layers": 3}
 EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
 SCHEDULES = {
     "speculative": {"method": "speculative"},

@@ -12,7 +12,7 @@ from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
 from tests.runtime.thread_lanes import ThreadLane
 from tests.runtime.tiny_folders import save_target
-from tests.tiny_models import EOS, tiny_target
+from tests.tiny_models import EOS, TINY_SHAPE, tiny_target
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 SETTINGS = ("--dtype", "float32", "--max-new-tokens", "24", "--quiet")
@@ -70,18 +70,13 @@ TREES = {
 
 def test_a_head_can_be_named_in_place_of_the_schedules(in_threads, head_folders, schedule_file, tiny_folders):
     schedule = schedule_file(**TREES["medusa"], drafter="nobody")
-    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
-    named = call(*words, "--drafter", head_folders["medusa"], "--json")
-    assert json.loads(named.stdout)["schedule"]["drafter"] == str(head_folders["medusa"])
-    wrong = call(*words, "--drafter", head_folders["streams"])
-    assert wrong.exit_code == 2
-    assert "method medusa needs its own kind of head, and those at hand are" in wrong.stderr.replace("\n", " ")
-    missing = call(*words[:-4], "--schedule", schedule_file(**TREES["eagle"], drafter=None), "--prompt", "w1")
-    assert missing.exit_code == 2
-    assert (
-        "method eagle2 needs its own kind of head, and those at hand are prompt-lookup: name one"
-        in missing.stderr.replace("\n", " ")
-    )
+    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--prompt", PROMPTS[0], "--schedule")
+    named = json_of(*words, schedule, "--drafter", head_folders["medusa"])
+    assert named["schedule"]["drafter"] == str(head_folders["medusa"])
+    told = "needs its own kind of head, and those at hand are"
+    assert f"method medusa {told}" in error_of(*words, schedule, "--drafter", head_folders["streams"])
+    missing = schedule_file(**TREES["eagle"], drafter=None)
+    assert f"method eagle2 {told} prompt-lookup: name one" in error_of(*words, missing)
 
 
 def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, schedule_file, prompt_file, tmp_path):
@@ -186,16 +181,6 @@ def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file,
     assert out.read_bytes().endswith(b"}\n")
 
 
-SHAPE = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 1000,
-    "num_hidden_layers": 2,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-}
 LABEL = "random weights, replayed acceptance"
 
 
@@ -203,7 +188,7 @@ LABEL = "random weights, replayed acceptance"
 def shapes(in_threads, tmp_path, monkeypatch):
     """Runs a target and a draft of which only the shapes are there."""
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
-    for name, raw in (("large", SHAPE), ("small", SHAPE | {"num_hidden_layers": 1})):
+    for name, raw in (("large", TINY_SHAPE), ("small", TINY_SHAPE | {"num_hidden_layers": 1})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(raw))
     models = ("--target", f"shape:{tmp_path / 'large'}", "--drafter", f"shape:{tmp_path / 'small'}")
