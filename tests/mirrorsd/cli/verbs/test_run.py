@@ -7,7 +7,7 @@ import pytest
 from decoding.record import AcceptanceRecord
 from mirrorsd.cli.verbs.run import _summary
 from runtime.lanes import lane_set
-from tests.mirrorsd.cli.calls import call, json_of
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
 from tests.runtime.thread_lanes import ThreadLane
