@@ -46,7 +46,7 @@ class ModelNames(NamedTuple):
 
 def reach_words(prompts: Path | None, max_new_tokens: int, max_window: int) -> tuple[str, ...]:
     """Return the options that make a calibration and a record reach equally far, defaults left out."""
-    given = {"prompts": prompts, "max-new-tokens": max_new_tokens, "max-window": max_window}
+    given: dict[str, object] = {"prompts": prompts, "max-new-tokens": max_new_tokens, "max-window": max_window}
     return _words(given, {"max-new-tokens": MAX_NEW_TOKENS, "max-window": MAX_WINDOW})
 
 

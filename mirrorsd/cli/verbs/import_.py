@@ -76,8 +76,8 @@ def import_(
             raise ConfigError("--out: there are no times in these files; --acceptance-out writes what was accepted")
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
-        shapes = (None if name is None else model_shape(name) for name in (target, draft))
-        save_profile(engine_profile(found.curves, Timed(*shapes, weights_named(weights))), profile_out)
+        larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
+        save_profile(engine_profile(found.curves, Timed(larger, smaller, weights_named(weights))), profile_out)
     if acceptance_out is not None:
         _write_acceptance(found.acceptance, acceptance_out)
     for path in filter(None, (out, profile_out, acceptance_out)):

@@ -42,9 +42,9 @@ def simulate(
     accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
-    how = {"max_new_tokens": max_new_tokens, "replayed": replayed_acceptance}
-    prediction = predict(wanted, machine, accepted, **how)
-    traces = play(wanted, machine, accepted, trace=trace is not None, **how)
+    asked, most, replayed = (wanted, machine, accepted), max_new_tokens, replayed_acceptance
+    prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
+    traces = play(*asked, max_new_tokens=most, replayed=replayed, trace=trace is not None)
     if trace is not None:
         from planner.chrome_trace import save_chrome_trace
 
