@@ -29,7 +29,7 @@ _RUNS: Final = {"npu": "openvino:NPU", "cpu": "openvino:CPU"}
 
 
 def usual_device(pair: ModelPair) -> str:
-    """The device of lanes that nobody names, for a pair; one that is missing is refused when a lane is."""
+    """Return the device to use for a pair when the user names none; it may be missing, which lanes refuse later."""
     folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
     names = [name for folder in folders for name in _config_of(folder).get("architectures") or ()]
     for device in USUAL_DEVICES:
@@ -39,14 +39,14 @@ def usual_device(pair: ModelPair) -> str:
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """The lanes of a device; `ConfigError` where the device is not there, or does not compute with this form."""
+    """Return the lanes of a device; `ConfigError` where it is missing or does not compute with such weights."""
     require_device(device)
     require_form(device, device, dtype)
     return specs_of(lanes_of(device))
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
-    """The lanes that a profile was measured on; `ConfigError` where one wants cores or a device that are not there."""
+    """Return the lanes that a profile was measured on; `ConfigError` where cores or a device are missing here."""
     for lane in profile.lanes:
         if ":" in lane.device and lane.device != (named := Device.of_lane(lane.name).name):
             msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {named}"
@@ -55,7 +55,7 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
 
 
 def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
-    """The lanes that a comma-separated list names, of any devices; else all of a device, or of the usual one."""
+    """Return the lanes that a list with commas names; without a list all lanes of the device, or of the usual one."""
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
@@ -72,7 +72,7 @@ def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
 
 
 def all_lane_specs() -> tuple[LaneSpec, ...]:
-    """The lanes of every device that is there: a schedule starts those that it names."""
+    """Return the lanes of every device that is there; a schedule starts only those that it names."""
     return specs_of([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
 
 
@@ -92,7 +92,7 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
-    """A pair without what lanes on some devices cannot run, and a sentence for each model left out."""
+    """Return the pair without models that the devices cannot run, and a sentence for each of those."""
     refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_open_keys]
     if not refusing:
         return pair, ()

@@ -128,7 +128,7 @@ def generate(
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
-    """An engine that nothing is loaded into yet; errors as in `TextEngine`."""
+    """Return an engine that has loaded nothing yet; errors as in `TextEngine`."""
     return Engine(
         pair.target_folder,
         lanes=lanes,
@@ -207,7 +207,7 @@ class ReplayEngine(Engine):
 
 
 def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
-    """The acceptance of `ACCEPTED,HITS`, rates from 0 to 1: of a drafted token, and of an outcome prepared for."""
+    """Parse `ACCEPTED,HITS`, two rates from 0 to 1: of a drafted token, and of an outcome that was prepared for."""
     try:
         accepted, hits = map(float, rates.split(","))
     except ValueError as error:
@@ -221,7 +221,7 @@ def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
 def replayed_texts(
     acceptance: Acceptance, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
 ) -> list[ReplayedText]:
-    """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
+    """Return what models say, prompt by prompt, when a schedule goes through the rounds of an acceptance model.
 
     Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
     a record, or `ConfigError` where rates, do not cover the schedule.

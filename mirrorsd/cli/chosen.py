@@ -40,7 +40,7 @@ class ModelNames(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options that name the models on a command line, defaults left out."""
+        """Return the options that name the models on a command line, defaults left out."""
         return _words(self._asdict(), ModelNames()._asdict())
 
 

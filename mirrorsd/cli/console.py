@@ -40,13 +40,13 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @cache
 def results() -> Console:
-    """Stdout, for what was asked for."""
+    """Return the console of stdout, which gets the results."""
     return _console(stderr=False)
 
 
 @cache
 def messages() -> Console:
-    """Stderr, for everything else."""
+    """Return the console of stderr, which gets progress, messages and errors."""
     return _console(stderr=True)
 
 
@@ -86,7 +86,7 @@ def say_command(what_for: str, command: str) -> None:
 
 
 def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> None:
-    """A line for each of them that is of another machine than this one; `runs` is whether anything runs here."""
+    """Warn of a profile or a record that another machine made; `runs` is whether anything runs on this one."""
     from hwprofiles.host import differences
 
     if profile is not None and (found := differences(profile.host)) is not None:
@@ -98,7 +98,7 @@ def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *
 
 
 def escaped(text: object) -> str:
-    """Text that means itself: rich's markup in it is taken literally."""
+    """Return text whose square brackets rich prints as they are, instead of taking them for markup."""
     from rich.markup import escape
 
     return escape(str(text))
@@ -106,7 +106,7 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C and the like report what is on disk by then, a sentence each that the caller appends as it goes."""
+    """Tell on Ctrl-C what is on disk by then: sentences that the caller appends to `saved` as it goes."""
     with answering_signals() as which_came:
         try:
             yield
@@ -119,7 +119,7 @@ def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """Text without characters that a terminal obeys; names, prompts and errors may come from anywhere."""
+    """Replace characters that a terminal obeys: names, prompts and errors may come from anywhere."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -71,12 +71,12 @@ def plain_table(
 
 
 def share(value: float) -> str:
-    """A share, or a dash where there is none."""
+    """Write a share in percent, and a dash where there is none."""
     return "-" if isnan(value) else percent(value)
 
 
 def ranking(found: SearchResult, top: int) -> Table:
-    """The best `top` candidates, the fastest first, and the chosen one, which has a star if it is not the first."""
+    """Return the best `top` candidates, fastest first, and the chosen one, with a star if it is not the first."""
     candidates, winner = found.candidates, found.winner
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
     star = "*" if winner is not candidates[0] else ""
@@ -98,7 +98,7 @@ def ranking(found: SearchResult, top: int) -> Table:
 
 
 def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
-    """Predicted and measured times, the winner bold; columns that judge predictions go where `width` is small."""
+    """Return predicted and measured times, the winner bold, with fewer columns on a narrow terminal."""
     entries = result["schedules"]
     rows = [_outcome_row(entry) for entry in entries]
     if len({row["prompts"] for row in rows}) == 1:

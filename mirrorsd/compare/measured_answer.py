@@ -47,12 +47,12 @@ class JudgedRuns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The schedules' names in tables."""
+        """Return the names of the schedules, as tables show them."""
         return tuple(one.schedule for one in self.comparisons)
 
     @property
     def answer(self) -> SpeculationVerdict | None:
-        """The verdict, if plain decoding and speculation were both run; else runs tell nothing of what pays."""
+        """Return the verdict if plain decoding and speculation were both run; without both, nothing tells what pays."""
         return self.verdict if self.verdict.speedup is not None else None
 
 
@@ -193,7 +193,7 @@ def compare_all(
     profile: Profile,
     record: AcceptanceRecord,
 ) -> list[Comparison]:
-    """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
+    """Compare rounds and times of every schedule, with margins from the record and the pace of the machine."""
     margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
     return [
         compare(name, _pairs(result, runs, profile, texts), margins, is_tree=result.candidate.schedule.is_tree)

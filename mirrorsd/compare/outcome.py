@@ -139,7 +139,7 @@ def speedup_entry(ratio: Ratio | None) -> dict[str, Any] | None:
 
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
-    """Mean time to the first token in both worlds, and predicted over measured less one; None if one has no prefill."""
+    """Return the mean time to the first token, predicted and measured, and the error; None if either is not known."""
     predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured)
     if predicted_s is None or measured_s is None:
         return None

@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def traces(self) -> list[list[Trace]]:
-        """The traces that count, for each schedule one per prompt."""
+        """Return the traces that count: for each schedule one per prompt."""
         return [[run.trace for run in row] for row in self.runs]
 
     def texts(self, record: AcceptanceRecord) -> AcceptanceRecord:
@@ -162,7 +162,7 @@ LEAST_CONTEXT = 64
 
 
 def anchor_context(profile: Profile) -> int:
-    """Cached tokens of an anchor, as calibration had it."""
+    """Return the number of cached tokens that anchors were calibrated with."""
     return next((lane.anchor.context for lane in profile.lanes if lane.anchor is not None), LEAST_CONTEXT)
 
 
@@ -178,7 +178,7 @@ def expected_anchors(profile: Profile) -> dict[str, float]:
 
 
 def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
-    """The pace during a run, 1 without anchors: that of its lanes, or both at once, by the time it waits for each."""
+    """Return the machine's pace during a run, a mean over its lanes by how long it waits for each; 1 if unknown."""
     target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)

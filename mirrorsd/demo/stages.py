@@ -48,11 +48,11 @@ class Stages:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the job began."""
+        """Return seconds since the job began."""
         return self._clock() - self._start_s
 
     def expect(self, stage: str, seconds: float) -> None:
-        """Something is known now about how long a later stage will take."""
+        """Replace the estimate of how long a later stage will take."""
         self._expected_s[stage] = seconds
 
     def begin(self, stage: str) -> ReportProgress:

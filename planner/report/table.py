@@ -110,7 +110,7 @@ def used_parts(rows: list[TimeRow]) -> list[Key]:
 
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """Every measured part of every lane, its anchor first, cell by cell; times are those at the shortest context."""
+    """Return a row per measured part of every lane, its anchor first; times are those at the shortest context."""
     rows: list[tuple[str, ...]] = []
     for lane in profile.lanes:
         if lane.anchor is not None:

@@ -124,7 +124,7 @@ class _Source(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What of it a row's settings hold."""
+        """Return what the settings of every row in the file say of it."""
         return {name: str(value) for name, value in (("replay", self.replay), ("rates", self.rates)) if value}
 
     def check(self, temperature: float) -> None:
@@ -141,7 +141,7 @@ class _Source(NamedTuple):
     def engine(
         self, pair: ModelPair, lanes: Sequence[LaneSpec], schedule: Schedule, decoding: Decoding
     ) -> TextEngine | ReplayEngine:
-        """What answers; raises `ConfigError` where the target reads no prompts."""
+        """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
         from decoding.errors import ConfigError
         from decoding.record import AcceptanceRecord
         from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
@@ -158,7 +158,7 @@ class _Source(NamedTuple):
         return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:
-        """The questions; raises `ConfigError` for one that cannot be answered, before any is."""
+        """Return the questions; raises `ConfigError` for one that cannot be answered, before any is."""
         from calibrate.prompts import Prompt
         from mirrorsd.text_engine import ReplayEngine
 
