@@ -14,7 +14,7 @@ from tests.journeys.printed import COMMAND, ROOT, is_understood, leaves, of_the_
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("printed", of_the_help(), ids=str)
+@pytest.mark.parametrize("printed", [*of_the_help()], ids=str)
 def test_examples_in_the_help_are_understood(printed):
     assert is_understood(printed.words)
 
