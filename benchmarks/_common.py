@@ -36,13 +36,23 @@ _SOURCE = "mirrorsd.json"
 _WEIGHTS = ("config.json", "*.safetensors")
 
 
-def arguments(doc: str | None, *, out: Path | None = None, rounds: int | None = None) -> argparse.ArgumentParser:
-    """Return a parser whose help is a script's docstring, with `--out` and `--rounds` where they have a default."""
+def arguments(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """Return a parser whose help is a script's docstring, with an option for every keyword.
+
+    The value is the default, or a pair of the default and a help text. The type is that of the default; where there is
+    none, the type stands in its place. `False` is a flag, and a default in a list makes an option that is needed.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if out is not None:
-        parser.add_argument("--out", type=Path, default=out, help="the result file")
-    if rounds is not None:
-        parser.add_argument("--rounds", type=at_least_two, default=rounds, help="that count, after those that warm up")
+    known = {"out": "the result file", "rounds": "that count, after those that warm up"}
+    for name, value in options.items():
+        default, told = value if isinstance(value, tuple) else (value, known.get(name))
+        required = isinstance(default, list)
+        default = default[0] if isinstance(default, list) else default
+        kind: Any = default if isinstance(default, type) else type(default)
+        kind = Path if issubclass(kind, Path) else at_least_two if name == "rounds" else kind
+        settings: dict[str, Any] = {"type": kind, "default": None if isinstance(default, type) else default}
+        settings = {"action": "store_true"} if default is False else settings | {"required": required}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=told, **settings)
     return parser
 
 
@@ -74,14 +84,16 @@ def at_least_two(text: str) -> int:
     return count
 
 
-def prompt_arguments(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that `chosen_prompts` reads."""
-    parser = arguments(doc)
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
-    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
-    return parser
+def prompt_arguments(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """Return a parser with the options that `chosen_prompts` reads, and others."""
+    return arguments(
+        doc,
+        threads=(1, "threads of torch"),
+        prompts=(Path, "Spec-Bench's question.jsonl, or rows with a prompt"),
+        max_new_tokens=64,
+        every=(1, "take one prompt of so many, to be done sooner"),
+        **options,
+    )
 
 
 def chosen_prompts(options: argparse.Namespace) -> tuple[str, Sequence[Prompt]]:
@@ -138,7 +150,8 @@ def out_of_date(result: Mapping[str, Any], today: Mapping[str, str]) -> list[str
     if "measured" not in result:
         return ["measured"]
     weights = result["measured"].items()
-    changed = [name for name, digest in weights if _is_known(name, today) and today.get(name) != digest]
+    known = [(name, digest) for name, digest in weights if name in today or name.startswith("shipped/")]
+    changed = [name for name, digest in known if today.get(name) != digest]
     now = formats()
     return changed + [f"{name} format" for name, own in result.get("formats", {}).items() if now.get(name) != own]
 
@@ -184,7 +197,3 @@ def _hashes(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern)):
         name = f"{folder.name}/{path.name}"
         yield f"shipped/{name}" if ships else name, hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _is_known(name: str, today: Mapping[str, str]) -> bool:
-    return name in today or name.startswith("shipped/")

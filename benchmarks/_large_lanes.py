@@ -1,63 +1,21 @@
-"""Which lanes a large pair fits on, which schedules these can run, and what memory the lanes really take."""
+"""Which schedules a large pair runs, and what memory its lanes take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from decoding.schedule import Schedule
 from hwprofiles.placement import split_pairs, whole_lanes
-from mirrorsd.model_pair import ModelPair
-from runtime.backends.lane_device import Device
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
-from runtime.memory.needs import LaneNeed, available_bytes, draft_size, gigabytes, memory_needed
-from runtime.models.config import ModelConfig
+from runtime.memory.needs import available_bytes, gigabytes
 
-SPARE_BYTES: Final = 3_000_000_000
-"""That lanes leave free, for whoever reads the files that weights are mapped from, and for this process."""
 EXIT_TOP_K, DRAFT_TOP_K = 4, 2
 LEAST_BYTES: Final = 1_000_000_000
 """With less available the work ends."""
-_KEPT_BRANCHES: Final = 4
-"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.calls`)."""
 _STATUS: Final = {"VmHWM": "most_resident_bytes", "VmRSS": "resident_bytes", "RssAnon": "own_bytes"}
-
-
-class ChosenLanes(NamedTuple):
-    """Lanes that fit together.
-
-    Attributes:
-        lanes: these.
-        needs: what each takes with both models, as worked out before loading.
-        available_bytes: the memory that there was; None if the system does not tell.
-        left_out: a sentence on other lanes, None if there are none.
-    """
-
-    lanes: tuple[LaneSpec, ...]
-    needs: Mapping[str, LaneNeed]
-    available_bytes: int | None
-    left_out: str | None
-
-
-def lanes_that_fit(lanes: Sequence[LaneSpec], pair: ModelPair, num_branches: int, num_tokens: int) -> ChosenLanes:
-    """The most of some lanes that fit in memory together: all, those that are parts of others, a whole one.
-
-    Each has both models and the branches, as all have that are calibrated.
-
-    Raises:
-        SystemExit: not even one fits.
-    """
-    available = available_bytes()
-    needs = {lane.name: _need(lane.name, pair, num_branches, num_tokens) for lane in lanes}
-    for chosen in _choices(lanes):
-        own = {lane.name: needs[lane.name] for lane in chosen}
-        if available is None or _total(own) + SPARE_BYTES <= available:
-            return ChosenLanes(chosen, own, available, _left_out(chosen, needs, available))
-    msg = f"one lane takes {gigabytes(_total(own))} and {gigabytes(SPARE_BYTES)} are to be left free; available are "
-    raise SystemExit(msg + gigabytes(available or 0))
 
 
 def schedules_of(lanes: Sequence[LaneSpec], exit_layer: int, windows: Sequence[int]) -> list[Schedule]:
@@ -103,18 +61,13 @@ class MemoryWatch:
         if now < LEAST_BYTES:
             raise SystemExit(f"{gigabytes(now)} of memory are left; the same command goes on when there is more")
 
-    def entry(self, engine: Engine, chosen: ChosenLanes) -> dict[str, Any]:
-        """All of it, next to what was worked out before."""
+    def entry(self, engine: Engine, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
+        """All of it."""
         self.look()
         return {
             "available_bytes_before": self.start_bytes,
             "least_available_bytes": self.least_bytes,
-            "spare_bytes": SPARE_BYTES,
-            "lanes": {
-                name: {"needed_bytes": need.total, **_resident(engine.lane(name).process_id)}
-                for name, need in chosen.needs.items()
-            },
-            "left_out": chosen.left_out,
+            "lanes": {lane.name: _resident(engine.lane(lane.name).process_id) for lane in lanes},
         }
 
 
@@ -126,39 +79,3 @@ def _resident(process: int | None) -> dict[str, int]:
         return {}
     fields = dict(line.split(":", 1) for line in lines)
     return {ours: 1024 * int(fields[name].split()[0]) for name, ours in _STATUS.items() if name in fields}
-
-
-def _need(lane: str, pair: ModelPair, num_branches: int, num_tokens: int) -> LaneNeed:
-    """Of a lane that has a target, a draft, and as many memories of branches as its graphs keep."""
-    target, other = ModelConfig.from_folder(pair.target_folder), f"{Device.of_lane(lane).name}#2"
-    assert pair.drafter is not None, "a pair"
-    draft = draft_size(pair.drafter.folder, target, pair.dtype, shares_lane=True)
-    (mirror, _) = mirrors((lane, other), 1, 1)
-    widest = mirror.model_copy(update={"exit_top_k": -(-num_branches // 2)})
-    needs = memory_needed(target, widest, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
-    both = needs[lane] + needs[other]
-    return replace(both, process=needs[lane].process, branches=_KEPT_BRANCHES * both.branches)
-
-
-def _choices(lanes: Sequence[LaneSpec]) -> Iterator[tuple[LaneSpec, ...]]:
-    """The most first."""
-    wholes = whole_lanes(lanes)
-    apart = tuple(lane for lane in lanes if len(lanes) > 1 and lane.name not in wholes)
-    yield tuple(lanes)
-    if len(apart) > 1:
-        yield apart
-    yield from ((lane,) for name in wholes for lane in lanes if lane.name == name)
-
-
-def _left_out(chosen: Sequence[LaneSpec], needs: Mapping[str, LaneNeed], available: int | None) -> str | None:
-    others = [name for name in needs if name not in {lane.name for lane in chosen}]
-    if not others:
-        return None
-    return (
-        f"{' and '.join(others)}: all {len(needs)} lanes together take {gigabytes(_total(needs))}, "
-        f"{gigabytes(available or 0)} are available, and {gigabytes(SPARE_BYTES)} are left free"
-    )
-
-
-def _total(needs: Mapping[str, LaneNeed]) -> int:
-    return sum(need.total for need in needs.values())

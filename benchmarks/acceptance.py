@@ -51,7 +51,10 @@ STATIC_TREE_SIZE = 63
 
 def main() -> None:
     """Measure every setting on every prompt and write the result file after each drafter."""
-    options = _options()
+    parser = prompt_arguments(__doc__, card=(False, "put the figures on the drafters' cards"))
+    parser.add_argument("--drafters", nargs="+", help="names or folders; all that ship if none is given")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    options = parser.parse_args()
     name, prompts = chosen_prompts(options)
     pair = find_pair(EMBEDDED, dtype=options.dtype)
     if options.drafters:
@@ -223,14 +226,6 @@ def _settings_of(results: Mapping[str, Mapping[str, Any]], drafter: str) -> Iter
 def _mean(result: Mapping[str, Any], drafter: str, setting: str) -> str:
     figures = result["drafters"].get(drafter, {}).get(setting)
     return "-" if figures is None else f"{figures['mean_acceptance_length']:.2f}"
-
-
-def _options() -> argparse.Namespace:
-    parser = prompt_arguments(__doc__)
-    parser.add_argument("--drafters", nargs="+", help="names or folders; all that ship if none is given")
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--card", action="store_true", help="put the figures on the drafters' cards")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 def main() -> None:
     """Measure and write the result file."""
-    options = _options()
+    options = arguments(__doc__, out=RESULT, rounds=7, max_new_tokens=64, exit_layer=20).parse_args()
     pair = find_pair(EMBEDDED, heads=(), dtype="bfloat16")
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
@@ -152,13 +152,6 @@ def _by_contender(runs: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, dict
             pairs = zip(runs[TORCH], own, strict=True)
             result["times_as_fast_as_torch"] = quartiles([torch.tpot_s / run.tpot_s for torch, run in pairs])
         yield name, result
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT, rounds=7)
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--exit-layer", type=int, default=20)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ of other drafters and prompts are kept.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -56,7 +55,13 @@ CONTEXT, TURNS = 200, 200
 
 def main() -> None:
     """Measure one drafter on one set of prompts, or only what its steps cost."""
-    options = _options()
+    options = prompt_arguments(
+        __doc__,
+        drafter=([str], "name or folder of a draft with streams"),
+        records=(Path("out/records"), "where records are kept"),
+        card=(False, "put the figures on the drafter's card"),
+        cost=(False, "only measure what a step costs, on quiet cores"),
+    ).parse_args()
     torch.set_num_threads(1)
     folder = find_drafter(options.drafter)
     drafter = Path(options.drafter).name
@@ -218,15 +223,6 @@ def _seconds(run: Callable[[], object]) -> float:
     start_s = time.perf_counter()
     run()
     return time.perf_counter() - start_s
-
-
-def _options() -> argparse.Namespace:
-    parser = prompt_arguments(__doc__)
-    parser.add_argument("--drafter", required=True, help="name or folder of a draft with streams")
-    parser.add_argument("--records", type=Path, default=Path("out/records"), help="where records are kept")
-    parser.add_argument("--card", action="store_true", help="put the figures on the drafter's card")
-    parser.add_argument("--cost", action="store_true", help="only measure what a step costs, on quiet cores")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

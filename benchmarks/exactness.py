@@ -93,7 +93,19 @@ LANES = {
 
 def main() -> None:
     """Run, compare, write the result file."""
-    options = _options()
+    parser = arguments(
+        __doc__,
+        prompts=(Path, "Spec-Bench's question.jsonl, or rows with a prompt"),
+        every=(1, "take one prompt of so many of that file"),
+        killed=(6, "prompts whose draft is killed, for every schedule"),
+        records=(Path("out/exactness"), "folder of the records made"),
+        out=RESULT,
+        max_new_tokens=48,
+    )
+    parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
+    parser.add_argument("--forms", nargs="+", choices=get_args(Dtype), default=get_args(Dtype))
+    parser.add_argument("--no-trees", dest="trees", action="store_false", help="chains alone")
+    options = parser.parse_args()
     pair = find_pair(EMBEDDED)
     prompts = _prompts(options, pair)
     lengths = [len(prompt.ids) for prompt in encode(prompts, pair.target_folder)]
@@ -278,20 +290,6 @@ def _is_of_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
     """All fields of a round but its times."""
     return [entry[2:] for entry in trace.rounds]
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many of that file")
-    parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
-    parser.add_argument("--forms", nargs="+", choices=get_args(Dtype), default=get_args(Dtype))
-    parser.add_argument("--no-trees", dest="trees", action="store_false", help="chains alone")
-    parser.add_argument("--killed", type=int, default=6, help="prompts whose draft is killed, for every schedule")
-    parser.add_argument("--records", type=Path, default=Path("out/exactness"), help="folder of the records made")
-    parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--max-new-tokens", type=int, default=48)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Exit coverage of the shipped adapters by layer and by kind of task, and of the same exits without adapters.
+"""How much of the target's own text early exits name, and how much of it a draft's reduced vocabulary can.
 
     python benchmarks/exit_coverage.py                                the shipped prompts
     python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
+    python benchmarks/exit_coverage.py --vocabulary                   the vocabulary of the shipped draft model
 
 The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
-the engine reads it, and covers a position if the text's next token is among its best ids. Writes
-benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem. Nothing here depends on
-time: it may run next to other work.
+the engine reads it, with the shipped adapters and without, and covers a position if the text's next token is among its
+best ids. A token that the draft's vocabulary lacks is never accepted, unless it is in the prompt. Writes
+benchmarks/results/exit-coverage-NAME.json or vocabulary-NAME.json, where NAME is `shipped` or the file's stem. Nothing
+here depends on time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ import torch
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_text import target_text
 from hwprofiles.host import describe_host
-from mirrorsd.model_pair import find_pair
+from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from runtime.backends.eager import EagerBackend
+from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.weight_folder import load_folder
 from runtime.target.early_exits import EarlyExit, ExitFolderConfig, ExitHeads, load_exits
@@ -44,26 +47,41 @@ class Covered(NamedTuple):
     hits: Counter[Reading]
 
 
+class Text(NamedTuple):
+    """A prompt's tokens, and those of its answer."""
+
+    category: str
+    prompt: Sequence[int]
+    answer: Sequence[int]
+
+
 def main() -> None:
-    """Measure every prompt and write the result file."""
-    options = _options()
+    """Decode and count, and write the result file."""
+    parser = _common.prompt_arguments(__doc__, vocabulary=(False, "count what the draft's vocabulary covers"))
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     name, prompts = _common.chosen_prompts(options)
     pair = find_pair(_common.EMBEDDED, dtype=options.dtype)
+    target = load_decoder(pair.target_folder, dtype=getattr(torch, options.dtype))
+    shared = {"prompts": name, "num_prompts": len(prompts), "max_new_tokens": options.max_new_tokens}
+    encoded = encode(prompts, pair.target_folder)
+    measured = _vocabulary if options.vocabulary else _coverage
+    kind = "vocabulary" if options.vocabulary else "exit-coverage"
+    _common.write_result(_common.RESULTS / f"{kind}-{name}.json", shared | measured(target, pair, encoded, options))
+
+
+def _coverage(
+    target: Decoder, pair: ModelPair, prompts: Sequence[EncodedPrompt], options: argparse.Namespace
+) -> dict[str, Any]:
     assert pair.exits is not None, "the embedded model has exit adapters"
-    dtype = getattr(torch, options.dtype)
-    target = load_decoder(pair.target_folder, dtype=dtype)
-    exits = load_exits(pair.exits.folder, target, dtype=dtype)
+    exits = load_exits(pair.exits.folder, target, dtype=getattr(torch, options.dtype))
     texts = []
-    for index, prompt in enumerate(encode(prompts, pair.target_folder), 1):
+    for index, prompt in enumerate(prompts, 1):
         texts.append(cover(target, exits, prompt, max_new_tokens=options.max_new_tokens))
         print(f"\r{index}/{len(prompts)}", end="", flush=True)
-    print("\r", end="")
-    result = {
-        "prompts": name,
+    return {
         "every": options.every,
-        "num_prompts": len(prompts),
-        "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
         "target": pair.target,
         "exits": pair.exits.name,
@@ -72,9 +90,41 @@ def main() -> None:
         "adapters": adapter_costs(exits, pair.exits.folder),
         **by_category(texts),
     }
-    path = _common.RESULTS / f"exit-coverage-{name}.json"
-    _common.write_result(path, result)
-    print(section(result))
+
+
+def _vocabulary(
+    target: Decoder, pair: ModelPair, prompts: Sequence[EncodedPrompt], options: argparse.Namespace
+) -> dict[str, Any]:
+    assert pair.drafter is not None, "the embedded model has a draft model"
+    kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
+    texts = []
+    for one in prompts:
+        text = target_text(EagerBackend(target), one.ids, max_new_tokens=options.max_new_tokens, layers=())
+        texts.append(Text(one.category, one.ids, text.tokens))
+    return {
+        "drafter": pair.drafter.name,
+        "num_kept": len(kept),
+        "measured": _common.measured(pair.target_folder, pair.drafter.folder),
+        "shares": {"all": kept_shares(texts, kept)}
+        | {
+            category: kept_shares([text for text in texts if text.category == category], kept)
+            for category in dict.fromkeys(text.category for text in texts)
+        },
+    }
+
+
+def kept_shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]:
+    """Of the answers' tokens those that are kept, and those that are kept or in the prompt; rows that adds."""
+    num_tokens = sum(len(text.answer) for text in texts)
+    alone = sum(token in kept for text in texts for token in text.answer)
+    together = sum(token in kept or token in text.prompt for text in texts for token in text.answer)
+    rows = sum(len(set(text.prompt) - kept) for text in texts)
+    return {
+        "kept": round(alone / num_tokens, 4),
+        "kept_or_in_prompt": round(together / num_tokens, 4),
+        "rows_added_per_prompt": round(rows / len(texts), 1),
+        "num_tokens": num_tokens,
+    }
 
 
 def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
@@ -133,7 +183,16 @@ def adapter_costs(exits: ExitHeads, folder: Path) -> dict[str, dict[str, int]]:
 def sections() -> dict[str, str]:
     """Return the tables of docs/training.md, by marker."""
     files = sorted(_common.RESULTS.glob("exit-coverage-*.json"))
-    return {"coverage": "\n".join(section(_common.read_result(path)) for path in files)}
+    coverage = "\n".join(section(_common.read_result(path)) for path in files)
+    rows = []
+    for path in sorted(_common.RESULTS.glob("vocabulary-*.json")):
+        result = _common.read_result(path)
+        found = result["shares"]["all"]
+        name = f"`{result['prompts']}`, {result['num_prompts']} prompts"
+        shown = (f"{found[share]:.1%}" for share in ("kept", "kept_or_in_prompt"))
+        rows.append([name, *shown, str(found["rows_added_per_prompt"])])
+    header = ["prompts", "kept ids", "kept, or in the prompt", "rows added per prompt"]
+    return {"coverage": coverage, "vocabulary": _common.markdown_table(header, rows)}
 
 
 def section(result: dict[str, Any]) -> str:
@@ -153,12 +212,6 @@ def section(result: dict[str, Any]) -> str:
 
 def _cell(states: dict[str, dict[str, float]]) -> str:
     return f"{states['untrained'][PAGE_TOP_K]:.2f} → {states['trained'][PAGE_TOP_K]:.2f}"
-
-
-def _options() -> argparse.Namespace:
-    parser = _common.prompt_arguments(__doc__)
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ DEEPEST_TAP = 20
 
 def main() -> None:
     """Measure and write the result file."""
-    options = _options()
+    profile = (Path("out/demo/profile.yaml"), "of this machine")
+    options = arguments(__doc__, out=RESULT, profile=profile, max_new_tokens=32).parse_args()
     write_result(options.out, _measured(options))
 
 
@@ -79,7 +80,8 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "record.npz"
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
         record(pair, prompts, path, reach=reach, num_threads=2)
-        outcome = validate(list(schedules()), MeasuredBasis.load(options.profile, path), prompts, progress=show)
+        files = {Path(f"{place}.yaml"): schedule for place, schedule in enumerate(schedules())}
+        outcome = validate(files, MeasuredBasis.load(options.profile, path), prompts, progress=show)
     entries = schedule_entries(outcome.judged)
     return outcome.facts | {"measured": measured_pair(pair), "schedules": entries}
 
@@ -94,13 +96,6 @@ def _figures(entry: Mapping[str, Any]) -> list[str]:
     hits = "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
     length = f"{measured['mean_acceptance_length']:.2f}"
     return [length, hits, f"{1e3 * measured['tpot_s']:.1f}", f"{1e3 * predicted['tpot_s']:.1f}"]
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
-    parser.add_argument("--max-new-tokens", type=int, default=32)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

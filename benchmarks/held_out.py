@@ -79,7 +79,17 @@ class Lanes(NamedTuple):
 
 def main() -> None:
     """Predict and run every cell that is missing."""
-    options = _options()
+    options = arguments(
+        __doc__,
+        out=RESULT,
+        profile=(Path, "a kept one of this machine, whose name begins with its date"),
+        series=(1, "number of the calibration of this day"),
+        quiet=(False, "leave out busy cells"),
+        minutes=(3.0, "of the calibration"),
+        most_prompts=(int, "of a cell, to try the script"),
+        most_tokens=(int, "of an answer, likewise"),
+        work=(Path("out") / "held-out", "for records of this run"),
+    ).parse_args()
     pair = find_pair(EMBEDDED)
     kept = _kept(options.out, measured_pair(pair))
     here = {"machine": machine_of(describe_host()), "date": date.today().isoformat()}
@@ -225,18 +235,6 @@ def _saying(title: str) -> Say:
             print(f"{time.strftime('%H:%M:%S')} {title}, {share:.0%}: {step}", flush=True)
 
     return say
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--profile", type=Path, help="a kept one of this machine, whose name begins with its date")
-    parser.add_argument("--series", type=int, default=1, help="number of the calibration of this day")
-    parser.add_argument("--quiet", action="store_true", help="leave out busy cells")
-    parser.add_argument("--minutes", type=float, default=3.0, help="of the calibration")
-    parser.add_argument("--most-prompts", type=int, help="of a cell, to try the script")
-    parser.add_argument("--most-tokens", type=int, help="of an answer, likewise")
-    parser.add_argument("--work", type=Path, default=Path("out") / "held-out", help="for records of this run")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

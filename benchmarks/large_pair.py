@@ -5,7 +5,7 @@
 
 The models have random weights and the shapes of those that are named: times are those of such models, texts mean
 nothing. What is accepted is assumed, by the rates that `mirrorsd plan` assumes, and the runs replay it. Compiled lanes
-are calibrated, as many of them as fit in memory with both models; a handful of schedules is predicted, and run in turn
+are calibrated (`--lanes`; `mirrorsd models memory` says what one takes); some schedules are predicted, and run in turn
 on every prompt with anchors of the machine's speed around the runs and in them, as `mirrorsd demo` does.
 
 After every prompt benchmarks/results/large-pair.json is written anew, so that Ctrl-C keeps what is there; `--folder`
@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
-from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
-from _replaying_engine import ReplayingEngine
+from _large_lanes import MemoryWatch, schedules_of
 
 from calibrate.validate import accuracy
 from decoding.record import AcceptanceRecord
@@ -42,17 +41,18 @@ from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.measure_pair import calibration_task
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.simulation import in_words, make_plan
+from mirrorsd.text_engine import ReplayEngine
 from planner.plan import Plan
 from planner.platform_plan.default_acceptance import ALTERNATIVES, COVERAGE, default_rates, mean_rate
 from planner.search.search import rank
 from planner.search.space import SearchSpace
+from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
 from runtime.worker.timing import MeasureRole
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 
 RESULT: Final = RESULTS / "large-pair.json"
-DEVICE: Final = "openvino:CPU"
 WINDOWS: Final = (2, 4)
 LIMITS: Final = {"median_error_at_anchor": 0.04, "worst_error_at_anchor": 0.10}
 """Of times at the anchors' speed, absolute and relative."""
@@ -60,6 +60,8 @@ _PROMPT_LENGTH: Final = 16
 _NUM_BRANCHES: Final = 16
 """Of a round, at most: calibration times a step of so many rows in any case."""
 _DIGITS: Final = 6
+_DRAFT_DEADLINE_S: Final = 20.0
+"""A lane of a large pair takes minutes to load again, so a pause of the machine must not cost it."""
 
 
 class Session(NamedTuple):
@@ -67,7 +69,7 @@ class Session(NamedTuple):
 
     options: argparse.Namespace
     pair: ModelPair
-    chosen: ChosenLanes
+    lanes: tuple[LaneSpec, ...]
     record: AcceptanceRecord
     memory: MemoryWatch
     others: OtherUse
@@ -89,29 +91,40 @@ class Session(NamedTuple):
 
 def main() -> None:
     """Go the whole way, or go on with it."""
-    options = _options()
+    parser = arguments(
+        __doc__,
+        target="shape:qwen3-8b",
+        draft="shape:qwen3-0.6b",
+        lanes=("openvino:CPU@0,openvino:CPU@1", "to run on, as many as fit in memory with both models"),
+        minutes=(15.0, "of calibration"),
+        tokens=(12, "new ones of every prompt"),
+        prompts=8,
+        folder=Path("out/large-pair"),
+        out=RESULT,
+    )
+    parser.add_argument("--form", default="int4", choices=["int4", "int8", "bfloat16"], help="of all weights")
+    options = parser.parse_args()
     memory, others, start_s = MemoryWatch(), OtherUse(), time.monotonic()
     pair = find_pair(options.target, drafter=options.draft, heads=(), dtype=options.form)
-    chosen = _chosen(pair, options)
+    lanes = chosen_lanes(None, options.lanes, pair)
     exit_layer = ModelConfig.from_folder(pair.target_folder).num_layers // 2
     session = Session(
         options=options,
         pair=pair,
-        chosen=chosen,
+        lanes=lanes,
         record=assumed_record(exit_layer, num_texts=options.prompts, num_tokens=options.tokens),
         memory=memory,
         others=others,
         seconds={},
         start_s=start_s,
     )
-    _require_same_settings(options.folder, _settings(options, chosen))
-    session.say(f"lanes {', '.join(lane.name for lane in chosen.lanes)}; left out: {chosen.left_out or 'none'}")
-    with ReplayingEngine(pair, chosen.lanes, session.record) as engine:
+    _require_same_settings(options.folder, _settings(options, lanes))
+    with ReplayEngine(pair, lanes, session.record, draft_deadline_s=_DRAFT_DEADLINE_S) as engine:
         session.timed("preparing", lambda: prepare(session, engine))
         profile = session.timed("calibrating", lambda: calibrated(session, engine))
         session.say("predicting")
         plan = make_plan(SearchSpace(), profile, session.record)
-        run_and_write(session, engine, plan, schedules_of(chosen.lanes, exit_layer, WINDOWS))
+        run_and_write(session, engine, plan, schedules_of(lanes, exit_layer, WINDOWS))
 
 
 def assumed_record(exit_layer: int, *, num_texts: int, num_tokens: int) -> AcceptanceRecord:
@@ -122,7 +135,7 @@ def assumed_record(exit_layer: int, *, num_texts: int, num_tokens: int) -> Accep
     return Bernoulli(round(rate, 2), texts=texts, alternative_rates=ALTERNATIVES, exit_coverage=coverage).record
 
 
-def prepare(session: Session, engine: ReplayingEngine) -> None:
+def prepare(session: Session, engine: ReplayEngine) -> None:
     """Make the weights, load them on all lanes at once, and compile what calibration would wait for.
 
     The draft first, whose weights take most before they are rounded. The target's graphs are cut at the exit before any
@@ -139,10 +152,10 @@ def prepare(session: Session, engine: ReplayingEngine) -> None:
             engine.lane(lane).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(ready, [lane.name for lane in session.chosen.lanes]))
+        list(pool.map(ready, [lane.name for lane in session.lanes]))
 
 
-def calibrated(session: Session, engine: ReplayingEngine) -> Profile:
+def calibrated(session: Session, engine: ReplayEngine) -> Profile:
     """The profile of these lanes, from the folder if it is there."""
     path = session.options.folder / "profile.yaml"
     if path.exists():
@@ -156,7 +169,7 @@ def calibrated(session: Session, engine: ReplayingEngine) -> Profile:
     return calibrate(engine, _task(session, engine), report).save(path)
 
 
-def run_and_write(session: Session, engine: ReplayingEngine, plan: Plan, schedules: Sequence[Schedule]) -> None:
+def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules: Sequence[Schedule]) -> None:
     """Run the schedules on one prompt after the other, and write the result after each."""
     candidates = {one.schedule: one for one in rank(schedules, plan.profile, plan.record).candidates}
     rows = _kept(session.options.folder, schedules)
@@ -186,9 +199,7 @@ def run_and_write(session: Session, engine: ReplayingEngine, plan: Plan, schedul
             row.extend(by_schedule[schedule])
 
 
-def result(
-    session: Session, engine: ReplayingEngine, plan: Plan, judged: JudgedRuns, num_before: int
-) -> dict[str, Any]:
+def result(session: Session, engine: ReplayEngine, plan: Plan, judged: JudgedRuns, num_before: int) -> dict[str, Any]:
     """The content of the result file."""
     options, profile, used = session.options, plan.profile, session.others.so_far()
     errors = accuracy(judged.comparisons)
@@ -198,14 +209,14 @@ def result(
         "platform": platform_entry(profile.host, session.pair) | {"drafter": options.draft},
         "measured": measured_pair(session.pair),
         "formats": formats(),
-        "settings": _settings(options, session.chosen) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
+        "settings": _settings(options, session.lanes) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
         "num_prompts": judged.measured.num_prompts,
         "num_prompts_of_an_earlier_session": num_before,
         "num_runs": sum(map(len, judged.measured.runs)),
         "seconds": {name: round(taken, 1) for name, taken in session.seconds.items()}
         | {"calibration": profile.calibration_s, "all": round(time.monotonic() - session.start_s, 1)},
         "busy": None if used is None else used.share,
-        "memory": session.memory.entry(engine, session.chosen),
+        "memory": session.memory.entry(engine, session.lanes),
         "accuracy": errors,
         "limits": LIMITS,
         "is_within_limits": all(errors[name] <= most for name, most in LIMITS.items()),
@@ -236,26 +247,18 @@ def _in_a_line(seconds: Sequence[float]) -> str:
     return " ".join(f"{one:.{_DIGITS}f}" for one in seconds)
 
 
-def _task(session: Session, engine: ReplayingEngine) -> Any:
+def _task(session: Session, engine: ReplayEngine) -> Any:
     contexts = (_PROMPT_LENGTH - 1, _PROMPT_LENGTH + session.options.tokens)
     return calibration_task(
         engine,
         session.pair,
-        session.chosen.lanes,
+        session.lanes,
         contexts=contexts,
         max_window=max(WINDOWS),
         max_branches=_NUM_BRANCHES,
         quick=True,
         time_s=60 * session.options.minutes,
     )
-
-
-def _chosen(pair: ModelPair, options: argparse.Namespace) -> ChosenLanes:
-    lanes = chosen_lanes(None if options.lanes else DEVICE, options.lanes, pair)
-    found = lanes_that_fit(lanes, pair, _NUM_BRANCHES, _PROMPT_LENGTH + options.tokens)
-    if options.lanes and found.left_out:
-        raise SystemExit(f"these lanes do not fit; without {found.left_out}")
-    return found
 
 
 def _require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -267,9 +270,9 @@ def _require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     write_result(path, settings)
 
 
-def _settings(options: argparse.Namespace, chosen: ChosenLanes) -> dict[str, Any]:
+def _settings(options: argparse.Namespace, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
     own = {name: getattr(options, name) for name in ("target", "draft", "form", "tokens", "prompts")}
-    return own | {"lanes": [lane.name for lane in chosen.lanes]}
+    return own | {"lanes": [lane.name for lane in lanes]}
 
 
 def _kept(folder: Path, schedules: Sequence[Schedule]) -> list[list[Run]]:
@@ -283,20 +286,6 @@ def _kept(folder: Path, schedules: Sequence[Schedule]) -> list[list[Run]]:
 def _keep(measured: Measured, folder: Path) -> None:
     save_traces(measured.traces, folder / "traces.json.gz")
     save_runs(measured, folder / "runs.json.gz")
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--target", default="shape:qwen3-8b")
-    parser.add_argument("--draft", default="shape:qwen3-0.6b")
-    parser.add_argument("--form", default="int4", choices=["int4", "int8", "bfloat16"], help="of all weights")
-    parser.add_argument("--lanes", help="in place of all compiled ones that fit, separated by commas")
-    parser.add_argument("--minutes", type=float, default=15.0, help="of calibration")
-    parser.add_argument("--tokens", type=int, default=12, help="new ones of every prompt")
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--folder", type=Path, default=Path("out/large-pair"))
-    parser.add_argument("--out", type=Path, default=RESULT)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

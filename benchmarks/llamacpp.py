@@ -79,7 +79,21 @@ int clock_gettime(clockid_t which, struct timespec *at) {
 
 def main() -> None:
     """Measure, predict and write the result file."""
-    options = _options()
+    parser = arguments(
+        __doc__,
+        out=RESULT,
+        rounds=6,
+        binaries=([Path], "folder of llama-server and its like"),
+        gguf=([Path], "the file that the embedded model came in"),
+        draft_stored=("Q4_0", "how the draft's weights are stored"),
+        threads=1,
+        every=(8, "take one prompt of so many"),
+        max_new_tokens=48,
+        work=(Path("out/llamacpp"), "where everything is kept as it comes"),
+    )
+    parser.add_argument("--stored", nargs="+", default=["BF16", "Q4_0"], help="how the target's weights are stored")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: of the process, if busy")
+    options = parser.parse_args()
     pair = find_pair(EMBEDDED, drafter=DRAFT, heads=())
     prompts = encode(bundled_prompts(), pair.target_folder)[:: options.every]
     load = [os.getloadavg()]
@@ -316,22 +330,6 @@ def _version(binaries: Path) -> str:
     )
     lines = (said.stdout + said.stderr).decode().splitlines()
     return "llama.cpp, " + "; ".join(line for line in lines if line.startswith(("version", "built")))
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT, rounds=6)
-    parser.add_argument("--binaries", type=Path, required=True, help="folder of llama-server and its like")
-    parser.add_argument("--gguf", type=Path, required=True, help="the file that the embedded model came in")
-    parser.add_argument("--stored", nargs="+", default=["BF16", "Q4_0"], help="how the target's weights are stored")
-    parser.add_argument("--draft-stored", default="Q4_0", help="how the draft's are")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: of the process, on a busy machine"
-    )
-    parser.add_argument("--every", type=int, default=8, help="take one prompt of so many")
-    parser.add_argument("--max-new-tokens", type=int, default=48)
-    parser.add_argument("--work", type=Path, default=Path("out/llamacpp"), help="where everything is kept as it comes")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

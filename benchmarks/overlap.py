@@ -12,17 +12,19 @@ benchmarks/results/overlap.json, or `--out`. Needs quiet cores, and a run of `mi
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, cast
 
+import torch
 from _common import EMBEDDED, RESULTS, arguments, facts, quartiles, write_result
-from _readers import readers
 
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import bundled_prompts
@@ -51,7 +53,10 @@ STEP = Measurement(part="draft_step", rows=8, context=128)
 
 def main() -> None:
     """Measure and write the result file."""
-    options = _options()
+    folder = (Path("out/demo"), "of a demo run on this machine")
+    parser = arguments(__doc__, out=RESULT, folder=folder, turns=9, seconds=1.5)
+    parser.add_argument("--lanes", nargs=2, default=("openvino:CPU@0", "openvino:CPU@1"), metavar=("TARGET", "DRAFT"))
+    options = parser.parse_args()
     profile = load_profile(options.folder / "profile.yaml")
     record = AcceptanceRecord.load(options.folder / "record.npz")
     pair = find_pair(EMBEDDED, dtype=cast("Dtype", profile.dtype))
@@ -140,13 +145,55 @@ def _ratio(speculative: Trace | list[Trace], mirror: Trace | list[Trace]) -> flo
     return tpot_s(slow) / tpot_s(fast)
 
 
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
-    parser.add_argument("--lanes", nargs=2, default=("openvino:CPU@0", "openvino:CPU@1"), metavar=("TARGET", "DRAFT"))
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.5)
-    return parser.parse_args()
+_NUM_BYTES = 256_000_000
+"""More than any cache of a CPU holds."""
+
+
+def readers(cores: Sequence[int], *, turns: int, repeats: int = 40) -> dict[str, Any]:
+    """Two cores, each reading memory of its own, alone and side by side in turns.
+
+    Returns:
+        Bytes per second of each alone and of both, medians, and the `overlap_efficiency` of such readers.
+    """
+    ends, processes = [], []
+    for core in cores:
+        here, there = get_context("spawn").Pipe()
+        processes.append(get_context("spawn").Process(target=_read, args=(there, core, repeats), daemon=True))
+        processes[-1].start()
+        here.recv()
+        ends.append(here)
+    rows = [(_wall_s(ends[:1]), _wall_s(ends[1:]), _wall_s(ends)) for _ in range(turns)]
+    for process in processes:
+        process.terminate()
+        process.join()
+    first_s, second_s, both_s = map(median, zip(*rows, strict=True))
+    read = repeats * _NUM_BYTES
+    return {
+        "alone_bytes_per_s": [read / first_s, read / second_s],
+        "together_bytes_per_s": 2 * read / both_s,
+        "overlap_efficiency": median(overlap_efficiency(*row) for row in rows),
+    }
+
+
+def _wall_s(ends: Sequence[Connection]) -> float:
+    start_s = time.perf_counter()
+    for end in ends:
+        end.send(None)
+    for end in ends:
+        end.recv()
+    return time.perf_counter() - start_s
+
+
+def _read(end: Connection, core: int, repeats: int) -> None:
+    os.sched_setaffinity(0, {core})
+    torch.set_num_threads(1)
+    memory = torch.ones(_NUM_BYTES // 4)
+    end.send(None)
+    while True:
+        end.recv()
+        for _ in range(repeats):
+            memory.sum()
+        end.send(None)
 
 
 if __name__ == "__main__":

@@ -55,9 +55,18 @@ Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
 
 def main() -> None:
     """Measure and write the result file."""
-    options = _options()
+    parser = arguments(
+        __doc__,
+        out=RESULT,
+        rounds=20,
+        gguf=(Path, "of the embedded model, for llama.cpp"),
+        schedule=(Path, "to run as well, on the lanes that it names"),
+        max_new_tokens=32,
+    )
+    parser.add_argument("--dtype", choices=get_args(Dtype), default="bfloat16", help="of the weights for --schedule")
+    options = parser.parse_args()
     schedule = None if options.schedule is None else load_schedule(options.schedule)
-    pair = _pair_for(schedule)
+    pair = find_pair(EMBEDDED, heads=()) if schedule is None else find_scheduled_pair(schedule, EMBEDDED)[0]
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
         contenders = _contenders(stack, pair, schedule, options)
@@ -72,11 +81,6 @@ def main() -> None:
     }
     print(json.dumps(content["contenders"], indent=2))
     write_result(options.out, content)
-
-
-def _pair_for(schedule: Schedule | None) -> ModelPair:
-    """The embedded model, and what a schedule drafts with: a draft model, or one of the heads that ship, as found."""
-    return find_pair(EMBEDDED, heads=()) if schedule is None else find_scheduled_pair(schedule, EMBEDDED)[0]
 
 
 def _contenders(
@@ -159,17 +163,6 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT, rounds=20)
-    parser.add_argument("--gguf", type=Path, help="of the embedded model, for llama.cpp")
-    parser.add_argument("--schedule", type=Path, help="to run as well, on the lanes that it names")
-    parser.add_argument(
-        "--dtype", choices=get_args(Dtype), default="bfloat16", help="form of the weights for --schedule"
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=32)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the same at every place, from the profile. Writes benchmarks/results/peers-break
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ _SPACE: Final = SearchSpace(methods=("autoregressive", "speculative"))
 
 def main() -> None:
     """Find the rate and write the result file."""
-    options = _options()
+    options = arguments(__doc__, out=RESULT, profile=[Path], record=[Path]).parse_args()
     profile, record = load_profile(options.profile), AcceptanceRecord.load(options.record)
     contenders = read_result(RESULTS / "peers.json")["contenders"]
     ours_s = contenders[OURS]["tpot_s"]["median"]
@@ -90,13 +89,6 @@ def _gain(profile: Profile, record: AcceptanceRecord) -> tuple[float, Candidate]
     if plain is None or best is None:
         raise SystemExit("the profile has no draft model")
     return plain.tpot_s / best.tpot_s, best
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--profile", type=Path, required=True)
-    parser.add_argument("--record", type=Path, required=True)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

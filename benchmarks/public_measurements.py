@@ -11,23 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 from _common import least_rate
-from _public_measurements_file import (
-    EvidenceFile,
-    MeasuredContention,
-    MeasuredHandover,
-    MeasuredOverlap,
-    MeasuredSpeed,
-    PublicMeasurement,
-)
 
 from costs.contention import stretches
 from costs.cost_model import Part
 from decoding.schedule import Schedule
-from decoding.yaml_file import load_yaml
 from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
@@ -44,6 +37,18 @@ from sim.evaluator import evaluate
 Unit = Literal["tokens/s", "times", "share"]
 
 _FILE = Path(__file__).parent / "public-measurements.yaml"
+"""Four kinds of measurements; the head of the file says what their fields mean."""
+_DEFAULTS: dict[str, Any] = {
+    "note": "",
+    "set": {},
+    "draft_on": None,
+    "draft_weights": None,
+    "window": 0,
+    "share": 0.0,
+    "adapts": False,
+    "sequences": 1,
+}
+Measurement = SimpleNamespace
 _ROUNDS_TO_SETTLE = 200
 _TEXTS = Texts(num_texts=16, num_tokens=128, prompt_length=128)
 
@@ -73,16 +78,17 @@ class Checked:
         return f"within {100 * self.tolerance:.0f} {unit}" if self.is_met else "missed"
 
 
+def measurements(kind: str) -> list[Measurement]:
+    """Return the measurements of a kind as the file has them."""
+    found = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return [Measurement(**_DEFAULTS | one) for one in found[kind]]
+
+
 @cache
 def public_evidence() -> tuple[Checked, ...]:
     """Predict everything of the file."""
-    found = load_yaml(_FILE, EvidenceFile)
-    return (
-        *map(_speed, found.speeds),
-        *map(_handover, found.handovers),
-        *map(_overlap, found.overlaps),
-        *map(_loss, found.contention),
-    )
+    kinds = {"speeds": _speed, "handovers": _handover, "overlaps": _overlap, "contention": _loss}
+    return tuple(predict(one) for kind, predict in kinds.items() for one in measurements(kind))
 
 
 def evidence_in_words() -> str:
@@ -149,7 +155,7 @@ def window_shares(rate: float, window: int) -> list[float]:
     return shares
 
 
-def _speed(one: MeasuredSpeed) -> Checked:
+def _speed(one: Measurement) -> Checked:
     platform, demand = _platform(one.platform, one.set), _demand(one)
     machine = derived_profile(platform, demand)
     rate = rate_of_share(one.share, one.window, adapts=one.adapts) if one.window else 0.0
@@ -166,7 +172,7 @@ def _speed(one: MeasuredSpeed) -> Checked:
     return _evidence(one, predicted, "times" if found else "tokens/s")
 
 
-def _handover(one: MeasuredHandover) -> Checked:
+def _handover(one: Measurement) -> Checked:
     platform, shape = _platform(one.platform, {}), model_shape(one.target)
 
     def cost(lane: str, weights: WeightFormat) -> RooflineCost:
@@ -184,7 +190,7 @@ def _platform(found: str | dict[str, Any], changes: dict[str, str | float]) -> P
     return with_overrides(platform, changes) if changes else platform
 
 
-def _overlap(one: MeasuredOverlap) -> Checked:
+def _overlap(one: Measurement) -> Checked:
     platform, demand = load_platform(one.platform), _demand(one)
     machine = derived_profile(platform, demand)
     plain, in_turn = _schedules(one, demand)
@@ -205,17 +211,16 @@ def _overlap(one: MeasuredOverlap) -> Checked:
     return _evidence(one, predicted, "times")
 
 
-def _demand(one: MeasuredSpeed | MeasuredOverlap) -> Demand:
-    draft_weights = one.draft_weights if isinstance(one, MeasuredSpeed) else None
+def _demand(one: Measurement) -> Demand:
     return Demand(
         target=StoredModel(shape=model_shape(one.target), weights=one.weights),
-        draft=StoredModel(shape=model_shape(one.draft), weights=draft_weights or one.weights),
+        draft=StoredModel(shape=model_shape(one.draft), weights=one.draft_weights or one.weights),
         lanes=list(dict.fromkeys(lane for lane in (one.target_on, one.draft_on) if lane)),
         exits=(),
     )
 
 
-def _schedules(one: MeasuredSpeed | MeasuredOverlap, demand: Demand) -> Iterator[Schedule]:
+def _schedules(one: Measurement, demand: Demand) -> Iterator[Schedule]:
     yield Schedule(method="autoregressive", target_lane=one.target_on)
     if one.draft_on is not None:
         yield Schedule(
@@ -227,19 +232,18 @@ def _schedules(one: MeasuredSpeed | MeasuredOverlap, demand: Demand) -> Iterator
         )
 
 
-def _loss(one: MeasuredContention) -> Checked:
-    if one.wanted_bytes_per_s is not None:
+def _loss(one: Measurement) -> Checked:
+    if hasattr(one, "wanted_bytes_per_s"):
         wanted = [np.array([want]) for want in one.wanted_bytes_per_s]
         stretch = float(stretches(wanted, POOL_EFFICIENCY.value * one.pool_bytes_per_s)[0][0])
         predicted = 1 / stretch - 1
     else:
-        assert one.share_of_device is not None, "a contention of nothing"
         predicted = -one.share_of_device
     return _evidence(one, predicted, "share")
 
 
-def _evidence(one: PublicMeasurement, predicted: float, unit: Unit) -> Checked:
-    shared = one.model_dump(include=set(PublicMeasurement.model_fields))
+def _evidence(one: Measurement, predicted: float, unit: Unit) -> Checked:
+    shared = {name: getattr(one, name) for name in ("case", "source", "measured", "tolerance", "note")}
     return Checked(predicted=predicted, unit=unit, **shared)
 
 

@@ -25,11 +25,10 @@ _KEPT: Final = ("id", "question", "drafted", "context", "published", "predicted"
 
 def main() -> None:
     """Predict, and write what was predicted."""
-    parser = arguments(__doc__)
-    parser.add_argument("--blind", type=Path)
-    blind = parser.parse_args().blind
+    blind = arguments(__doc__, blind=Path).parse_args().blind
     columns = {"in-sample": column(CASES)} | ({} if blind is None else {"blind": column(blind)})
-    write_result(OUT, {"measured": {}, "commit": _commit(), "columns": columns})
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S607
+    write_result(OUT, {"measured": {}, "commit": said.stdout.strip(), "columns": columns})
     for name, found in columns.items():
         print(name, found["in_words"])
 
@@ -44,11 +43,6 @@ def column(file: Path) -> dict[str, Any]:
 
 def _short(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S607
-    return found.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -44,7 +44,15 @@ SCHEDULES: Final[dict[str, dict[str, Any]]] = {
 
 def main() -> None:
     """Record, run, compare, and write the result file after every schedule."""
-    options = _options()
+    options = arguments(
+        __doc__,
+        out=RESULT,
+        prompts=4,
+        runs=(250, "of every prompt"),
+        tokens=24,
+        temperature=1.0,
+        record=Path(tempfile.gettempdir()) / "mirrorsd-sampled.npz",
+    ).parse_args()
     pair = find_pair(EMBEDDED, dtype="bfloat16", heads=())
     prompts = bundled_prompts()[:: max(1, len(bundled_prompts()) // options.prompts)][: options.prompts]
     lanes = [lane for lane in chosen_lanes(None, None, pair) if lane.num_threads == 1][:2]
@@ -129,16 +137,6 @@ def _real(
             )
             yield of_trace(made.trace)
         print(f"{schedule.method}: {prompt.name} has {options.runs} runs", flush=True)
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--runs", type=int, default=250, help="of every prompt")
-    parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--record", type=Path, default=Path(tempfile.gettempdir()) / "mirrorsd-sampled.npz")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

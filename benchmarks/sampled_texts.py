@@ -131,7 +131,13 @@ def tiny_sampler(*, is_compiled: bool = True) -> Iterator[Sampler]:
 
 def main() -> None:
     """Sample, test, and write the result file after every schedule."""
-    options = _options()
+    options = arguments(
+        __doc__,
+        out=RESULT,
+        texts=(20_000, "of every schedule"),
+        processes=(2, "that sample at the same time"),
+        broken_texts=(6_000, "of every mistake and every lossy rule"),
+    ).parse_args()
     with tiny_sampler() as sampler:
         content = _head(options, sampler)
     if options.out.exists() and _is_of_the_same(before := read_result(options.out), content):
@@ -244,14 +250,6 @@ def _kinds(trace: Trace) -> Iterator[str]:
         share = "no window" if not one.num_drafted else f"{one.num_accepted} accepted"
         yield share if before is None else f"{share} after a {'hit' if before else 'miss'}"
         before = one.hit
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__, out=RESULT)
-    parser.add_argument("--texts", type=int, default=20_000, help="of every schedule")
-    parser.add_argument("--processes", type=int, default=2, help="that sample at the same time")
-    parser.add_argument("--broken-texts", type=int, default=6_000, help="of every mistake and every lossy rule")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -80,7 +80,12 @@ def runs() -> list[Run]:
 
 def main() -> None:
     """Train the runs that are missing and write the result."""
-    options = _options()
+    options = arguments(
+        __doc__,
+        data=([Path], "conversations of `mirrorsd train generate`"),
+        out=([Path], "folder of the runs"),
+        states=(Path, "the target's states of all the data, if they are there"),
+    ).parse_args()
     found = {run.name: _figures(run, _trained(run, options), options.data) for run in runs()}
     weights = measured(embedded_folder())
     write_result(RESULT, {"data": options.data.name, "num_held_out": NUM_HELD_OUT, "measured": weights, "runs": found})
@@ -143,15 +148,15 @@ def _distinct(found: Mapping[str, Any]) -> str:
 def _ladder(found: Mapping[str, Any]) -> str:
     of = [(layers, found[draft(layers).name]) for layers in LAYERS]
     rows = [
-        [str(len(layers)), f"{one['bytes'] / 1e6:.1f}", f"{_megabytes_read(one):.0f}", *_acceptance(one)]
+        [
+            str(len(layers)),
+            f"{one['bytes'] / 1e6:.1f}",
+            f"{2 * (one['parameters'] + _HEAD_PARAMETERS) / 1e6:.0f}",
+            *_acceptance(one),
+        ]
         for layers, one in of
     ]
     return markdown_table(["layers", "MB", "MB read by a step", *_ACCEPTANCE], rows)
-
-
-def _megabytes_read(one: Mapping[str, Any]) -> float:
-    """By a step in bfloat16."""
-    return float(2 * (one["parameters"] + _HEAD_PARAMETERS) / 1e6)
 
 
 def _taps(found: Mapping[str, Any]) -> str:
@@ -194,14 +199,6 @@ def _printed(name: str) -> Callable[[RunProgress], None]:
             print(f"{name}: {event.stage}, {event.done} of {event.total}", flush=True)
 
     return show
-
-
-def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="conversations of `mirrorsd train generate`")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--states", type=Path, help="the target's states of all the data, if they are there")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -85,10 +85,8 @@ class Population:
 
 def main() -> None:
     """Play all demos, and write the result."""
-    parser = arguments(__doc__, out=RESULTS / "verdict-power.json")
-    parser.add_argument("--profile", type=Path, default=min((RESULTS / "held-out").glob("*.yaml")))
-    parser.add_argument("--demos", type=int, default=2000, help="of every design and lead")
-    options = parser.parse_args()
+    profile, demos = min((RESULTS / "held-out").glob("*.yaml")), (2000, "of every design and lead")
+    options = arguments(__doc__, out=RESULTS / "verdict-power.json", profile=profile, demos=demos).parse_args()
     folders = sorted(DEMOS.iterdir())
     record = joined([AcceptanceRecord.load(folder / "record.npz") for folder in folders])
     population = simulated(record, options.profile, tuple(map(noise_of, folders)))

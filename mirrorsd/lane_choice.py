@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
@@ -28,20 +29,24 @@ _RUNS: Final = {"npu": "openvino:NPU", "cpu": "openvino:CPU"}
 
 
 def usual_device(pair: ModelPair) -> str:
-    """The device of lanes that nobody names, for a pair; one that is missing is refused when a lane is."""
-    there = (device for device in USUAL_DEVICES if pair.dtype in status_of(device).forms and _knows(device, pair))
-    return next(there, USUAL_DEVICES[-1])
+    """Return the device to use for a pair when the user names none; it may be missing, which lanes refuse later."""
+    folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
+    names = [name for folder in folders for name in _config_of(folder).get("architectures") or ()]
+    for device in USUAL_DEVICES:
+        if pair.dtype in status_of(device).forms and all(map(Device.of_lane(device).knows, names)):
+            return device
+    return USUAL_DEVICES[-1]
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """The lanes of a device; `ConfigError` where the device is not there, or does not compute with this form."""
+    """Return the lanes of a device; `ConfigError` where it is missing or does not compute with such weights."""
     require_device(device)
     require_form(device, device, dtype)
     return specs_of(lanes_of(device))
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
-    """The lanes that a profile was measured on; `ConfigError` where one wants cores or a device that are not there."""
+    """Return the lanes that a profile was measured on; `ConfigError` where cores or a device are missing here."""
     for lane in profile.lanes:
         if ":" in lane.device and lane.device != (named := Device.of_lane(lane.name).name):
             msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {named}"
@@ -50,7 +55,7 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
 
 
 def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
-    """The lanes that a comma-separated list names, of any devices; else all of a device, or of the usual one."""
+    """Return the lanes that a list with commas names; without a list all lanes of the device, or of the usual one."""
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
@@ -67,7 +72,7 @@ def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
 
 
 def all_lane_specs() -> tuple[LaneSpec, ...]:
-    """The lanes of every device that is there: a schedule starts those that it names."""
+    """Return the lanes of every device that is there; a schedule starts only those that it names."""
     return specs_of([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
 
 
@@ -87,7 +92,7 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
-    """A pair without what lanes on some devices cannot run, and a sentence for each model left out."""
+    """Return the pair without models that the devices cannot run, and a sentence for each of those."""
     refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_open_keys]
     if not refusing:
         return pair, ()
@@ -95,7 +100,7 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
     why = f"streams look at a text's keys, and lanes on {', '.join(refusing)} keep these to themselves."
     heads = tuple(head for head in pair.heads if head.name not in streams)
     said = [f"{name} is left out: {why}" for name in sorted(streams)]
-    if pair.drafter is not None and _has_streams(pair):
+    if pair.drafter is not None and _config_of(pair.drafter.folder).get("streams") is not None:
         said.append(f"{pair.drafter.name} drafts without its own streams: {why}")
     return replace(pair, heads=heads), tuple(said)
 
@@ -108,14 +113,5 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
     return specs[name]
 
 
-def _knows(device: str, pair: ModelPair) -> bool:
-    """Whether a device computes the architectures of a pair's models."""
-    folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
-    read = (read_object(folder / "config.json", holds="a model's folder holds one") for folder in folders)
-    return all(Device.of_lane(device).knows(name) for config in read for name in config.get("architectures") or ())
-
-
-def _has_streams(pair: ModelPair) -> bool:
-    assert pair.drafter is not None
-    config = read_object(pair.drafter.folder / "config.json", holds="a drafter's folder holds one")
-    return config.get("streams") is not None
+def _config_of(folder: Path) -> dict[str, Any]:
+    return read_object(folder / "config.json", holds="a model's folder holds one")

@@ -65,7 +65,7 @@ def calibrate(
 def calibration_task(
     engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
-    """What `calibrate` measures with an engine at hand, without what the lanes cannot run; arguments as there.
+    """Return what `calibrate` measures, less what the lanes cannot run; arguments are those of `calibrate`.
 
     Raises `ConfigError` where the contexts are no range, or beyond the target's positions.
     """
@@ -98,19 +98,19 @@ def calibration_task(
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
-    """Exits that have trained adapters; the usual one where none has."""
+    """Return the layers of exits with trained adapters; the usual exit where there are none."""
     if sizes.exits is not None:
         return sizes.exits.exit_layers
     return (usual_exit(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ())),)
 
 
 def usual_exit(num_layers: int, feature_layers: Sequence[int]) -> int:
-    """Where an exit is that nobody trained: half depth, and not before the layers whose states the draft reads."""
+    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads."""
     return min(max(num_layers // 2, *feature_layers, 1), max(1, num_layers - 1))
 
 
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
-    """The fewest and the most cached tokens at which a round of prompts of so many tokens can start."""
+    """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths."""
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
 
 

@@ -29,7 +29,7 @@ _FAMILIES: Final = {
 
 
 def is_shipped_shape(name: str) -> bool:
-    """Whether a model's name is `shape:` and a shape that ships, and no path of the user's."""
+    """Return whether a name is `shape:` with a shape that ships, and no path of the user's."""
     from hwprofiles.model_shape import shipped_models
     from runtime.models.model_folder import PREFIX, is_shape_name
 
@@ -38,7 +38,7 @@ def is_shipped_shape(name: str) -> bool:
 
 
 def shipped_shape_folder(name: str) -> Path:
-    """The folder of a shape that ships, with random weights; `ModelError` where no decoder here has its parts."""
+    """Return a folder with random weights for a shipped shape; `ModelError` where no decoder here has its parts."""
     from hwprofiles.model_shape import model_shape
     from runtime.models.model_folder import PREFIX, save_shape
 
@@ -53,7 +53,14 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
         parts = next((name for name, has in named.items() if has), "parallel tracks")
         raise ModelError(f"{name}: a shape with {parts} is simulated, but no model of it runs here")
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
-    own = {"ffn_dim": shape.intermediate_size} if family == "OPTForCausalLM" else _of_a_llama(shape)
+    own: dict[str, Any] = {"ffn_dim": shape.intermediate_size}
+    if family != "OPTForCausalLM":
+        own = {
+            "intermediate_size": shape.intermediate_size,
+            "num_key_value_heads": shape.num_kv_heads,
+            "head_dim": shape.head_dim,
+            "rms_norm_eps": 1e-6,
+        }
     return {
         "architectures": [family],
         "vocab_size": shape.vocab_size,
@@ -63,15 +70,6 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
         "max_position_embeddings": shape.max_position,
         "tie_word_embeddings": shape.tie_embeddings,
         **own,
-    }
-
-
-def _of_a_llama(shape: ModelShape) -> dict[str, Any]:
-    return {
-        "intermediate_size": shape.intermediate_size,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "rms_norm_eps": 1e-6,
     }
 
 
@@ -114,19 +112,19 @@ class ModelPair:
 
     @property
     def head_methods(self) -> Mapping[str, Method]:
-        """The method that each head is for, by its name; `ModelFormatError` where a head's configuration is damaged."""
+        """Return each head's method by the head's name; `ModelFormatError` where its configuration is damaged."""
         from runtime.drafters.registry import KINDS
 
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
     def only_for(self, schedule: Schedule) -> ModelPair:
-        """The target and what drafts in a schedule."""
+        """Return the pair with only what drafts in this schedule."""
         heads = tuple(head for head in self.heads if head.name == schedule.drafter)
         return replace(self, heads=heads, drafter=None if heads else self.drafter)
 
     def with_drafter(self, schedule: Schedule) -> Schedule:
-        """The schedule with the name of that one of these models that drafts by its method, or `ConfigError`."""
+        """Return the schedule with its drafter named: the model here that drafts by its method; else `ConfigError`."""
         traits = schedule.traits
         if traits.drafts == "nobody" or traits.is_simulated_only:
             return schedule
@@ -207,12 +205,12 @@ def find_scheduled_pair(
 
 
 def name_of(model: NamedFolder | None) -> str | None:
-    """What a user calls a model that may not be there."""
+    """Return the name that a user calls a model by; None where there is no model."""
     return None if model is None else model.name
 
 
 def folder_of(model: NamedFolder | None) -> Path | None:
-    """The folder of a model that may not be there."""
+    """Return the folder of a model; None where there is no model."""
     return None if model is None else model.folder
 
 

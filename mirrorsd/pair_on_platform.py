@@ -81,7 +81,7 @@ def plan_pair(
     weights: Storage | tuple[str | None, str | None] = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
-    """What would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
+    """Predict what would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
 
     Args:
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
@@ -166,7 +166,7 @@ def question_of(
 def beside_measured(
     plan: PlatformPlan, path: str | Path, target: str | Path, draft: str | Path
 ) -> list[BesideMeasured]:
-    """The runs of a file beside what a plan predicts of them, as far as it can; models are those it was asked for by.
+    """Put the runs of a file beside what a plan of these models predicts of them, as far as it can.
 
     Raises `ConfigError` where the file holds no runs, or those of another model, or none that the plan can predict.
     """
@@ -191,7 +191,7 @@ def beside_measured(
 
 
 def runnable_drafter(draft: str | Path) -> str | None:
-    """What `mirrorsd run` calls the draft of a plan; None where only its shape is known."""
+    """Return the name by which `mirrorsd run` finds the draft of a plan; None where only its shape is known."""
     name, folder = str(draft), named_path(draft)
     if folder.is_dir():
         return str(folder.resolve())

@@ -18,7 +18,7 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 
 def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
-    """How long each prompt is for the target; by its characters for one with random weights, which has no tokenizer."""
+    """Count each prompt's tokens for the target; by characters for one with random weights, which has no tokenizer."""
     from runtime.models.model_folder import has_random_weights
 
     if has_random_weights(Path(target_folder)):
@@ -27,7 +27,7 @@ def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[in
 
 
 def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[EncodedPrompt, ...]:
-    """The first turn of each prompt, as token ids of the target.
+    """Return the first turn of each prompt as token ids of the target.
 
     Raises:
         ModelError: the target has random weights, and no tokenizer.
@@ -45,7 +45,7 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
 
 
 def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:
-    """`encode` with a tokenizer at hand."""
+    """Return what `encode` returns, with a tokenizer that is loaded already."""
     from calibrate.prompts import encode_prompts
 
     return encode_prompts(prompts, tokenizer if tokenizer.has_chat_template else _Plain(tokenizer))

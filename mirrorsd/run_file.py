@@ -133,16 +133,11 @@ class RunFile:
                 raise ConfigError(msg) from error
             settings = row.pop(SETTINGS)
             if settings != self._settings:
-                msg = f"{self.path}:{number}: {self._difference(settings)}; name another --out, or delete the file"
-                raise ConfigError(msg)
+                names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]
+                pairs = (f"{n} {shown(settings.get(n))}, not {shown(self._settings.get(n))}" for n in names)
+                msg = f"{self.path}:{number}: was made with other settings ({', '.join(pairs)})"
+                raise ConfigError(f"{msg}; name another --out, or delete the file")
             yield row
-
-    def _difference(self, settings: Mapping[str, Any]) -> str:
-        names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]
-        found = ", ".join(
-            f"{name} {shown(settings.get(name))}, not {shown(self._settings.get(name))}" for name in names
-        )
-        return f"was made with other settings ({found})"
 
 
 def _is_interrupted(line: bytes) -> bool:

@@ -137,7 +137,7 @@ def search(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, repl
 
 
 def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:
-    """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
+    """Search, and judge what comes out: whether speculation pays, why, and what would change that."""
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
     machine = profile if replayed else as_recorded(profile, record)
@@ -217,7 +217,7 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
 
 
 def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:
-    """What computes on each lane of a profile, or on those of them that a schedule uses."""
+    """Return the back end that computes on each lane of a profile, or on the lanes of a schedule."""
     used = None if schedule is None else (schedule.target_lane, schedule.draft_lane)
     # profiles of before it was written down say it by the lane's name
     on = {lane.name: lane.device if ":" in lane.device else lane.name for lane in profile.lanes}
@@ -225,7 +225,7 @@ def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str,
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
-    """What a search over lanes of several back ends says of those that `as_recorded` leaves out; None if none are."""
+    """Name the lanes that `as_recorded` leaves out of a search, in a sentence; None if it leaves none out."""
     kept = {lane.name for lane in as_recorded(profile, record).lanes}
     found = {lane: backend for lane, backend in backends_of(profile).items() if lane not in kept}
     if not found:
@@ -235,7 +235,7 @@ def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
 
 
 def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
-    """A profile without the lanes that compute otherwise than was recorded; itself where none or all would stay."""
+    """Return a profile without lanes of another back end than the record's; unchanged where none or all would stay."""
     found = backends_of(profile)
     kept = {lane for lane, backend in found.items() if backend == record.backend}
     if record.assumed is not None or len(kept) in (0, len(found)):

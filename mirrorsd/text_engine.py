@@ -1,8 +1,7 @@
 """Text in, text out: the engine of the real world with the target's tokenizer and this machine's lanes.
 
-Or with an acceptance that is known before, that of a record of another pair, or drawn with given rates: the same object
-answers as in both simulators (`sim.acceptance`), so a model that is there as a shape alone, with random weights, runs
-schedules from end to end. Its text means nothing.
+Or with an acceptance that is known before: that of a record of another pair, or drawn with given rates, by the same
+objects that answer in both simulators (`sim.acceptance`).
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from calibrate.prompts import Prompt
+from calibrate.prompts import EncodedPrompt, Prompt
 from decoding.errors import ConfigError
 from decoding.record import round_starts
 from decoding.schedule import Schedule
@@ -22,9 +21,9 @@ from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
 from mirrorsd.model_pair import Dtype, ModelPair, find_scheduled_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
-from runtime.engine import Engine
+from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec
-from runtime.lanes.sequence_lanes import Listener
+from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 from runtime.verification.replayed_text import ReplayedText
@@ -129,7 +128,7 @@ def generate(
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
-    """An engine that nothing is loaded into yet; errors as in `TextEngine`."""
+    """Return an engine that has loaded nothing yet; errors as in `TextEngine`."""
     return Engine(
         pair.target_folder,
         lanes=lanes,
@@ -147,54 +146,68 @@ def _own_seed(seed: int, prompt_id: str) -> int:
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
 _PROMPT_LENGTH: Final = 128
-"""Tokens of a prompt that nobody wrote."""
+"""Length of drawn prompts, in tokens."""
 
 
-class ReplayEngine:
-    """Like `TextEngine` for prompts of known acceptance; a context manager. Answers are labelled and have no text."""
+class ReplayEngine(Engine):
+    """An engine of known acceptance: it replays the prompts of a record by any schedule, and decodes all others.
 
-    def __init__(
-        self,
-        pair: ModelPair,
-        lanes: Sequence[LaneSpec],
-        schedule: Schedule,
-        acceptance: Acceptance,
-        *,
-        max_new_tokens: int | None = None,
-    ) -> None:
-        """Prepare; models, whose weights may be random, are loaded by the first prompt.
+    So a model of which only the shape is there, with random weights, runs schedules from end to end, and its lanes can
+    be calibrated as any others. Its answers are labelled and have no text. A context manager.
 
-        The record may be of another pair; texts are cut at `max_new_tokens`. Errors are those of `TextEngine` and
-        `replayed_texts`.
-        """
-        self._vocab_size = vocab_size_of(pair)
-        texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
-        self.prompts = prompts_of(acceptance)
-        self._texts = {prompt.prompt_id: text for prompt, text in zip(self.prompts, texts, strict=True)}
-        self._engine = new_engine(pair, lanes)
+    Attributes:
+        questions: the prompts of the record, without their words.
+        prompts: the same with ids that nobody wrote, no two alike.
+    """
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance, **deadlines: float) -> None:
+        """Prepare; models are loaded when they are needed. The record may be of another pair; errors as in `Engine`."""
+        super().__init__(
+            pair.target_folder,
+            lanes=lanes,
+            drafter_folder=folder_of(pair.drafter),
+            exits_folder=folder_of(pair.exits),
+            dtype=pair.dtype,
+            **deadlines,
+        )
+        self._acceptance, self._vocab_size = acceptance, vocab_size_of(pair)
+        self._texts: dict[Schedule, list[ReplayedText]] = {}
+        recorded = record_of(acceptance).prompts
+        self.questions = tuple(Prompt(prompt_id=one.name, category=one.category, turns=("",)) for one in recorded)
+        self.prompts = tuple(
+            EncodedPrompt(one.name, one.category, arbitrary_prompt(one.prompt_length, self._vocab_size, number=number))
+            for number, one in enumerate(recorded, 1)
+        )
+        self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
 
-    def __exit__(self, *_: object) -> None:
-        self._engine.close()
+    def check_replay(self, schedule: Schedule) -> None:
+        """Refuse a schedule that the acceptance does not cover; errors are those of `replayed_texts`."""
+        self._texts_of(schedule)
 
-    def answer(
-        self,
-        prompt: Prompt,
-        schedule: Schedule,
-        decoding: Decoding,  # noqa: ARG002
-        *,
-        on_text: OnText = lambda _: None,  # noqa: ARG002
-    ) -> Answer:
-        """Decode one of `prompts`, arbitrary ids of its length, by the rounds of the replay."""
-        text = self._texts[prompt.prompt_id]
-        made = self._engine.replay(schedule, arbitrary_prompt(text.prompt_length, self._vocab_size), text)
+    def generate(self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, **options: Any) -> Generation:
+        """Replay one of `prompts`, at most `max_new_tokens` of it, or decode another one as `Engine.generate` does."""
+        place = self._places.get(tuple(prompt))
+        if place is None:
+            return super().generate(schedule, prompt, max_new_tokens=max_new_tokens, **options)
+        return self._replayed(place, schedule, max_new_tokens, options.get("listener", NOBODY))
+
+    def answer(self, prompt: Prompt, schedule: Schedule, decoding: Decoding, **_: Any) -> Answer:
+        """Replay one of `questions`."""
+        made = self._replayed(self.questions.index(prompt), schedule, decoding.max_new_tokens, NOBODY)
         return Answer(text="", tokens=made.tokens, trace=made.trace)
+
+    def _replayed(self, place: int, schedule: Schedule, max_new_tokens: int, listener: Listener) -> Generation:
+        text = self._texts_of(schedule)[place].cut(max_new_tokens)
+        return self.replay(schedule, self.prompts[place].ids, text, listener=listener)
+
+    def _texts_of(self, schedule: Schedule) -> list[ReplayedText]:
+        if schedule not in self._texts:
+            self._texts[schedule] = replayed_texts(self._acceptance, schedule, vocab_size=self._vocab_size)
+        return self._texts[schedule]
 
 
 def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
-    """The acceptance of `ACCEPTED,HITS`, rates from 0 to 1: of a drafted token, and of an outcome prepared for."""
+    """Parse `ACCEPTED,HITS`, two rates from 0 to 1: of a drafted token, and of an outcome that was prepared for."""
     try:
         accepted, hits = map(float, rates.split(","))
     except ValueError as error:
@@ -208,7 +221,7 @@ def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
 def replayed_texts(
     acceptance: Acceptance, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
 ) -> list[ReplayedText]:
-    """What the models have to say so that a schedule goes through the rounds of an acceptance model, for every prompt.
+    """Return what models say, prompt by prompt, when a schedule goes through the rounds of an acceptance model.
 
     Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
     a record, or `ConfigError` where rates, do not cover the schedule.
@@ -220,12 +233,6 @@ def replayed_texts(
 def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
     """Token ids for a prompt of which the length alone is known; another `number` is another prompt."""
     return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
-
-
-def prompts_of(acceptance: Acceptance) -> tuple[Prompt, ...]:
-    """The prompts of an acceptance, without their words."""
-    named = [(one.name, one.category) for one in record_of(acceptance).prompts]
-    return tuple(Prompt(prompt_id=name, category=category, turns=("",)) for name, category in named)
 
 
 def vocab_size_of(pair: ModelPair) -> int:

@@ -98,3 +98,16 @@ def tiny_streams(decoder: Decoder, *, num_streams: int = 3, start_layer: int = 2
     for weight in streams.trained.values():
         nn.init.normal_(weight, std=0.3)
     return streams.eval().requires_grad_(requires_grad=False)
+
+
+TINY_SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 1000,
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+"""The config.json of a model of which nothing but the shape is there."""

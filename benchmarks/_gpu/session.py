@@ -69,14 +69,10 @@ class Session:
         try:
             yield add
         except (torch.OutOfMemoryError, MemoryError, TimeoutError) as error:
-            self.leave_out(name, type(error).__name__)
+            self.found["left_out"].append({"what": name, "why": type(error).__name__})
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def leave_out(self, what: str, why: str) -> None:
-        """Note what is missing."""
-        self.found["left_out"].append({"what": what, "why": why})
 
     def seconds(self, run: Callable[[], object], *, warm_up: int = 3) -> float:
         """The median of runs that follow each other, by the device's own clock."""
@@ -121,7 +117,11 @@ def elapsed_s(run: Replay, device: torch.device, *, repeats: int) -> Sequence[fl
     On a GPU the host is waited for only where it is slower than what it asks for.
     """
     if device.type != "cuda":
-        return [_clocked(run) for _ in range(repeats)]
+        starts_s = []
+        for _ in range(repeats):
+            starts_s.append(time.perf_counter())
+            run()
+        return [after - before for before, after in pairwise([*starts_s, time.perf_counter()])]
     with torch.cuda.device(device):
         events = [new_event(enable_timing=True) for _ in range(repeats + 1)]
         events[0].record()
@@ -130,9 +130,3 @@ def elapsed_s(run: Replay, device: torch.device, *, repeats: int) -> Sequence[fl
             event.record()
         events[-1].synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
-
-
-def _clocked(run: Replay) -> float:
-    start_s = time.perf_counter()
-    run()
-    return time.perf_counter() - start_s

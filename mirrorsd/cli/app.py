@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,27 +11,12 @@ from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
-from mirrorsd.cli.options import example
-from mirrorsd.cli.verbs import (
-    calibrate,
-    curve,
-    demo,
-    devices,
-    import_,
-    plan,
-    record,
-    report,
-    reproduce,
-    run,
-    search,
-    simulate,
-    validate,
-)
-from mirrorsd.cli.verbs.models import models
-from mirrorsd.cli.verbs.profiles import profiles
-from mirrorsd.cli.verbs.published import retrodict
-from mirrorsd.cli.verbs.train import train
 
+VERBS: Final = (
+    "models profiles devices calibrate record search plan curve import_ reproduce published.retrodict simulate run "
+    "validate demo report train"
+)
+"""Modules of `mirrorsd/cli/verbs`, in the order of the help: each has a function, or a group of them, of its name."""
 RUN: Final = frozenset({"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"})
 """Top-level modules of the extra `run`: all that loads models and decodes; pyproject.toml lists their packages."""
 
@@ -54,20 +40,22 @@ class Verbs(TyperGroup):
         """Run the verb."""
         try:
             return super().invoke(ctx)
-        except MirrorsdError as error:
-            say(f"[bold red]Error:[/] {escaped(error)}")
-            raise typer.Exit(WRONG_INPUT) from error
-        except ModuleNotFoundError as error:
-            say(f"[bold red]Error:[/] {escaped(missing_package(error))}")
-            raise typer.Exit(WRONG_INPUT) from error
-        except OSError as error:  # names too long, a folder that is gone, an output that is full
-            if error.errno == errno.EPIPE:
-                raise
-            say(f"[bold red]Error:[/] {escaped(cut(str(error)))}")
+        except (MirrorsdError, ModuleNotFoundError, OSError) as error:
+            say(f"[bold red]Error:[/] {escaped(_told(error))}")
             raise typer.Exit(WRONG_INPUT) from error
         except KeyboardInterrupt as error:
             say("Interrupted.")
             raise typer.Exit(INTERRUPTED) from error
+
+
+def _told(error: MirrorsdError | ModuleNotFoundError | OSError) -> str:
+    if isinstance(error, MirrorsdError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if error.errno == errno.EPIPE:
+        raise error
+    return cut(str(error))  # a name that is too long, a folder that is gone, an output that is full
 
 
 app = typer.Typer(
@@ -79,23 +67,12 @@ app = typer.Typer(
     epilog="Start here: [bold]mirrorsd demo[/]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(models, name="models")
-app.add_typer(profiles, name="profiles")
-app.command(epilog=example(devices.EXAMPLE))(devices.devices)
-app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
-app.command(epilog=example(record.EXAMPLE))(record.record)
-app.command(epilog=example(search.EXAMPLE))(search.search)
-app.command(epilog=example(plan.EXAMPLE))(plan.plan)
-app.command(epilog=example(curve.EXAMPLE))(curve.curve)
-app.command("import", epilog=example(import_.EXAMPLE))(import_.import_)
-app.command(epilog=example(reproduce.EXAMPLE))(reproduce.reproduce)
-app.command(epilog=example(retrodict.EXAMPLE))(retrodict.retrodict)
-app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
-app.command(epilog=example(run.EXAMPLE))(run.run)
-app.command(epilog=example(validate.EXAMPLE))(validate.validate)
-app.command(epilog=example(demo.EXAMPLE))(demo.demo)
-app.command(epilog=example(report.EXAMPLE))(report.report)
-app.add_typer(train, name="train")
+for path in VERBS.split():
+    module, name = import_module(f"mirrorsd.cli.verbs.{path}"), path.rpartition(".")[2]
+    if isinstance(verb := getattr(module, name), typer.Typer):
+        app.add_typer(verb, name=name)
+    else:
+        app.command(name.strip("_"), epilog=f"Example: [bold]{module.EXAMPLE}[/]")(verb)
 
 
 def _show_version(wanted: bool) -> None:

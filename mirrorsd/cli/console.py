@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+from mirrorsd.cli.options import STDOUT
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,13 +40,13 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @cache
 def results() -> Console:
-    """Stdout, for what was asked for."""
+    """Return the console of stdout, which gets the results."""
     return _console(stderr=False)
 
 
 @cache
 def messages() -> Console:
-    """Stderr, for everything else."""
+    """Return the console of stderr, which gets progress, messages and errors."""
     return _console(stderr=True)
 
 
@@ -84,7 +86,7 @@ def say_command(what_for: str, command: str) -> None:
 
 
 def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> None:
-    """A line for each of them that is of another machine than this one; `runs` is whether anything runs here."""
+    """Warn of a profile or a record that another machine made; `runs` is whether anything runs on this one."""
     from hwprofiles.host import differences
 
     if profile is not None and (found := differences(profile.host)) is not None:
@@ -96,7 +98,7 @@ def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *
 
 
 def escaped(text: object) -> str:
-    """Text that means itself: rich's markup in it is taken literally."""
+    """Return text whose square brackets rich prints as they are, instead of taking them for markup."""
     from rich.markup import escape
 
     return escape(str(text))
@@ -104,7 +106,7 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C and the like report what is on disk by then, a sentence each that the caller appends as it goes."""
+    """Tell on Ctrl-C what is on disk by then: sentences that the caller appends to `saved` as it goes."""
     with answering_signals() as which_came:
         try:
             yield
@@ -117,7 +119,7 @@ def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """Text without characters that a terminal obeys; names, prompts and errors may come from anywhere."""
+    """Replace characters that a terminal obeys: names, prompts and errors may come from anywhere."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -186,54 +188,13 @@ def end_lanes() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-STDOUT, _JSON = "-", "--json"
-
-
-def file_that_can_be_written(path: Path | None) -> Path | None:
-    """The option's file; raises `ConfigError` where it could not be written."""
-    from decoding.files import require_writable
-
-    if path is not None:
-        require_writable(path)
-    return path
-
-
-def output(what: str) -> Any:
-    """An option for a file that is not written unless it is named; `what` is its help."""
-    return typer.Option(help=what, show_default=False, callback=file_that_can_be_written)
-
-
-def folder_that_can_be_written(path: Path | None) -> Path | None:
-    """The option's folder; raises `ConfigError` where no file could be written into it."""
-    file_that_can_be_written(None if path is None else path / "file")
-    return path
-
-
-def json_that_can_be_written(destination: str | None) -> str | None:
-    """The option's file, or stdout."""
-    file_that_can_be_written(None if destination in (None, STDOUT) else Path(destination))
-    return destination
-
-
-JsonOption = Annotated[
-    str | None,
-    typer.Option(
-        _JSON,
-        metavar="[PATH]",
-        help="Write the result as JSON to PATH; without PATH, or with [bold]-[/], to stdout in place of the text.",
-        show_default=False,
-        callback=json_that_can_be_written,
-    ),
-]
-
-
 def with_default_destination(args: Sequence[str]) -> list[str]:
     """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one."""
     complete: list[str] = []
     for place, arg in enumerate(args):
         complete.append(arg)
         following = args[place + 1 : place + 2]
-        if arg == _JSON and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
+        if arg == "--json" and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
             complete.append(STDOUT)
     return complete
 

@@ -31,7 +31,7 @@ def task(title: str) -> Iterator[ReportProgress]:
 
 @contextmanager
 def stages() -> Iterator[Callable[[StageReport], None]]:
-    """The same for a job of several stages."""
+    """Show a progress bar for a job of several stages."""
     with _bar() as update:
 
         def report(now: StageReport) -> None:
@@ -113,7 +113,7 @@ class OthersWatch:
             say(f"[yellow]{escaped(note)}[/]")
 
     def on(self, report: ReportProgress) -> ReportProgress:
-        """The same report of progress, with a look each time."""
+        """Return `report` with a look at other programs at every step."""
 
         def report_and_look(step: str, share: float) -> None:
             report(step, share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ from planner.wording import (
     seconds,
 )
 
+NOTHING: Final = "\N{EN DASH}"
+"""In a cell whose value nobody knows."""
 _WIDE_ENOUGH: Final = 145
 """Characters in which a schedule's name and all columns of an outcome find room."""
 _NARROW: Final = {
@@ -41,65 +43,80 @@ _NARROW: Final = {
     "rounds": "rounds",
 }
 """Columns of an outcome that a narrow terminal has room for, and what they are called there."""
-
 _OF_OWN_PROMPTS: Final = {"prompts", "plain there"}
 """Columns that are needed only where some schedules have run fewer prompts than others."""
+_WIDE_RANKING: Final = 125
+"""Characters in which all columns of a ranking find room."""
+_FOR_WIDE: Final = ("interval", "J", "runs on")
+_LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time, energy and money per token"
+
+
+def plain_table(
+    title: str, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = ""
+) -> Table:
+    """Return a table without frames, which survives being copied.
+
+    Columns `left` hold text, which is taken literally, and columns `right` numbers, which may have rich's markup. A
+    row may end early.
+    """
+    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, title_style="bold")
+    table.caption, table.caption_justify = escape(caption) or None, "left"
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row[: len(left)]), *row[len(left) :])
+    return table
+
+
+def share(value: float) -> str:
+    """Write a share in percent, and a dash where there is none."""
+    return "-" if isnan(value) else percent(value)
 
 
 def ranking(found: SearchResult, top: int) -> Table:
-    """The best `top` candidates, the fastest first, and the chosen one, which has a star if it is not the first."""
+    """Return the best `top` candidates, fastest first, and the chosen one, with a star if it is not the first."""
     candidates, winner = found.candidates, found.winner
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
     star = "*" if winner is not candidates[0] else ""
     if star:
         title += " (*: the fastest on the half of the prompts that it is chosen on)"
-    table = plain_table(title, ("schedule",), ("ms", "interval", "tokens/round", "hits"))
     shown = candidates[:top] if winner in candidates[:top] else (*candidates[:top], winner)
-    for name, one in zip(schedule_names([(one.schedule, one.placement) for one in shown]), shown, strict=True):
-        prediction = one.prediction
-        table.add_row(
+    names = schedule_names([(one.schedule, one.placement) for one in shown])
+    rows = (
+        (
             name + star * (one is winner),
-            in_ms(prediction.tpot_s),
-            between(prediction.tpot_s_low, prediction.tpot_s_high),
-            f"{prediction.mean_acceptance_length:.2f}",
-            share(prediction.reuse_rate),
+            in_ms(one.prediction.tpot_s),
+            between(one.prediction.tpot_s_low, one.prediction.tpot_s_high),
+            f"{one.prediction.mean_acceptance_length:.2f}",
+            share(one.prediction.reuse_rate),
         )
-    return table
+        for name, one in zip(names, shown, strict=True)
+    )
+    return plain_table(title, ("schedule",), ("ms", "interval", "tokens/round", "hits"), rows)
 
 
 def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
-    """Predicted and measured times, the winner bold; columns that judge predictions go where `width` is small."""
-    rows = [_outcome_row(entry) for entry in result["schedules"]]
+    """Return predicted and measured times, the winner bold, with fewer columns on a narrow terminal."""
+    entries = result["schedules"]
+    rows = [_outcome_row(entry) for entry in entries]
     if len({row["prompts"] for row in rows}) == 1:
         rows = [{name: value for name, value in row.items() if name not in _OF_OWN_PROMPTS} for row in rows]
     if width < _WIDE_ENOUGH:
         rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
+    names = [entry["name"] + " (a lane was lost)" * bool(entry["events"]) for entry in entries]
     title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
-    table = plain_table(title, ("schedule",), tuple(rows[0]))
-    for entry, row in zip(result["schedules"], rows, strict=True):
-        name = entry["name"]
-        style = "bold" if entry["name"] == result.get("winner") else None
-        table.add_row(escape(name) + " (a lane was lost)" * bool(entry["events"]), *row.values(), style=style)
+    cells = ((name, *row.values()) for name, row in zip(names, rows, strict=True))
+    table = plain_table(title, ("schedule",), tuple(rows[0]), cells)
+    for entry, line in zip(entries, table.rows, strict=True):
+        line.style = "bold" if entry["name"] == result.get("winner") else None
     return table
-
-
-def plain_table(title: str, left: Sequence[str] = (), right: Sequence[str] = ()) -> Table:
-    """A table without frames, which survives being copied; columns of text, then those of numbers."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for heading in left:
-        table.add_column(heading)
-    for heading in right:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def share(value: float) -> str:
-    """A share, or a dash where there is none."""
-    return "-" if isnan(value) else percent(value)
 
 
 def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
     predicted, measured = entry["predicted"], entry["measured"]
+    plain_s, ttft, speedup = entry.get("plain_tpot_s"), entry.get("ttft"), entry["speedup_measured"]
     return {
         "predicted": in_ms(predicted["tpot_s"]),
         "interval": between(predicted["tpot_s_low"], predicted["tpot_s_high"]),
@@ -107,26 +124,18 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "error": f"{entry['tpot_error']:+.1%}",
         "corrected error": f"{entry['tpot_error_at_anchor']:+.1%}",
         "prompts": str(entry.get("num_prompts", "-")),
-        "plain there": "-" if entry.get("plain_tpot_s") is None else in_ms(entry["plain_tpot_s"]),
-        "speed-up": _speedup(entry["speedup_measured"]),
+        "plain there": "-" if plain_s is None else in_ms(plain_s),
+        "speed-up": "-" if speedup is None else _speedup(**speedup),
         "tokens/round": f"{measured['mean_acceptance_length']:.2f}",
         "hits": share(measured["reuse_rate"]),
-        "first token": _first_token(entry.get("ttft")),
+        "first token": "-" if ttft is None else f"{in_ms(ttft['measured_s'])} ({ttft['error']:+.0%})",
         "rounds": _rounds(entry),
     }
 
 
-def _speedup(entry: Mapping[str, Any] | None) -> str:
+def _speedup(value: float, low: float | None, high: float | None) -> str:
     """How many times as fast as plain decoding a schedule was measured, with its interval."""
-    if entry is None:
-        return "-"
-    if entry["low"] is None or entry["low"] == entry["high"]:
-        return f"{entry['value']:.2f}"
-    return f"{entry['value']:.2f} ({entry['low']:.2f}-{entry['high']:.2f})"
-
-
-def _first_token(entry: Mapping[str, float] | None) -> str:
-    return "-" if entry is None else f"{in_ms(entry['measured_s'])} ({entry['error']:+.0%})"
+    return f"{value:.2f}" if low is None or low == high else f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
 def _rounds(entry: Mapping[str, Any]) -> str:
@@ -136,41 +145,35 @@ def _rounds(entry: Mapping[str, Any]) -> str:
     return f"[red]{text}[/]" if entry["rounds_alarm"] else text
 
 
-_WIDE_RANKING: Final = 125
-"""Characters in which all columns of a ranking find room."""
-_FOR_WIDE: Final = ("interval", "J", "runs on")
-_LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time, energy and money per token"
-
-
 def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
     """Return the best `top` of every method and place, those to train only where fastest, by what is known of any."""
-    leaders = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s][
-        :top
-    ]
-    front = set(map(id, pareto(plan.ranking)))
+    best = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s]
+    leaders, front = best[:top], set(map(id, pareto(plan.ranking)))
     rows = [_row(plan, one) for one in leaders]
     known = [
         name for name in rows[0] if any(row[name] for row in rows) and (width >= _WIDE_RANKING or name not in _FOR_WIDE)
     ]
-    table = plain_table(
-        "Best of every method and place, predicted per token", ("", "schedule", "target", "draft"), known
-    )
     pairs = [one.pair for one in leaders if one.schedule.draft_lane and one.pair.is_two_streams]
     streams = dict.fromkeys(f"{pair.draft}: a second stream of {pair.target}" for pair in pairs)
-    told = f"{_LEGEND}, of {len(plan.ranking):,} schedules"
-    table.caption, table.caption_justify = "   ".join((told, *map(escape, streams))), "left"
-    for one, row in zip(leaders, rows, strict=True):
-        placed = one.pair.target, one.pair.draft if one.schedule.draft_lane else "\u2013"
-        mark = "*" if id(one) in front else ""
-        table.add_row(mark, *map(escape, (_name(one), *placed)), *(row[name] or "\u2013" for name in known))
-    return table
+    cells = (
+        (
+            "*" if id(one) in front else "",
+            _name(one),
+            one.pair.target,
+            one.pair.draft if one.schedule.draft_lane else NOTHING,
+            *(row[name] or NOTHING for name in known),
+        )
+        for one, row in zip(leaders, rows, strict=True)
+    )
+    title = "Best of every method and place, predicted per token"
+    caption = "   ".join((f"{_LEGEND}, of {len(plan.ranking):,} schedules", *streams))
+    return plain_table(title, ("", "schedule", "target", "draft"), known, cells, caption=caption)
 
 
 def _name(one: PlannedSchedule) -> str:
     """Name a schedule; where it runs, columns say."""
-    return (
-        schedule_name(one.schedule, one.placement).removesuffix(f", {one.placement}") + UNTRAINED * one.needs_training
-    )
+    name = schedule_name(one.schedule, one.placement).removesuffix(f", {one.placement}")
+    return name + UNTRAINED * one.needs_training
 
 
 def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
@@ -193,20 +196,17 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
 
 def tornado_table(bars: Sequence[TornadoBar]) -> Table:
     """Return the numbers that the answer turns on."""
-    turned = any(bar.turn for bar in bars)
-    title = (
-        "What would change the answer"
-        if turned
-        else "What matters most; within these ranges the same place stays first"
-    )
-    table = plain_table(title, ("number", "now", "from", "to", "speed-up from, to", "changes at"))
+    title = "What matters most; within these ranges the same place stays first"
+    if any(bar.turn for bar in bars):
+        title = "What would change the answer"
+    rows = []
     for bar in bars:
         number = bar.number
-        now, low, high = (amount(number.field, value) for value in (number.value, number.low, number.high))
+        values = [amount(number.field, value) for value in (number.value, number.low, number.high)]
         ends = f"{factor(bar.speedup_low)} to {factor(bar.speedup_high)}"
-        turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else "\u2013"
-        table.add_row(escape(number.field), now, low, high, ends, turn)
-    return table
+        turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else NOTHING
+        rows.append((number.field, *values, ends, turn))
+    return plain_table(title, ("number", "now", "from", "to", "speed-up from, to", "changes at"), (), rows)
 
 
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
@@ -218,69 +218,65 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
     # a memory drafts nothing itself
     own_head = [f"with {fields[0].rpartition('.')[0]}"] if any(cell.there is not None for cell in cells) else []
     right = ("ms", "speed-up", "breaks even at", *own_head)
-    table = plain_table("Over these values", (*fields, "", "best"), right)
+    rows = []
     for cell in cells:
         values = [amount(field, value) for field, value in zip(fields, cell.values, strict=True)]
         found = cell.standing
         if found is None:
-            table.add_row(*values, "", escape(str(cell.refused)), *["\u2013"] * len(right))
+            rows.append([*values, "", str(cell.refused), *[NOTHING] * len(right)])
             continue
-        even = "\u2013" if cell.break_even is None else percent(cell.break_even)
-        mark = "turns" if id(cell) in turned else ""
-        leader = found.leader
-        own = "\u2013" if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
-        told = (in_ms(found.times_s[leader]), factor(found.speedup), even, own)
-        table.add_row(*values, mark, str(leader), *told[: len(right)])
-    return table
+        own = NOTHING if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
+        even = NOTHING if cell.break_even is None else percent(cell.break_even)
+        told = [in_ms(found.times_s[found.leader]), factor(found.speedup), even, own]
+        rows.append([*values, "turns" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
+    return plain_table("Over these values", (*fields, "", "best"), right, rows)
 
 
 def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCell]) -> Table:
     """Return the speed-up at every point, by whatever uses the device of the first number if anything does."""
     has_own = any(cell.there is not None for cell in cells)
-    whose = f" with {down.field.rpartition('.')[0]}" * has_own
-    values = [amount(across.field, value) for value in across.values]
-    table = plain_table(f"Times plain decoding{whose}; across: {across.field}", (down.field,), values)
 
     def told(cell: SweepCell) -> str:
         if (found := cell.standing) is None or (way := cell.there if has_own else found.leader) is None:
-            return "\u2013"
+            return NOTHING
         return factor(found.plain_s / found.times_s[way]) + "*" * (has_own and way == found.leader)
 
-    for value in down.values:
-        table.add_row(amount(down.field, value), *(told(cell) for cell in cells if cell.values[0] == value))
+    rows = (
+        (amount(down.field, value), *(told(cell) for cell in cells if cell.values[0] == value)) for value in down.values
+    )
     leaders = dict.fromkeys(str(cell.standing.leader) for cell in cells if cell.standing is not None)
     refused = dict.fromkeys(str(cell.refused) for cell in cells if cell.standing is None)
-    table.caption = escape("; ".join(("* leads" * has_own, f"what leads: {', '.join(leaders)}", *refused)).lstrip("; "))
-    table.caption_justify = "left"
-    return table
+    whose = f" with {down.field.rpartition('.')[0]}" * has_own
+    return plain_table(
+        f"Times plain decoding{whose}; across: {across.field}",
+        (down.field,),
+        [amount(across.field, value) for value in across.values],
+        rows,
+        caption="; ".join((*["* leads"] * has_own, f"what leads: {', '.join(leaders)}", *refused)),
+    )
 
 
 def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     """Return several drafts, the fastest first, and what acceptance would put each of the others first."""
-    heads = ("draft", "best schedule", "place"), ("ms", "vs plain", "accepted", "breaks even", "leads from")
-    table = plain_table("Drafts, each by what is assumed of its acceptance", *heads)
+    rows = []
     for one in drafts:
         plan, best = one.plan, one.best
         if best is None:
-            table.add_row(escape(one.name), "none that fits", *["\u2013"] * 6)
+            rows.append((one.name, "none that fits", *[NOTHING] * 6))
             continue
         needed = None if plan.needed is None else plan.needed.at
         rates = [plan.question.acceptance.value, needed, one.acceptance_to_lead]
-        table.add_row(
-            *map(escape, (one.name, _name(best), best.place)),
-            in_ms(best.tpot_s),
-            factor(best.speedup),
-            *("\u2013" if rate is None else percent(rate) for rate in rates),
-        )
-    return table
+        told = (NOTHING if rate is None else percent(rate) for rate in rates)
+        rows.append((one.name, _name(best), best.place, in_ms(best.tpot_s), factor(best.speedup), *told))
+    heads = ("draft", "best schedule", "place"), ("ms", "vs plain", "accepted", "breaks even", "leads from")
+    return plain_table("Drafts, each by what is assumed of its acceptance", *heads, rows)
 
 
 def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
     """Return runs beside what was predicted of them; per round too, where there is room."""
-    heads = ["ms", "interval", "measured", ""]
-    if width >= _WIDE_RANKING:
-        heads += ["ms a round", "measured", "tokens a round", "measured"]
-    table = plain_table("Predicted beside measured, per token", ("schedule", "place"), heads)
+    heads = ["ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"]
+    heads = heads[: None if width >= _WIDE_RANKING else 4]
+    rows = []
     for one in found:
         predicted, run = one.prediction, one.run
         cells = (
@@ -292,38 +288,39 @@ def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
             f"{predicted.mean_acceptance_length:.2f}",
             f"{run.mean_acceptance_length:.2f}",
         )
-        table.add_row(*map(escape, (one.name, one.place)), *cells[: len(heads)])
-    return table
+        rows.append((one.name, one.place, *cells[: len(heads)]))
+    return plain_table("Predicted beside measured, per token", ("schedule", "place"), heads, rows)
 
 
 def machine_table(machines: Sequence[MachineChoice]) -> Table:
     """Return several machines, the fastest first, by what is recommended on each."""
-    heads = ("platform", "weights", "best", "place", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
-    table = plain_table("Machines, each with what is recommended on it", *heads)
+    rows: list[tuple[str, ...]] = []
     for machine in machines:
         if machine.refused:
-            table.add_row(escape(machine.name), "", escape(machine.refused))
+            rows.append((machine.name, "", machine.refused))
             continue
         plan = machine.drafts[0].plan
         best = plan.recommended
         row = _row(plan, best)
-        table.add_row(
-            *map(escape, (machine.name, plan.question.target.weights, _name(best), best.place)),
-            plan.pays.replace("_", " "),
-            f"{1 / best.tpot_s:.3g}",
-            f"{1 / plan.plain.tpot_s:.3g}",
-            *(row[name] or "\u2013" for name in ("first token", "GB", "J", "$/M")),
-        )
-    return table
+        left = machine.name, plan.question.target.weights, _name(best), best.place, plan.pays.replace("_", " ")
+        speeds = f"{1 / best.tpot_s:.3g}", f"{1 / plan.plain.tpot_s:.3g}"
+        rows.append((*left, *speeds, *(row[name] or NOTHING for name in ("first token", "GB", "J", "$/M"))))
+    heads = ("platform", "weights", "best", "place", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
+    return plain_table("Machines, each with what is recommended on it", *heads, rows)
 
 
 def batch_table(found: BatchPlan) -> Table:
     """Return the best speculation next to plain decoding, by batch size."""
+    rows = (
+        (
+            str(size),
+            choice.name,
+            str(choice.pair or NOTHING),
+            NOTHING if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}",
+            f"{choice.plain.tokens_per_s:.1f}",
+            NOTHING if choice.speedup is None else factor(choice.speedup),
+        )
+        for size, choice in found.choices.items()
+    )
     title = "Several sequences at once: predicted tokens per second of all together"
-    table = plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"))
-    for size, choice in found.choices.items():
-        own = "\u2013" if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}"
-        times = "\u2013" if choice.speedup is None else factor(choice.speedup)
-        place = str(choice.pair or "\u2013")
-        table.add_row(str(size), choice.name, place, own, f"{choice.plain.tokens_per_s:.1f}", times)
-    return table
+    return plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"), rows)

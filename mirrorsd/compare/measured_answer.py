@@ -47,12 +47,12 @@ class JudgedRuns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The schedules' names in tables."""
+        """Return the names of the schedules, as tables show them."""
         return tuple(one.schedule for one in self.comparisons)
 
     @property
     def answer(self) -> SpeculationVerdict | None:
-        """The verdict, if plain decoding and speculation were both run; else runs tell nothing of what pays."""
+        """Return the verdict if plain decoding and speculation were both run; without both, nothing tells what pays."""
         return self.verdict if self.verdict.speedup is not None else None
 
 
@@ -107,7 +107,14 @@ def judge_runs(
     verdict = judge_measured(as_run, at_anchors=at_anchors)
     return JudgedRuns(
         measured=measured,
-        results=tuple(map(_with_anchors, results, comparisons, ratios)),
+        results=tuple(
+            replace(
+                result,
+                measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
+                speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
+            )
+            for result, comparison, ratio in zip(results, comparisons, ratios, strict=True)
+        ),
         comparisons=tuple(comparisons),
         ratios=ratios,
         verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
@@ -186,7 +193,7 @@ def compare_all(
     profile: Profile,
     record: AcceptanceRecord,
 ) -> list[Comparison]:
-    """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
+    """Compare rounds and times of every schedule, with margins from the record and the pace of the machine."""
     margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
     return [
         compare(name, _pairs(result, runs, profile, texts), margins, is_tree=result.candidate.schedule.is_tree)
@@ -196,14 +203,6 @@ def compare_all(
 
 def _first(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
     return replace(record, prompts=record.prompts[:count])
-
-
-def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:
-    return replace(
-        result,
-        measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
-        speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
-    )
 
 
 def _pairs(result: ScheduleResult, runs: Sequence[Run], profile: Profile, record: AcceptanceRecord) -> list[TracePair]:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def json_text(data: Any) -> str:
-    """Indented JSON with a final newline; numbers that are not finite become null."""
+    """Return indented JSON with a final newline; numbers that are not finite become null."""
     return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def path_from(folder: Path, path: Path) -> str:
-    """`path` as seen from `folder`: files that refer to each other this way can be moved together."""
+    """Return `path` as seen from `folder`: files that name each other so can be moved together."""
     return os.path.relpath(path.resolve(), folder.resolve())
 
 
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def run_command(schedule: Path, models: Sequence[str] = ()) -> str:
-    """How to use a schedule file; `models` are the options that name its target, exits and weights."""
+    """Return the command that runs a schedule file; `models` are the options that name target, exits and weights."""
     return shlex.join(("mirrorsd", "run", "--schedule", str(schedule), *models, "--prompt", "Why is the sky blue?"))
 
 

@@ -123,7 +123,9 @@ def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use 
         "busy": None if used is None else used.share,
         "pays": verdict.pays,
         "speedup": speedup_entry(verdict.speedup),
-        "by_length": [{"max_new_tokens": length, **_ends(one)} for length, one in sorted(verdict.by_length.items())],
+        "by_length": [
+            {"max_new_tokens": length} | (ratio_entry(one) or {}) for length, one in sorted(verdict.by_length.items())
+        ],
         "turns_at": verdict.turns_at,
         "coverage": fmean(one.is_held for one in results),
     }
@@ -131,17 +133,13 @@ def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use 
 
 def speedup_entry(ratio: Ratio | None) -> dict[str, Any] | None:
     """Return the ratio that decides, on prompts like those recorded, with what it is on these very prompts."""
-    if ratio is None:
+    if (own := ratio_entry(ratio)) is None or ratio is None:
         return None
-    return _ends(ratio) | {"scope": {"these_prompts": _ends(ratio.on_these), "like_these": _ends(ratio)}}
-
-
-def _ends(ratio: Ratio) -> dict[str, Any]:
-    return ratio_entry(ratio) or {}
+    return own | {"scope": {"these_prompts": ratio_entry(ratio.on_these), "like_these": own}}
 
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
-    """Mean time to the first token in both worlds, and predicted over measured less one; None if one has no prefill."""
+    """Return the mean time to the first token, predicted and measured, and the error; None if either is not known."""
     predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured)
     if predicted_s is None or measured_s is None:
         return None

@@ -65,7 +65,7 @@ def run_in_turn(
 
 
 def anchors_of(engine: Engine, profile: Profile) -> Anchors:
-    """Anchors as the calibration of a profile took them, on its lanes in this engine."""
+    """Return anchors like those of a profile's calibration, on its lanes in this engine."""
     lanes = {lane.name: engine.lane(lane.name) for lane in profile.lanes}
     return Anchors(lanes, context=anchor_context(profile))
 

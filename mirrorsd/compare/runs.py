@@ -21,7 +21,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from decoding.validation import Many, told
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.profile import Profile
 from planner.chrome_trace import write_json
 from sim.prediction import Prediction
 
@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def traces(self) -> list[list[Trace]]:
-        """The traces that count, for each schedule one per prompt."""
+        """Return the traces that count: for each schedule one per prompt."""
         return [[run.trace for run in row] for row in self.runs]
 
     def texts(self, record: AcceptanceRecord) -> AcceptanceRecord:
@@ -162,22 +162,33 @@ LEAST_CONTEXT = 64
 
 
 def anchor_context(profile: Profile) -> int:
-    """Cached tokens of an anchor, as calibration had it."""
+    """Return the number of cached tokens that anchors were calibrated with."""
     return next((lane.anchor.context for lane in profile.lanes if lane.anchor is not None), LEAST_CONTEXT)
 
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
     """Return seconds of an anchor by the profile, on every lane of a target, all of them measured in such a context."""
-    return {lane.name: _anchor_s(lane, profile) for lane in profile.lanes if lane.layer is not None}
+    context, found = anchor_context(profile), {}
+    for lane in profile.lanes:
+        if lane.anchor is not None and lane.anchor.context == context:
+            found[lane.name] = lane.anchor.seconds
+        elif lane.layer is not None:
+            found[lane.name] = lane.verify_s(profile.num_layers, 1, context)
+    return found
 
 
 def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
-    """The pace during a run, 1 without anchors: that of its lanes, or both at once, by the time it waits for each."""
+    """Return the machine's pace during a run, a mean over its lanes by how long it waits for each; 1 if unknown."""
     target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
     parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
-    parts.append((_draft_pace(run, draft, expected[draft], profile), prediction.exposed_draft_s))
+    own = profile.lane(draft).step_anchor
+    if own is not None and run.anchors.steps:  # the draft model's own anchors, else the target's on its lane
+        draft_pace = _pace(run.anchors.steps, own.seconds)
+    else:
+        draft_pace = _pace(alone.get(draft, ()), expected[draft])
+    parts.append((draft_pace, prediction.exposed_draft_s))
     then = profile.anchor_slowdown(target, draft)
     if run.anchors.shared and then is not None:
         at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
@@ -188,20 +199,5 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     return sum(one * weight for one, weight in known) / total if total else 1.0
 
 
-def _draft_pace(run: Run, lane: str, anchor_s: float, profile: Profile) -> float | None:
-    """That of the draft model's own anchors where there are any; of the target's on its lane elsewhere."""
-    own = profile.lane(lane).step_anchor
-    if own is not None and run.anchors.steps:
-        return _pace(run.anchors.steps, own.seconds)
-    return _pace(run.anchors.alone.get(lane, ()), anchor_s)
-
-
 def _pace(taken: Sequence[float], expected_s: float) -> float | None:
     return mean_pace(taken) / expected_s if taken else None
-
-
-def _anchor_s(lane: LaneProfile, profile: Profile) -> float:
-    context = anchor_context(profile)
-    if lane.anchor is not None and lane.anchor.context == context:
-        return lane.anchor.seconds
-    return lane.verify_s(profile.num_layers, 1, context)

@@ -130,7 +130,10 @@ class Demo:
         with new_engine(self._settings.pair, self._lanes) as engine:
             profile = self._calibrate(engine)
             accepted = self._record(profile)
-            plan = self._search(profile, accepted)
+            self._stages.begin(SEARCH)("playing every schedule", 0.0)
+            plan = make_plan(SearchSpace(), profile, accepted)
+            save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
+            self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
             candidates = self._choose(plan)
             more = self._record_more(plan, candidates)
             measured = self._run_for_real(engine, plan, candidates)
@@ -223,13 +226,6 @@ class Demo:
             num_tree_steps=sum(depth for depth, _ in _RECORDED_TREES),
         )
 
-    def _search(self, profile: Profile, accepted: AcceptanceRecord) -> Plan:
-        self._stages.begin(SEARCH)("playing every schedule", 0.0)
-        plan = make_plan(SearchSpace(), profile, accepted)
-        save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
-        self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
-        return plan
-
     def _choose(self, plan: Plan) -> list[Candidate]:
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_telling(picked, plan.search.winner)
@@ -270,7 +266,10 @@ class Demo:
         used = self._others.so_far()
         pair = self._settings.pair
         judged = judge_runs(candidates, measured, plan.profile, plan.record, more)
-        self._save_schedules(judged)
+        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
+            stale.unlink()
+        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
+            save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
         named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {
             **outcome_facts(judged, plan, pair, used=used),
@@ -293,12 +292,6 @@ class Demo:
             run_options=self._settings.run_options,
         )
         return write_outcome(outcome, self._settings.out, RESULT)
-
-    def _save_schedules(self, judged: JudgedRuns) -> None:
-        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
-            stale.unlink()
-        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
-            save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
 
     def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
         """Return the first prompt that was run, and what the target answered by a schedule of chains."""

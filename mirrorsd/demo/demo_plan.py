@@ -117,7 +117,7 @@ def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: floa
 
 
 def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
-    """Those that decide the answer first: the best plain placement, the search's choice, the fastest of every kind."""
+    """Order candidates by how much they decide: best plain one, the search's choice, then the fastest of every kind."""
     by_speed = sorted(candidates, key=lambda one: one.tpot_s)
     best: dict[Kind, Candidate] = {}
     for candidate in by_speed:

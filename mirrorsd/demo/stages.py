@@ -48,11 +48,11 @@ class Stages:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the job began."""
+        """Return seconds since the job began."""
         return self._clock() - self._start_s
 
     def expect(self, stage: str, seconds: float) -> None:
-        """Something is known now about how long a later stage will take."""
+        """Replace the estimate of how long a later stage will take."""
         self._expected_s[stage] = seconds
 
     def begin(self, stage: str) -> ReportProgress:
@@ -71,15 +71,11 @@ class Stages:
 
     def _left_s(self, stage: str, share: float, later: Sequence[str]) -> float:
         """Of this stage and all later ones: these are cut to fit in the limit, but not to nothing."""
-        own_s = self._left_of_stage_s(stage, share)
+        spent_s = self._clock() - self._stage_start_s
+        own_s = spent_s * (1 - share) / share if share >= _TRUSTED_SHARE else self._expected_s[stage] - spent_s
+        own_s = max(0.0, own_s)
         shortest_s = sum(min(self._expected_s[name], _SHORTEST_S) for name in later)
         if self.elapsed_s >= self._limit_s:
             shortest_s += own_s
         cut_s = max(self._limit_s - self.elapsed_s, shortest_s)
         return min(own_s + sum(self._expected_s[name] for name in later), cut_s)
-
-    def _left_of_stage_s(self, stage: str, share: float) -> float:
-        spent_s = self._clock() - self._stage_start_s
-        if share >= _TRUSTED_SHARE:
-            return spent_s * (1 - share) / share
-        return max(0.0, self._expected_s[stage] - spent_s)

@@ -42,12 +42,12 @@ class EngineAcceptance:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Committed tokens per verification."""
+        """Return the mean of committed tokens per verification."""
         return 1.0 + sum(accumulate(self.rates, mul), 0.0)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What scripts get."""
+        """Return what `mirrorsd import --json` writes of it."""
         return {
             "engine": self.engine,
             "rates": list(self.rates),

@@ -87,7 +87,7 @@ class Page:
 
     @cached_property
     def rows(self) -> tuple[PageRow, ...]:
-        """All entries: of JSON, of JSON Lines between lines of a log, of tables in Markdown, or of CSV."""
+        """Return all entries: of JSON, of JSON Lines between lines of a log, of tables in Markdown, or of CSV."""
         try:
             return tuple(PageRow(self.path, line, fields) for line, fields in self._entries())
         except RecursionError as error:
@@ -97,7 +97,7 @@ class Page:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the first entry; none of a page that has no entries."""
+        """Return the fields of the first entry; none of a page that has no entries."""
         return frozenset(str(name) for name in self.rows[0].fields) if self.rows else frozenset()
 
     def _entries(self) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -83,7 +83,7 @@ class BenchCurve:
 
     @property
     def growth_per_row(self) -> tuple[float, float, float] | None:
-        """By what share every further row, up to eight, slows a pass: fitted, least and most; None without any."""
+        """Return how much each further row, up to eight, slows a pass: fitted, least, most; None without rows."""
         ratios = {rows: self.ratio(rows) for rows in self.times if 1 < rows <= _GROWING_ROWS}
         slopes = {rows: (ratio - 1) / (rows - 1) for rows, ratio in ratios.items() if ratio is not None}
         if not slopes:
@@ -94,7 +94,7 @@ class BenchCurve:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The curve as `mirrorsd curve --json` writes one."""
+        """Return the curve as `mirrorsd curve --json` writes one."""
         growth = self.growth_per_row
         return {
             "target": self.of.model,

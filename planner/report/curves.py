@@ -126,14 +126,18 @@ def break_even_figure(sweep: Sweep) -> Figure:
         for (kind, times_s), stroke in zip(sweep.best_tpot_s.items(), STROKES, strict=False)
     ]
     title = "speed of the draft (logarithmic)" if _is_speed(sweep) else "tokens the draft gets right"
+    now = _shown(sweep, sweep.now)
+    today = {"type": "line", "xref": "x", "yref": "paper", "x0": now, "x1": now, "y0": 0, "y1": 1}
+    place = log10(sweep.now) if _is_speed(sweep) else now  # notes on a logarithmic axis are placed at the logarithm
+    said = note("today", x=place, y=1, yref="paper", yanchor="bottom", font={"size": 12, "color": SOFT})
     return Figure(
         name=f"break-even-{sweep.quantity.replace('_', '-')}",
         alt=f"Best predicted time per token of every kind over {title}",
         data=[*_lines(sweep), *([_rings(sweep, ties)] if ties else [])],
         layout=layout(
             height_px=320,
-            annotations=[*end_labels(ends, (0.0, highest), num_lines=13), _today(sweep)],
-            shapes=[_today_line(sweep)],
+            annotations=[*end_labels(ends, (0.0, highest), num_lines=13), said],
+            shapes=[today | {"line": {"color": SOFT, "width": 1, "dash": "dot"}}],
             hovermode="x unified",
             margin={"l": 56, "r": 108, "t": 28, "b": 48},
             xaxis=axis(title, **_scale(sweep)),
@@ -168,18 +172,6 @@ def _lines(sweep: Sweep) -> Iterator[dict[str, Any]]:
             marker={"size": 7, "symbol": stroke.symbol},
             hovertemplate=f"{kind}: %{{y:.1f}} ms per token<extra></extra>",
         )
-
-
-def _today(sweep: Sweep) -> dict[str, Any]:
-    """Annotations on a logarithmic axis are placed at the logarithm, lines are not."""
-    place = log10(sweep.now) if _is_speed(sweep) else sweep.now * PERCENT
-    return note("today", x=place, y=1, yref="paper", yanchor="bottom", font={"size": 12, "color": SOFT})
-
-
-def _today_line(sweep: Sweep) -> dict[str, Any]:
-    place = _shown(sweep, sweep.now)
-    line = {"color": SOFT, "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": place, "x1": place, "y0": 0, "y1": 1, "line": line}
 
 
 def _rings(sweep: Sweep, ties: dict[Kind, float]) -> dict[str, Any]:

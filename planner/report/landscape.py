@@ -50,6 +50,8 @@ def landscape(result: SearchResult) -> Figure | None:
     low, high = fastest - margin, slowest + margin / 2  # the star's label is below
     num_text_lines = max(17, len(ends) + 2)
     strokes = dict(zip(lines, cycle(STROKES)))
+    dashes = {"type": "line", "xref": "paper", "x0": 0, "x1": 1}
+    dashes |= {"line": {"color": KIND_COLOUR["plain"], "width": 2, "dash": "dash"}}
     names = [
         (f"{strokes[kind].sign if kind in strokes else DASHES} {kind}", log10(end.tpot_s * 1e3), _colour(end))
         for kind, end in ends.items()
@@ -61,7 +63,7 @@ def landscape(result: SearchResult) -> Figure | None:
         layout=layout(
             height_px=22 * num_text_lines,
             annotations=end_labels(names, (low, high), num_lines=num_text_lines),
-            shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
+            shapes=[] if plain is None else [dashes | {"y0": plain.tpot_s * 1e3, "y1": plain.tpot_s * 1e3}],
             margin={"l": 56, "r": 148, "t": 24, "b": 48},
             xaxis=_window_axis(sorted(set().union(*lines.values()))),
             yaxis=axis("ms per token, logarithmic", type="log", range=[low, high], **_ticks(fastest, slowest)),
@@ -147,11 +149,6 @@ def _ticks(low: float, high: float) -> dict[str, Any]:
     values = [step * 10.0**decade for decade in decades for step in steps]
     shown = [value for value in values if low - 0.03 <= log10(value) <= high + 0.03]
     return {"tickvals": shown, "ticktext": [f"{value:g}" for value in shown]}
-
-
-def _dashes(height: float) -> dict[str, Any]:
-    line = {"color": KIND_COLOUR["plain"], "width": 2, "dash": "dash"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}
 
 
 def _colour(candidate: Candidate) -> str:

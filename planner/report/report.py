@@ -91,14 +91,11 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
         expected = percent(data.plan.profile.common_error)
         yield f"±{expected}", "expected of all predicted times together; nothing was run yet"
         return
+    medians = [error_percent(median(map(abs, one))) for one in (data.errors, data.errors_at_anchor) if one]
     label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
-    if data.errors_at_anchor:
-        label += f", as calibrated; {_median(data.errors_at_anchor)} at the speed of the anchors"
-    yield _median(data.errors), label
-
-
-def _median(errors: tuple[float, ...]) -> str:
-    return error_percent(median(map(abs, errors)))
+    if len(medians) > 1:
+        label += f", as calibrated; {medians[1]} at the speed of the anchors"
+    yield medians[0], label
 
 
 def _answer(data: ReportData) -> dict[str, Any]:

@@ -28,12 +28,12 @@ class ScheduleResult:
 
     @property
     def name(self) -> str:
-        """The schedule in a few words."""
+        """Return the schedule in a few words."""
         return schedule_name(self.candidate.schedule, self.candidate.placement)
 
     @property
     def predicted_s(self) -> float:
-        """Predicted time per token."""
+        """Return predicted seconds per token."""
         return self.candidate.prediction.tpot_s
 
     @property
@@ -43,12 +43,12 @@ class ScheduleResult:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, minus one; None if the schedule was not run."""
+        """Return predicted over measured time, minus one; None if the schedule was not run."""
         return self.predicted_s / self.measured_s - 1 if self.measured_s else None
 
     @property
     def is_held(self) -> bool:
-        """Whether the interval of the prediction holds the measured time; never, if the schedule was not run."""
+        """Return whether the predicted interval holds the measured time; false if the schedule was not run."""
         found, prediction = self.measured_s, self.candidate.prediction
         return found is not None and prediction.tpot_s_low <= found <= prediction.tpot_s_high
 
@@ -59,7 +59,7 @@ class ScheduleResult:
 
     @property
     def error_at_anchor(self) -> float | None:
-        """The same at the speed that the lanes' anchors had during calibration; None if that is not known."""
+        """Return the error at the speed that the lanes had during calibration, by their anchors; None if not known."""
         return self.predicted_s / self.measured_at_anchor_s - 1 if self.measured_at_anchor_s else None
 
 
@@ -87,17 +87,17 @@ class ReportData:
 
     @property
     def verdict(self) -> SpeculationVerdict:
-        """The one answer of the page: that of the runs where they were judged, else that of the prediction."""
+        """Return the answer of the page: that of the runs where they were judged, else that of the prediction."""
         return self.measured or self.plan.verdict
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The results' names, each different from all others."""
+        """Return the names of the results, each different from all others."""
         return schedule_names([(result.candidate.schedule, result.candidate.placement) for result in self.results])
 
     @property
     def are_prompts_alike(self) -> bool:
-        """Whether all schedules ran the same prompts."""
+        """Return whether all schedules ran the same prompts."""
         return len({len(result.measured) for result in self.results if result.measured}) <= 1
 
     @property
@@ -107,7 +107,7 @@ class ReportData:
 
     @property
     def errors_at_anchor(self) -> tuple[float, ...]:
-        """Those at the speed of the anchors, of all schedules of which it is known."""
+        """Return the errors at the speed of calibration, of all schedules of which they are known."""
         return tuple(result.error_at_anchor for result in self.results if result.error_at_anchor is not None)
 
     def fastest(self, kind: Kind) -> ScheduleResult | None:

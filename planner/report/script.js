@@ -35,5 +35,18 @@
     });
   }
   dark.addEventListener('change', draw);
+  // Paper: light colours, figures as wide as a page, and what is folded away too.
+  const folded = new Set();
+  addEventListener('beforeprint', () => {
+    document.documentElement.classList.add('print');
+    for (const one of document.querySelectorAll('details:not([open])')) { folded.add(one); one.open = true; }
+    draw();
+  });
+  addEventListener('afterprint', () => {
+    document.documentElement.classList.remove('print');
+    for (const one of folded) one.open = false;
+    folded.clear();
+    draw();
+  });
   draw();
 })();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
 from planner.report.figure import KIND_COLOUR, Key
@@ -34,48 +34,52 @@ PART_COLOUR: Final = {
 }
 
 
-class Mark(NamedTuple):
-    """A value with its interval on a common scale, all in percent of the scale's width."""
-
-    at: float
-    low: float
-    high: float
-
-
 class ResultRow(NamedTuple):
-    """One schedule with its marks; `badges` are what it is best at, `is_recommended` marks the answer's own."""
+    """One schedule; `badges` are what it is best at, and marks are (value, low, high) in percent of the scale."""
 
     name: str
     colour: str
     badges: tuple[str, ...]
     is_recommended: bool
     result: ScheduleResult
-    predicted_mark: Mark
-    measured_mark: Mark | None
-
-
-class Segment(NamedTuple):
-    """A part of a stacked bar."""
-
-    label: str
-    colour: str
-    width: float
-    text: str
-
-
-class TimeRow(NamedTuple):
-    """The stacked bar of one schedule; `measured` is the measured total, in percent."""
-
-    name: str
-    total: str
-    segments: list[Segment]
-    measured: float | None
+    predicted_mark: tuple[float, float, float]
+    measured_mark: tuple[float, float, float] | None
 
 
 def result_rows(data: ReportData) -> list[ResultRow]:
     """Return one row per schedule, in the given order."""
-    end_s = scale_end_s(data)
-    return [_result_row(name, result, data, end_s) for name, result in zip(data.names, data.results, strict=True)]
+    end_s, rows = scale_end_s(data), []
+    for name, result in zip(data.names, data.results, strict=True):
+        prediction, measured_s = result.candidate.prediction, result.measured_s
+        is_recommended = result.candidate.schedule == data.verdict.schedule
+        times_s = prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high
+        value, low, high = (100 * time_s / end_s for time_s in times_s)
+        rows.append(
+            ResultRow(
+                name=capital(name),
+                colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
+                badges=("recommended",) * is_recommended
+                if data.measured is None
+                else data.measured.badges.get(name, ()),
+                is_recommended=is_recommended,
+                result=result,
+                predicted_mark=(value, low, high),
+                measured_mark=None if measured_s is None else (100 * measured_s / end_s,) * 3,
+            )
+        )
+    return rows
+
+
+class TimeRow(NamedTuple):
+    """The stacked bar of one schedule: its parts as (label, colour, percent of the scale, text), and what was measured.
+
+    `measured` is in percent of the scale.
+    """
+
+    name: str
+    total: str
+    segments: list[tuple[str, str, float, str]]
+    measured: float | None
 
 
 def scale_end_s(data: ReportData) -> float:
@@ -84,30 +88,29 @@ def scale_end_s(data: ReportData) -> float:
 
 
 def time_rows(data: ReportData) -> list[TimeRow]:
-    """Return one stacked bar per schedule, all on the scale of the slowest."""
+    """Return the stacked bars of all schedules on one scale, which ends with the slowest of either world."""
     end_s = max(max(result.predicted_s, result.measured_s or 0.0) for result in data.results)
-    return [
-        TimeRow(
-            name=capital(name),
-            total=milliseconds(result.predicted_s),
-            segments=[
-                Segment(PART[part], PART_COLOUR[part], 100 * time_s / end_s, f"{PART[part]}: {milliseconds(time_s)}")
-                for part, time_s in _ordered(result.candidate.seconds_per_token)
-            ],
-            measured=100 * result.measured_s / end_s if result.measured_s else None,
-        )
-        for name, result in zip(data.names, data.results, strict=True)
-    ]
+    rows = []
+    for name, result in zip(data.names, data.results, strict=True):
+        parts = result.candidate.seconds_per_token
+        segments = [
+            (label, PART_COLOUR[part], 100 * parts[part] / end_s, f"{label}: {milliseconds(parts[part])}")
+            for part, label in PART.items()
+            if parts.get(part, 0.0) > 0
+        ]
+        measured = 100 * result.measured_s / end_s if result.measured_s else None
+        rows.append(TimeRow(capital(name), milliseconds(result.predicted_s), segments, measured))
+    return rows
 
 
 def used_parts(rows: list[TimeRow]) -> list[Key]:
     """Return the legend of the stacked bars: every part that shows in at least one."""
-    shown = {segment.label for row in rows for segment in row.segments if segment.width >= 0.2}
+    shown = {label for row in rows for label, _, width, _ in row.segments if width >= 0.2}
     return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """Every measured part of every lane, its anchor first, cell by cell; times are those at the shortest context."""
+    """Return a row per measured part of every lane, its anchor first; times are those at the shortest context."""
     rows: list[tuple[str, ...]] = []
     for lane in profile.lanes:
         if lane.anchor is not None:
@@ -118,29 +121,6 @@ def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
             count = f"{table.rows[0]} to {table.rows[-1]}"
             rows.append((lane.name, part, count, *times, f"±{percent(table.relative_error)}"))
     return rows
-
-
-def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
-    prediction, measured_s = result.candidate.prediction, result.measured_s
-    is_recommended = result.candidate.schedule == data.verdict.schedule
-    badges = ("recommended",) * is_recommended if data.measured is None else data.measured.badges.get(name, ())
-    return ResultRow(
-        name=capital(name),
-        colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
-        badges=badges,
-        is_recommended=is_recommended,
-        result=result,
-        predicted_mark=_mark(prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high, end_s),
-        measured_mark=None if measured_s is None else _mark(measured_s, measured_s, measured_s, end_s),
-    )
-
-
-def _mark(value_s: float, low_s: float, high_s: float, end_s: float) -> Mark:
-    return Mark(100 * value_s / end_s, 100 * low_s / end_s, 100 * high_s / end_s)
-
-
-def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
-    return [(name, parts[name]) for name in PART if parts.get(name, 0.0) > 0]
 
 
 def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
@@ -184,7 +164,10 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
     texts = f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text"
     return [
-        *((name.replace("_", " "), _plainly(value)) for name, value in profile.host.items()),
+        *(
+            (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+            for name, value in profile.host.items()
+        ),
         *((f"lane {lane.name}", _lane(lane)) for lane in profile.lanes),
         *(("both lanes at once", _together(pair)) for pair in profile.contention),
         ("acceptance record", texts),
@@ -215,10 +198,6 @@ def _lane(lane: LaneProfile) -> str:
     parts = [f"{lane.device}{cores}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
     parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
     return "; ".join(parts)
-
-
-def _plainly(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _together(pair: Contention) -> str:

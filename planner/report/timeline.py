@@ -150,14 +150,13 @@ def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, 
             "width": 0.82,
             "marker": {"color": KEY[work].colour, "line": {"color": PAPER, "width": 0.6}}
             | ({"pattern": pattern} if exposed else {}),
-            "customdata": [_hover(piece.span) for piece in group],
+            "customdata": [
+                f"{KEY[work].label}<br>{milliseconds(span.end_s - span.start_s)}, {counted(span.rows, 'row')}, "
+                f"round {span.round + 1}"
+                for span in (piece.span for piece in group)
+            ],
             "hovertemplate": "%{customdata}<extra></extra>",
         }
-
-
-def _hover(span: Span) -> str:
-    length = milliseconds(span.end_s - span.start_s)
-    return f"{KEY[span.work].label}<br>{length}, {counted(span.rows, 'row')}, round {span.round + 1}"
 
 
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:

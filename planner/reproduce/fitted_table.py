@@ -67,7 +67,7 @@ def fit(
 
 
 def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
-    """Constants by how far they are from data sheets, in halves of their bounds' logarithmic width; within bounds."""
+    """Return constants so far from data sheets, in halves of their bounds' logarithmic width, and within bounds."""
     found: dict[ConstantName, float] = {}
     for unknown, place in zip(unknowns, places, strict=True):
         value = unknown.datasheet * exp(place * _half_width(unknown))
@@ -208,7 +208,7 @@ def shipped_constants() -> tuple[str, ...]:
 
 
 def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
-    """Constants of a machine by `datasheet`, a shipped file's name or a path, and where they are from.
+    """Return the constants of a machine and their origin, by `datasheet`, the name of a shipped file, or a path.
 
     What a file leaves out is taken from data sheets; `ConfigError` where a value is not physical on this machine.
     """

@@ -94,7 +94,7 @@ class Arms(NamedTuple):
 
 
 def tokens_per_round(rate: Floats) -> Floats:
-    """Committed tokens of a round, the target's own among them."""
+    """Return the committed tokens of a round, the target's own among them."""
     tokens: Floats = (rate[..., np.newaxis] ** np.arange(WINDOW + 1)).sum(axis=-1)
     return tokens
 
@@ -154,29 +154,29 @@ class PredictedCell:
 
     @property
     def arms(self) -> tuple[float, float, float, float]:
-        """The four arms in the order of the paper's ablations, the slowest first."""
+        """Return the four arms in the order of the paper's ablations, the slowest first."""
         return self.in_turn, self.in_turn_streaming, self.mirror, self.mirror_streaming
 
     @property
     def error(self) -> float | None:
-        """Of Mirror-SD, relative to what was published; positive where too much is predicted."""
+        """Return the error of Mirror-SD relative to what was published; positive where too much is predicted."""
         return None if self.published.mirror is None else self.mirror_streaming / self.published.mirror - 1
 
     @property
     def lead(self) -> float | None:
-        """Predicted Mirror-SD over published EAGLE-3."""
+        """Return predicted Mirror-SD over published EAGLE-3."""
         return None if self.published.eagle is None else self.mirror_streaming / self.published.eagle
 
     @property
     def published_lead(self) -> float | None:
-        """The same, both published."""
+        """Return published Mirror-SD over published EAGLE-3."""
         if self.published.eagle is None or self.published.mirror is None:
             return None
         return self.published.mirror / self.published.eagle
 
     @property
     def is_reached(self) -> bool:
-        """Whether some rate of acceptance gives the published speed-up of vanilla speculation here."""
+        """Return whether some rate of acceptance gives the published speed-up of vanilla speculation here."""
         return isclose(self.in_turn, self.published.vanilla, rel_tol=1e-6)
 
 
@@ -199,7 +199,7 @@ class Reproduction:
 
     @property
     def mean_arms(self) -> tuple[float, ...]:
-        """Mean speed-ups of `PredictedCell.arms`."""
+        """Return the mean of each of `PredictedCell.arms` over all cells."""
         return tuple(map(fmean, zip(*(cell.arms for cell in self.cells), strict=True)))
 
 

@@ -179,22 +179,22 @@ class Setup:
 
     @property
     def exit_layer(self) -> int:
-        """Layers after which the exit is taken."""
+        """Return the number of layers after which the exit is taken."""
         return self.target.shape.num_layers // 2
 
     @property
     def plain(self) -> Schedule:
-        """The target alone."""
+        """Return the schedule of plain decoding: the target alone."""
         return Schedule(method="autoregressive", target_lane=self.machine.target_lane)
 
     @property
     def in_turn(self) -> Schedule:
-        """Vanilla speculation: the draft, then the target."""
+        """Return vanilla speculation: the draft, then the target."""
         return self._drafting(method="speculative")
 
     @property
     def mirror(self) -> Schedule:
-        """The draft takes branches from the exit further while the target goes on."""
+        """Return Mirror-SD: the draft takes branches from the exit further while the target goes on."""
         return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
 
     def streaming(self, schedule: Schedule) -> Schedule:

@@ -8,10 +8,8 @@ import pytest
 
 from hwprofiles.host import LaneCores
 from mirrorsd.lane_choice import specs_of
-from mirrorsd.model_pair import find_pair
 from mirrorsd.text_engine import replayed_texts
 from planner.platform_plan.default_acceptance import COVERAGE
-from runtime.backends.openvino import buckets
 from tests.benchmarks.scripts import RESULTS, load_script
 
 LANES = specs_of(
@@ -21,15 +19,6 @@ LANES = specs_of(
         LaneCores(name="openvino:CPU", cores=(0, 1)),
     ]
 )
-HALVES, WHOLE = LANES[:2], LANES[2:]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def a_cpu_with_bfloat16():
-    """What was measured was measured on one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "cpu_computes_bfloat16", lambda: True)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +29,6 @@ def lanes():
 @pytest.fixture(scope="module")
 def script():
     return load_script("large_pair")
-
-
-@pytest.fixture
-def pair(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
-    return find_pair("shape:qwen3-8b", drafter="shape:qwen3-0.6b", heads=(), dtype="int4")
-
-
-@pytest.mark.parametrize(
-    ("share", "chosen"), [(3.01, LANES), (2.99, HALVES), (2.01, HALVES), (1.99, WHOLE), (1.01, WHOLE)]
-)
-def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_numbers(
-    lanes, pair, monkeypatch, share, chosen
-):
-    one = lanes._need("openvino:CPU@0", pair, 16, 28).total
-    monkeypatch.setattr(lanes, "available_bytes", lambda: int(lanes.SPARE_BYTES + share * one))
-    found = lanes.lanes_that_fit(LANES, pair, 16, 28)
-    assert found.lanes == chosen
-    assert set(found.needs) == {lane.name for lane in chosen}
-    if chosen == LANES:
-        assert found.left_out is None
-    else:
-        left = " and ".join(lane.name for lane in LANES if lane not in chosen)
-        assert found.left_out.startswith(f"{left}: all 3 lanes together take {3 * one / 1e9:.1f} GB")
 
 
 def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch):

@@ -1,5 +1,7 @@
 """Comparisons with other engines and of our back ends: ratios of a turn, and which texts have to be the same."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -100,14 +102,29 @@ def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own():
     assert {lane.name for lane in lanes_of("cpu")}.isdisjoint(lane.name for lane in lanes_of("openvino:CPU"))
 
 
-@pytest.mark.parametrize("name", ["backends", "peers"])
-def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [name, "--rounds", "1"])
+def test_one_round_is_refused_for_it_has_no_spread(capsys):
+    parser = load_script("_common").arguments("what it does", rounds=7)
     with pytest.raises(SystemExit):
-        load_script(name)._options()
+        parser.parse_args(["--rounds", "1"])
     assert "1 rounds have no spread" in capsys.readouterr().err
-    monkeypatch.setattr("sys.argv", [name, "--rounds", "2"])
-    assert load_script(name)._options().rounds == 2
+    assert [parser.parse_args(words).rounds for words in (["--rounds", "2"], [])] == [2, 7]
+
+
+def test_options_have_the_type_of_their_default_or_one_that_is_named_and_some_are_needed():
+    parser = load_script("_common").arguments(
+        "", folder=Path("out"), count=5, share=0.5, file=(Path, "a file"), quick=(False, "sooner"), name=[str]
+    )
+    found = parser.parse_args(["--name", "a", "--count", "3", "--file", "b", "--quick"])
+    assert vars(found) == {
+        "folder": Path("out"),
+        "count": 3,
+        "share": 0.5,
+        "file": Path("b"),
+        "quick": True,
+        "name": "a",
+    }
+    with pytest.raises(SystemExit):
+        parser.parse_args([])
 
 
 def test_ratios_are_those_of_neighbours():

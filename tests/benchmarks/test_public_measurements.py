@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from decoding.yaml_file import load_yaml
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import STEPS, source_errors
 from hwprofiles.sheets import device_sheet
@@ -45,9 +44,10 @@ def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_say
 @pytest.mark.parametrize("window", range(1, 17))
 def test_with_no_window_of_several_tokens_does_a_sheet_say_zero_gain_for_the_ryzen(window):
     """As the note to that miss has it, since its source gives no window."""
-    cases = load_yaml(script._FILE, script.EvidenceFile).speeds
+    cases = script.measurements("speeds")
     (one,) = (case for case in cases if case.case.startswith("Ryzen AI Max 385, with a 1B draft"))
-    predicted = script._speed(one.model_copy(update={"window": window})).predicted
+    one.window = window
+    predicted = script._speed(one).predicted
     assert (predicted > 1 + one.tolerance) == (window > 1)
 
 

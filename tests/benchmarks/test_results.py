@@ -132,7 +132,7 @@ def test_the_picture_has_two_bars_for_every_schedule_and_escapes_names():
     worlds = {"predicted": {"tpot_s": 0.01}, "measured": {"tpot_s": 0.02}}
     schedules = [{"name": name, "method": "autoregressive"} | worlds for name in ("a & b", "c")]
     platform = {"target": "big", "cores": [0], "cpu_model": "Some CPU"}
-    drawn = ET.fromstring(PAGES._picture.svg({"platform": platform, "num_prompts": 3, "schedules": schedules}))
+    drawn = ET.fromstring(PAGES.picture({"platform": platform, "num_prompts": 3, "schedules": schedules}))
     bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") == "9"]
     widths = [float(bar.get("width")) for bar in bars]
     assert len(widths) == 4

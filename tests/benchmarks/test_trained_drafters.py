@@ -48,17 +48,6 @@ def test_the_card_has_the_same_figures_with_all_tasks_first(rounds):
     assert card["all"].conditional_acceptance_rate == (0.75, 0.667)
 
 
-VOCABULARY = load_script("vocabulary")
-
-
-def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them():
-    texts = [VOCABULARY.Text("qa", (1, 9, 9), (1, 2, 9, 7)), VOCABULARY.Text("rag", (2, 8, 7), (8, 8))]
-    found = dict(VOCABULARY.by_category(texts, frozenset({1, 2, 3})))
-    assert found["all"] == {"kept": 0.3333, "kept_or_in_prompt": 0.8333, "rows_added_per_prompt": 1.5, "num_tokens": 6}
-    assert found["qa"] == {"kept": 0.5, "kept_or_in_prompt": 0.75, "rows_added_per_prompt": 1.0, "num_tokens": 4}
-    assert found["rag"] == {"kept": 0.0, "kept_or_in_prompt": 1.0, "rows_added_per_prompt": 2.0, "num_tokens": 2}
-
-
 EXIT_FEATURES = load_script("exit_features")
 
 
@@ -165,6 +154,15 @@ def test_the_page_says_of_both_ways_to_train_what_was_measured():
 
 
 EXIT_COVERAGE = load_script("exit_coverage")
+
+
+def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them():
+    texts = [EXIT_COVERAGE.Text("qa", (1, 9, 9), (1, 2, 9, 7)), EXIT_COVERAGE.Text("rag", (2, 8, 7), (8, 8))]
+    found = EXIT_COVERAGE.kept_shares(texts, frozenset({1, 2, 3}))
+    assert found == {"kept": 0.3333, "kept_or_in_prompt": 0.8333, "rows_added_per_prompt": 1.5, "num_tokens": 6}
+    found = EXIT_COVERAGE.kept_shares(texts[1:], frozenset({1, 2, 3}))
+    assert found == {"kept": 0.0, "kept_or_in_prompt": 1.0, "rows_added_per_prompt": 2.0, "num_tokens": 2}
+
 
 PROMPT = EncodedPrompt("a", "qa", (5, 17, 3, 44, 8))
 KEPT_IDS = torch.arange(0, VOCAB_SIZE, 2)

@@ -52,7 +52,7 @@ def test_the_table_has_a_row_for_every_design():
     assert rows[2:] == ["| a | 50% | 50% | 50% | 50% | 90% to 90% |"]
 
 
-DEMO_ANCHORS = load_script("_demo_anchors")
+DEMOS = load_script("demos")
 
 
 @pytest.fixture
@@ -60,27 +60,27 @@ def demos(monkeypatch):
     """Figures of made-up demos: of each the anchors of its runs, and its calibration's samples."""
 
     def figures(*of_demos):
-        monkeypatch.setattr(DEMO_ANCHORS, "run_anchors", lambda place: of_demos[place][0])
-        monkeypatch.setattr(DEMO_ANCHORS, "_samples", lambda place: of_demos[place][1])
-        return DEMO_ANCHORS.machine(range(len(of_demos)))
+        monkeypatch.setattr(DEMOS, "run_anchors", lambda place: of_demos[place][0])
+        monkeypatch.setattr(DEMOS, "_samples", lambda place: of_demos[place][1])
+        return DEMOS.machine(range(len(of_demos)))
 
     return figures
 
 
 def test_anchors_in_a_run_are_off_by_half_of_what_lies_between_their_halves():
-    ((inner, _),) = DEMO_ANCHORS.pace_errors([9.0, 1.1, 1.0, 1.1, 1.0, 9.0])
+    ((inner, _),) = DEMOS.pace_errors([9.0, 1.1, 1.0, 1.1, 1.0, 9.0])
     assert exp(2 * inner) == pytest.approx(1.1)
 
 
 def test_anchors_around_a_run_are_off_by_what_those_in_it_say_otherwise():
-    ((_, outer),) = DEMO_ANCHORS.pace_errors([1.0, 2.0, 4.0, 2.0, 4.0, 2.0])
+    ((_, outer),) = DEMOS.pace_errors([1.0, 2.0, 4.0, 2.0, 4.0, 2.0])
     assert exp(outer) == pytest.approx(1.5 / 3.0)
 
 
 def test_lanes_at_once_are_compared_with_the_nearest_anchors_alone():
     alone = [AnchorSample(0.0, "a", 1.0), AnchorSample(3.0, "a", 5.0), AnchorSample(2.0, "b", 2.0)]
     samples = Samples(anchors=alone, shared_anchors=[SharedAnchor(1.0, ("b", "a"), (3.0, 4.0))])
-    assert list(DEMO_ANCHORS.slowdowns(samples)) == [(1.5, 4.0)]
+    assert list(DEMOS.slowdowns(samples)) == [(1.5, 4.0)]
 
 
 def at_once(*pairs):

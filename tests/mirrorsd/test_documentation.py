@@ -2,35 +2,21 @@
 
 import importlib.util
 import re
-import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
 import mirrorsd
-from mirrorsd.cli.app import app
-from mirrorsd.cli.console import with_default_destination
-from tests.mirrorsd.cli.test_app import leaves
+from tests.journeys.printed import COMMAND, ROOT, is_understood, leaves, of_the_help
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = typer.main.get_command(app)
 
 
-LEAVES = dict(leaves(COMMAND))
-
-
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-def test_examples_in_the_help_are_understood(path):
-    command = LEAVES[path]
-    words = shlex.split(re.search(r"Example: \[bold\](.*)\[/\]", command.epilog).group(1))
-    assert tuple(words[: len(path) + 1]) == ("mirrorsd", *path)
-    arguments = with_default_destination(words[len(path) + 1 :])
-    assert command.make_context(path[-1], arguments).params
+@pytest.mark.parametrize("printed", [*of_the_help()], ids=str)
+def test_examples_in_the_help_are_understood(printed):
+    assert is_understood(printed.words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -40,7 +26,7 @@ def test_verbs_and_options_that_pages_mention_exist(page):
     verbs = set(re.findall(r"mirrorsd (?:train )?([a-z]+)\b", code))
     assert verbs <= set(COMMAND.commands) | set(COMMAND.commands["train"].commands)
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
-    understood = {option for command in LEAVES.values() for parameter in command.params for option in parameter.opts}
+    understood = {option for _, command in leaves() for parameter in command.params for option in parameter.opts}
     assert options <= understood | {"--help", "--install-completion"}
 
 

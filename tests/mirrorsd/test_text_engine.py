@@ -13,15 +13,15 @@ from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED, Trace
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Answer, Decoding, arbitrary_prompt, drawn, generate, replayed_texts
+from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, arbitrary_prompt, drawn, generate, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
 from sim.world import simulate
-from tests.benchmarks.scripts import load_script
 from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
+from tests.tiny_models import TINY_SHAPE
 
 
 def test_an_answer_is_shown_as_its_text():
@@ -68,16 +68,7 @@ def test_a_model_that_lost_its_tokenizer_is_refused(tmp_path) -> None:
         num_tokens(PROMPTS, tmp_path)
 
 
-SHAPE = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": VOCABULARY,
-    "num_hidden_layers": 3,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-}
+SHAPE = TINY_SHAPE | {"vocab_size": VOCABULARY, "num_hidden_layers": 3}
 EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
 SCHEDULES = {
     "speculative": {"method": "speculative"},
@@ -218,8 +209,7 @@ def replaying(folders, monkeypatch):
     monkeypatch.setattr(lane_set, "Lane", ThreadLane)
     draft = NamedFolder("draft", folders[1])
     pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
-    replaying_engine = load_script("_replaying_engine").ReplayingEngine
-    with replaying_engine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
+    with ReplayEngine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
         yield engine
 
 

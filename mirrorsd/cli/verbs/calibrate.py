@@ -5,23 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    file_that_can_be_written,
-    say_next,
-    show,
-    telling_what_was_saved,
-    write_json,
-)
+from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
     from hwprofiles.profile import Profile
-    from mirrorsd.model_pair import ModelPair
 
 _RATE = 0.6
 """An acceptance to go on with where none can be recorded."""
@@ -30,15 +21,15 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).", callback=file_that_can_be_written)],
+    out: Annotated[Path, options.output("Where the profile goes (YAML).")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and passes only as 100 seconds allow.")
+        bool, option("A rougher profile: fewer sizes, and passes only as 100 seconds allow.", "--quick")
     ] = False,
     minutes: Annotated[
         float | None,
-        options.optional(
-            "Leave out repeats that do not fit in so many; everything is measured once in any case. "
-            "Without it 100 seconds with --quick, else no limit.",
+        option(
+            "Leave out repeats that do not fit in so many minutes; everything is measured once in any case. Default: "
+            "100 seconds with --quick, else no limit.",
             min=0.1,
             max=options.MOST_MINUTES,
         ),
@@ -46,7 +37,7 @@ def calibrate(
     prompts: options.PromptsOption = None,
     max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
     max_window: options.MaxWindowOption = options.MAX_WINDOW,
-    max_branches: Annotated[int, typer.Option(min=1, max=1024, help="Most branches per round.")] = 32,
+    max_branches: Annotated[int, option("Most branches per round.", min=1, max=1024)] = 32,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
     exits: options.ExitsOption = None,
@@ -55,21 +46,20 @@ def calibrate(
     device: options.DeviceOption = None,
     lanes: Annotated[
         str | None,
-        options.optional(
-            "Lanes to time, with commas between, such as openvino:CPU@0 and openvino:CPU@1. Default: one device's."
-        ),
+        option("Lanes to time, such as openvino:CPU@0,openvino:CPU@1. Default: all of one device."),
     ] = None,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Measure this machine with these models; of the prompts only the lengths matter."""
-    from mirrorsd.lane_choice import chosen_lanes
+    from mirrorsd.lane_choice import chosen_lanes, usual_device
     from mirrorsd.measure_pair import calibrate as measure
     from mirrorsd.measure_pair import contexts_of
     from mirrorsd.prompt_tokens import num_tokens
+    from runtime.backends.lane_device import Device
     from runtime.models.model_folder import has_random_weights
 
-    wanted = options.chosen_prompts(prompts)
-    names = options.ModelNames(target, drafter, exits, heads, dtype)
+    wanted = chosen_prompts(prompts)
+    names = ModelNames(target, drafter, exits, heads, dtype)
     with telling_what_was_saved([]), task("Calibrating") as report, watching_others() as others:
         pair = names.find(report)
         contexts = contexts_of(num_tokens(wanted, pair.target_folder), max_new_tokens)
@@ -89,18 +79,10 @@ def calibrate(
         if has_random_weights(pair.target_folder):
             say_next("search", "--profile", out, "--acceptance", _RATE, "--out", "best.yaml")
         else:
-            reach = options.reach_words(prompts, max_new_tokens, max_window)
-            record = out.with_name("record.npz")
-            say_next("record", *names.words, *_device_of(profile, pair), *reach, "--out", record)
-
-
-def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
-    """The option of `mirrorsd record` for a record that holds for the profile's lanes, by the first of these."""
-    from mirrorsd.lane_choice import usual_device
-    from runtime.backends.lane_device import Device
-
-    device = Device.of_lane(profile.lanes[0].name).name
-    return () if device == usual_device(pair) else ("--device", device)
+            reach = reach_words(prompts, max_new_tokens, max_window)
+            timed_on = Device.of_lane(profile.lanes[0].name).name  # a record holds for lanes of its device
+            on = () if timed_on == usual_device(pair) else ("--device", timed_on)
+            say_next("record", *names.words, *on, *reach, "--out", out.with_name("record.npz"))
 
 
 def _in_words(profile: Profile, out: Path) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, output, say, show, show_paragraphs, write_json
+from mirrorsd.cli.chosen import counts, listed
+from mirrorsd.cli.console import say, show, show_paragraphs, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from planner.row_curve import RowCurve
@@ -21,19 +21,17 @@ def curve(
     target: options.ShapeOption,
     device: Annotated[
         str,
-        typer.Option(
-            help="A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max'.",
+        option(
+            "A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max'.",
             autocompletion=options.device_names,
         ),
     ],
     weights: options.WeightsOption = "bf16",
     engine: options.EngineOption = None,
-    rows: Annotated[
-        str, typer.Option(metavar="COUNTS", help="Rows of a pass: tokens computed at once.")
-    ] = "1,2,3,4,5,6,8,12,16",
-    context: Annotated[int, typer.Option(min=0, help="Cached tokens before them.")] = 512,
+    rows: Annotated[str, option("Rows of a pass: tokens computed at once.", metavar="COUNTS")] = "1,2,3,4,5,6,8,12,16",
+    context: Annotated[int, option("Cached tokens before them.", min=0)] = 512,
     out: Annotated[Path | None, output("Write a picture (SVG) here.")] = None,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
     from decoding.errors import ConfigError
@@ -46,14 +44,13 @@ def curve(
     from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
 
-    counts = options.counts("--rows", rows, MOST_ROWS, "1,2,4,8")
+    sizes = counts("--rows", rows, MOST_ROWS)
     model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
-    if all(map(find_device, options.names(device))) and len(options.names(device)) > 1:
+    if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
     device = device_named(device).sheet
     sheet = device_sheet(device)
-    sheet = sheet if engine is None else run_by(sheet, engine)
-    found = row_curve(model, device, sheet, counts, context)
+    found = row_curve(model, device, sheet if engine is None else run_by(sheet, engine), sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {out}")
@@ -68,11 +65,17 @@ def _table(found: RowCurve) -> Any:
 
     engine = "" if found.engine is None else f" by {found.engine}"
     title = f"{found.model} on {found.device}{engine}, {found.context} cached tokens: predicted ms per pass"
-    table = plain_table(title, (), ("rows", "ms", "interval", "times one row", "interval"))
-    for one in found.rows:
-        ends = f"{one.ratio_low:.2f} to {one.ratio_high:.2f}"
-        table.add_row(str(one.rows), in_ms(one.time_s), between(one.low, one.high), factor(one.ratio), ends)
-    return table
+    rows = (
+        (
+            str(one.rows),
+            in_ms(one.time_s),
+            between(one.low, one.high),
+            factor(one.ratio),
+            f"{one.ratio_low:.2f} to {one.ratio_high:.2f}",
+        )
+        for one in found.rows
+    )
+    return plain_table(title, (), ("rows", "ms", "interval", "times one row", "interval"), rows)
 
 
 def _result(found: RowCurve) -> dict[str, Any]:

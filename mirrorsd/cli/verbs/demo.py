@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import randrange
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Final
 
 from mirrorsd.cli import options
+from mirrorsd.cli.chosen import ModelNames, chosen_prompts
 from mirrorsd.cli.console import (
-    JsonOption,
     escaped,
-    folder_that_can_be_written,
     results,
     say_command,
     show,
@@ -21,6 +18,7 @@ from mirrorsd.cli.console import (
     telling_what_was_saved,
     write_json,
 )
+from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import OthersWatch, stages, task
 
 if TYPE_CHECKING:
@@ -31,27 +29,24 @@ _SEEDS: Final = 1_000_000
 
 
 def demo(
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for profile, record, schedules, traces and report.", callback=folder_that_can_be_written
-        ),
-    ] = Path("out/demo"),
+    out: Annotated[Path, options.output_folder("Folder for profile, record, schedules, traces and report.")] = Path(
+        "out/demo"
+    ),
     minutes: Annotated[
         float,
-        typer.Option(
+        option(
+            "Aim to finish in so many: fewer schedules and prompts are run if need be, but at least one prompt.",
             min=0.5,
             max=options.MOST_MINUTES,
-            help="Aim to be done in so many: fewer schedules and prompts are run if need be, one prompt at least.",
         ),
     ] = 6.5,
     prompts: options.PromptsOption = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the draw of prompts; each demo draws others without it.")
+        int | None, option("Seed of the draw of prompts. Default: another one in every demo.", min=0)
     ] = None,
-    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record.")] = 160,
+    max_prompts: Annotated[int, option("Most prompts to record.", min=1)] = 160,
     max_new_tokens: Annotated[
-        int, typer.Option(min=2, help="Length of answers to judge for, in new tokens; shorter ones are told as well.")
+        int, option("Length of answers to judge for, in new tokens; shorter ones are reported as well.", min=2)
     ] = 256,
     max_window: options.MaxWindowOption = 8,
     target: options.TargetOption = options.DEFAULT_TARGET,
@@ -61,15 +56,15 @@ def demo(
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
     from hwprofiles.other_use import OtherUse
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.demo.demo import Demo, DemoSettings
 
-    names = options.ModelNames(target, drafter, exits, heads, dtype)
-    wanted = options.chosen_prompts(prompts, usual="pool")
+    names = ModelNames(target, drafter, exits, heads, dtype)
+    wanted = chosen_prompts(prompts, default="pool")
     saved: list[str] = []
     with telling_what_was_saved(saved), task("Finding the models") as report:
         pair = names.find(report)
@@ -97,16 +92,12 @@ def demo(
         result = job.run()
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        _show_answer(result, explain=explain)
-
-
-def _show_answer(result: dict[str, Any], *, explain: bool) -> None:
-    """Print the answer, what it depends on, what the model said, and how to use it."""
-    if result["warning"] is not None:
-        show(f"\n[yellow]{escaped(result['warning'])}[/]")
-    show_verdict(result, explain=explain)
-    sample, most = result["sample"], result["max_new_tokens"]
-    asked = f"Asked: {sample['prompt']}\nAnswered ({most} tokens at most): {sample['answer'].strip()}"
-    show_paragraphs(result["rounds"], *([asked] if explain else []), f"Report: {result['report']}")
-    if result["command"] is not None:
-        say_command("Use what is recommended", result["command"])
+        if result["warning"] is not None:
+            show(f"\n[yellow]{escaped(result['warning'])}[/]")
+        show_verdict(result, explain=explain)
+        sample = result["sample"]
+        answered = f"Answered ({result['max_new_tokens']} tokens at most): {sample['answer'].strip()}"
+        asked = [f"Asked: {sample['prompt']}\n{answered}"] if explain else []
+        show_paragraphs(result["rounds"], *asked, f"Report: {result['report']}")
+        if result["command"] is not None:
+            say_command("Use what is recommended", result["command"])

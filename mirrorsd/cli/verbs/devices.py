@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from mirrorsd.cli.console import JsonOption, escaped, show, write_json
+from mirrorsd.cli.console import escaped, show, write_json
+from mirrorsd.cli.options import JsonOption
 
 EXAMPLE = "mirrorsd devices --json"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, escaped, output, say, show, show_paragraphs, write_json
+from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from planner.imported.accepted import EngineAcceptance
@@ -32,49 +33,55 @@ def import_(
     ],
     target: Annotated[
         str | None,
-        options.optional(
-            "Whose layers a table times, where its path does not tell, and whom a profile is of: a shipped shape or "
-            "config.json.",
+        option(
+            "Target model, a shipped shape or config.json: whose layers a table times, where its path does not tell, "
+            "and whose profile is written.",
             autocompletion=options.shape_names,
         ),
     ] = None,
-    draft: Annotated[
-        str | None, options.optional("The draft that a profile is of.", autocompletion=options.shape_names)
-    ] = None,
+    draft: Annotated[str | None, option("Draft model of the profile.", autocompletion=options.shape_names)] = None,
     weights: Annotated[
-        str, typer.Option(help="How both of a profile are stored, as plan calls it.", metavar="FORMAT")
+        str, option("How the weights of both models of a profile are stored, as in `plan`.", metavar="FORMAT")
     ] = "bf16",
-    context: Annotated[int, typer.Option(min=0, help="Cached tokens at which tables of attention are read.")] = 512,
+    context: Annotated[int, option("Cached tokens at which tables of attention are read.", min=0)] = 512,
     window: Annotated[
-        int | None, options.optional("Drafted tokens of a verification, where an engine counts none.", min=1, max=64)
+        int | None, option("Drafted tokens per verification, where the engine does not tell.", min=1, max=64)
     ] = None,
-    batch_size: Annotated[int | None, options.optional("Requests at once of vLLM's bench latency.", min=1)] = None,
-    new_tokens: Annotated[int | None, options.optional("New tokens of each of them.", min=1)] = None,
+    batch_size: Annotated[int | None, option("Concurrent requests of vLLM's bench latency.", min=1)] = None,
+    new_tokens: Annotated[int | None, option("New tokens of each of them.", min=1)] = None,
     out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
     profile_out: Annotated[
-        Path | None, output("Write a profile of the engine here, of a bench of the target and one of the draft.")
+        Path | None, output("Write a profile of the engine here, from a bench of the target and one of the draft.")
     ] = None,
     acceptance_out: Annotated[
-        Path | None, output("Write what was accepted here: plan, search and simulate --acceptance take it.")
+        Path | None, output("Write the acceptance here, as plan, search and simulate take it (--acceptance).")
     ] = None,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Read costs and acceptance from what an engine writes, for other commands."""
+    from decoding.errors import ConfigError
+    from decoding.yaml_file import save_yaml
+    from hwprofiles.model_shape import model_shape
+    from hwprofiles.profile import save_profile
+    from hwprofiles.weights.formats import weights_named
+    from planner.imported.engine_profile import Timed, engine_profile
     from planner.imported.import_file import Told, import_files
 
     sizes = {"rows": batch_size, "new_tokens": new_tokens}
     given = {name: size for name, size in sizes.items() if size is not None}
     found = import_files(files, Told(target=target, context=context, window=window, sizes=given))
+    result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
     if out is not None:
-        _write_curves(found.curves, out)
-        say(f"Wrote {escaped(out)}")
+        if not found.curves:
+            raise ConfigError("--out: there are no times in these files; --acceptance-out writes what was accepted")
+        save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
-        _write_profile(found.curves, (target, draft, weights), profile_out)
-        say(f"Wrote {escaped(profile_out)}")
+        larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
+        save_profile(engine_profile(found.curves, Timed(larger, smaller, weights_named(weights))), profile_out)
     if acceptance_out is not None:
         _write_acceptance(found.acceptance, acceptance_out)
-        say(f"Wrote {escaped(acceptance_out)}")
-    result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
+    for path in filter(None, (out, profile_out, acceptance_out)):
+        say(f"Wrote {escaped(path)}")
     if not write_json(result, json):
         return
     for curve in found.curves:
@@ -83,23 +90,25 @@ def import_(
     for accepted in found.acceptance:
         show(_accepted_table(accepted))
         rates = ",".join(f"{rate:.3g}" for rate in accepted.rates)
-        told = f"{accepted.mean_acceptance_length:.2f} tokens a verification. In a plan: --acceptance {rates}"
-        show_paragraphs(told)
+        length = f"{accepted.mean_acceptance_length:.2f} tokens per verification"
+        show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
 
 
 def _table(curve: BenchCurve) -> Any:
-    from mirrorsd.cli.tables import plain_table
+    from mirrorsd.cli.tables import NOTHING, plain_table
     from planner.wording import between, factor, in_ms
 
     of = curve.of
-    told = f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens"
     settings = f" ({of.settings})" if of.settings else ""
-    table = plain_table(escaped(f"{told}{settings}: ms per pass"), (), ("rows", "ms", "interval", "times one row"))
-    for rows, time in curve.times.items():
-        ratio = curve.ratio(rows)
-        times_one = "\u2013" if ratio is None else factor(ratio)
-        table.add_row(str(rows), in_ms(time.time_s), between(time.low, time.high), times_one)
-    return table
+    title = (
+        f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens{settings}: ms per pass"
+    )
+    rows = (
+        (str(rows), in_ms(time.time_s), between(time.low, time.high), NOTHING if ratio is None else factor(ratio))
+        for rows, time in curve.times.items()
+        for ratio in [curve.ratio(rows)]
+    )
+    return plain_table(title, (), ("rows", "ms", "interval", "times one row"), rows)
 
 
 def _accepted_table(found: EngineAcceptance) -> Any:
@@ -108,17 +117,15 @@ def _accepted_table(found: EngineAcceptance) -> Any:
 
     of = "" if found.num_rounds is None else f", {found.num_rounds:,} verifications"
     title = f"Accepted in {found.engine}{of}: {found.how}, given that all before it were"
-    table = plain_table(escaped(title), (), ("drafted token", "accepted"))
-    for place, rate in enumerate(found.rates, 1):
-        table.add_row(str(place), percent(rate))
-    return table
+    rows = ((str(place), percent(rate)) for place, rate in enumerate(found.rates, 1))
+    return plain_table(title, (), ("drafted token", "accepted"), rows)
 
 
 def _in_a_plan(curve: BenchCurve) -> str:
     """Say what to set, or why there is nothing to set."""
     found = curve.growth_per_row
     if found is None:
-        return "There are no passes over one row and over 2 to 8, so nothing follows for a plan."
+        return "Nothing to set in a plan: that takes passes over one row, and over 2 to 8."
     value, low, high = found
     if value <= 0:
         return "Further rows cost nothing here: set --set DEVICE.growth_per_row=0.001 in a plan."
@@ -126,25 +133,6 @@ def _in_a_plan(curve: BenchCurve) -> str:
         f"Every further row, up to eight, costs {100 * value:.2g} % of one ({100 * low:.2g} to {100 * high:.2g} %). "
         f"In a plan: --set DEVICE.growth_per_row={value:.3g}, DEVICE being gpu, say."
     )
-
-
-def _write_curves(curves: tuple[BenchCurve, ...], path: Path) -> None:
-    from decoding.errors import ConfigError
-    from decoding.yaml_file import save_yaml
-
-    if not curves:
-        raise ConfigError("--out: there are no times in these files; --acceptance-out writes what was accepted")
-    save_yaml({"curves": [one.entry for one in curves]}, path)
-
-
-def _write_profile(curves: tuple[BenchCurve, ...], named: tuple[str | None, str | None, str], path: Path) -> None:
-    from hwprofiles.model_shape import model_shape
-    from hwprofiles.profile import save_profile
-    from hwprofiles.weights.formats import weights_named
-    from planner.imported.engine_profile import Timed, engine_profile
-
-    target, draft = (None if name is None else model_shape(name) for name in named[:2])
-    save_profile(engine_profile(curves, Timed(target, draft, weights_named(named[2]))), path)
 
 
 def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:

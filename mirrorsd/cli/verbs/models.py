@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.chosen import ModelNames
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.options import JsonOption, option
 from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(
@@ -45,10 +47,10 @@ def memory(
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
-    num_tokens: Annotated[int, typer.Option(min=2, help="Prompt and text together, in tokens.")] = 1024,
+    num_tokens: Annotated[int, option("Length of prompt and answer together, in tokens.", min=2)] = 1024,
     json: JsonOption = None,
 ) -> None:
-    """Work out what a schedule takes of memory, lane by lane, without loading anything."""
+    """Tell how much memory a schedule takes on each lane; nothing is loaded."""
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule
@@ -83,4 +85,4 @@ def fetch(
         folder = resolve_model(name, progress=report)
     if write_json({"name": name, "folder": str(folder)}, json):
         show(f"{escaped(name)} is ready: {escaped(folder)}")
-        say_next("calibrate", *options.ModelNames(name).words, "--quick", "--out", "profile.yaml")
+        say_next("calibrate", *ModelNames(name).words, "--quick", "--out", "profile.yaml")

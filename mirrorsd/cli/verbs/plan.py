@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Final
 
 from mirrorsd.cli import options
+from mirrorsd.cli.chosen import counts, listed, num_tokens
 from mirrorsd.cli.console import (
-    JsonOption,
     escaped,
-    output,
     results,
     say,
     say_next,
@@ -22,6 +19,7 @@ from mirrorsd.cli.console import (
     show_verdict,
     write_json,
 )
+from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -31,8 +29,9 @@ if TYPE_CHECKING:
     from planner.platform_plan.question import Question
     from sim.acceptance.assumed import AssumedAcceptance
 
-_MOST_BARS = 3
-_NEAR_IN_SWEEPS = 2.0
+_MOST_BARS: Final = 3
+_NEAR_IN_SWEEPS: Final = 2.0
+_TOKENS: Final = {"parser": num_tokens, "metavar": "N"}
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
 
@@ -42,116 +41,94 @@ def plan(
     platform: options.PlatformOrNoneOption = None,
     profile: Annotated[
         Path | None,
-        options.optional("Profile of a calibrated machine, in place of a platform: its lanes cost what was measured."),
+        option("Profile of a calibrated machine, in place of a platform: its lanes cost what was measured."),
     ] = None,
     add: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="DEVICE",
-            help="What if the machine had this device too: a shipped one, or the path of its YAML, with its link if "
+        option(
+            "Suppose that the machine had this device too: a shipped one, or the path of its YAML, with its link if "
             "wanted ([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]); may be repeated.",
+            metavar="DEVICE",
             autocompletion=options.device_names,
-            show_default=False,
         ),
     ] = None,
     acceptance: Annotated[
         str | None,
-        options.optional(
+        option(
             "Chance that a drafted token is accepted, given that all before it were: [bold]0.8[/], or one per "
             "position, [bold]0.8,0.7,0.6[/]; a YAML of rates; or a record (.npz). Default: public measurements."
         ),
     ] = None,
     context: Annotated[
         int | None,
-        options.optional(
-            "Prompt length in tokens, such as 8k. Default: 512; with --profile the nearest calibrated one.",
-            parser=options.num_tokens,
-            metavar="N",
+        option(
+            "Prompt length in tokens, such as 8k. Default: 512; with --profile the nearest calibrated one.", **_TOKENS
         ),
     ] = None,
     new_tokens: Annotated[
         int | None,
-        options.optional(
-            "Answer length in tokens. Default: 128; with --profile at most what was calibrated.",
-            parser=options.num_tokens,
-            metavar="N",
-        ),
+        option("Answer length in tokens. Default: 128; with --profile at most what was calibrated.", **_TOKENS),
     ] = None,
     weights: Annotated[
         str | None,
-        options.optional(
-            "Weights of the target: bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m. "
-            "Default: int4 where devices share one memory, else bf16; gpt-oss as published.",
-            autocompletion=options.weight_names,
+        option(
+            f"Weights of the target: {FORMATS}. Default: int4 where devices share one memory, else bf16; gpt-oss as "
+            "published.",
+            **weights_option,
         ),
     ] = None,
     draft_weights: Annotated[
-        str | None,
-        options.optional("Weights of the draft. Default: same as --weights.", autocompletion=options.weight_names),
+        str | None, option("Weights of the draft model. Default: same as --weights.", **weights_option)
     ] = None,
-    cache_bits: Annotated[int, typer.Option(metavar="N", min=2, max=32, help="Bits of cached keys and values.")] = 16,
+    cache_bits: Annotated[int, option("Bits per cached key or value.", min=2, max=32)] = 16,
     engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Change a number, PART.FIELD=VALUE: [bold]memory.bytes_per_s=+10%[/], [bold]npu.power_w=20[/]. `mirrorsd "
+            "profiles show` lists parts and fields; may be repeated.",
             "--set",
             metavar="CHANGE",
-            help="Change a number, PART.FIELD=VALUE: [bold]memory.bytes_per_s=+10%[/], "
-            "[bold]npu.power_w=20[/]. `mirrorsd profiles show` lists parts and fields; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RANGE",
-            help="The answer over a range, PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list: "
+        option(
+            "Answer over a range, PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list: "
             "[bold]memory.bytes_per_s=80:160[/] (bandwidths in GB/s); may be given twice.",
-            show_default=False,
+            metavar="RANGE",
         ),
     ] = None,
     batch: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Also say which draft length is best for so many sequences at once, such as [bold]1,2,4,8[/] (64 at most), "
+            "and where speculation stops paying.",
             metavar="SIZES",
-            help="Also say which draft length is best for so many sequences at once, such as [bold]1,2,4,8[/] (64 at "
-            "most), and where speculation stops paying.",
-            show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of the ranking to show.")] = 8,
+    top: Annotated[int, option("Rows of the ranking to show.", min=1)] = 8,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     measured: Annotated[
-        Path | None,
-        options.optional("What `run`, `demo` or `validate` wrote with --json: shown beside what is predicted of it."),
+        Path | None, option("What `run`, `demo` or `validate` wrote with --json: shown beside its prediction.")
     ] = None,
     schedule_out: Annotated[
-        Path | None, output("Write what is recommended here, as `simulate` and `run` take it.")
+        Path | None, output("Write the recommended schedule here, as `simulate` and `run` take it.")
     ] = None,
-    profile_out: Annotated[Path | None, output("Write what the machine costs here, as `simulate` takes it.")] = None,
+    profile_out: Annotated[Path | None, output("Write the machine's profile here, as `simulate` takes it.")] = None,
     acceptance_out: Annotated[Path | None, output("Write the assumed acceptance here, as `simulate` takes it.")] = None,
     trained_exits: Annotated[
-        bool,
-        typer.Option("--trained-exits", help="Assume trained early exits and recommend them too."),
+        bool, option("Assume trained early exits and recommend them too.", "--trained-exits")
     ] = False,
-    replayed_acceptance: Annotated[
-        bool,
-        typer.Option("--replayed-acceptance", help="Accept a record made with other models; the result says so."),
-    ] = False,
+    replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from mirrorsd.cli.tables import (
-        batch_table,
-        draft_table,
-        measured_table,
-        place_table,
-        sweep_table,
-        tornado_table,
-    )
+    from decoding.errors import ConfigError
+    from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
@@ -164,7 +141,7 @@ def plan(
     from sim.batch_prediction import MAX_BATCH
 
     swept = [parse_sweep(one) for one in sweep or ()]
-    sizes = () if batch is None else options.counts("--batch", batch, MAX_BATCH, "1,2,4,8")
+    sizes = () if batch is None else counts("--batch", batch, MAX_BATCH)
     ask = partial(
         question_of,
         target,
@@ -172,17 +149,18 @@ def plan(
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
-    given = partial(_given, profile=profile, add=add or (), engine=engine)
-    changes = _changes(set_ or [])
-    _require_one(measured, platform, draft)
+    changes = dict(map(_change, set_ or ()))
+    given = _machines(platform, profile, add or (), engine)
+    if measured is not None and (len(given) > 1 or "," in draft):
+        raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
     questions = {  # all of them before the first answer: a slip in a name costs nothing
-        name: {one: ask(one, platform=given(name), changes=changes) for one in options.names(draft)}
-        for name in options.names(platform or "")
+        name: {one: ask(one, platform=machine, changes=changes) for one in listed(draft)}
+        for name, machine in given.items()
     }
     machines = choose_machine(questions)
     drafts = machines[0].drafts
     drafter, found = drafts[0].name, drafts[0].plan
-    changed = _what_if(found, partial(ask, drafter, platform=given(machines[0].name)), set_) if set_ else None
+    changed = _what_if(found, partial(ask, drafter, platform=given[machines[0].name]), set_) if set_ else None
     runs = [] if measured is None else beside_measured(found, measured, target, drafter)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
@@ -208,20 +186,35 @@ def plan(
         _show_command(found)
         if runs:
             show(f"[yellow]{escaped(told_of(runs))}[/]")
-        tables = (
-            measured_table(runs, results().width) if runs else None,
-            place_table(found, top, results().width),
-            draft_table(drafts) if len(drafts) > 1 else None,
-            tornado_table(bars[:_MOST_BARS]) if bars else None,
-            sweep_table(swept, cells) if swept else None,
+        shown = (
+            tables.measured_table(runs, results().width) if runs else None,
+            tables.place_table(found, top, results().width),
+            tables.draft_table(drafts) if len(drafts) > 1 else None,
+            tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
+            tables.sweep_table(swept, cells) if swept else None,
         )
-        for table in filter(None, tables):
+        for table in filter(None, shown):
             show("")
             show(table)
         show_paragraphs(*filter(None, (changed, played.in_words)))
         if batches is not None:
-            show(batch_table(batches))
+            show(tables.batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
+
+
+def _machines(
+    platform: str | None, profile: Path | None, add: Sequence[str], engine: str | None
+) -> dict[str, PlannedMachine]:
+    """Return the machines to plan for by their names, with more devices; a calibrated one has none."""
+    from decoding.errors import ConfigError
+    from hwprofiles.profile import load_profile
+    from mirrorsd.pair_on_platform import PlannedMachine
+
+    if (profile is None) == (not platform):
+        raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
+    if profile is not None:
+        return {"": PlannedMachine(load_profile(profile), add, engine)}
+    return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
 
 
 def _write(
@@ -240,17 +233,6 @@ def _write(
         save_acceptance(found, acceptance)
     if schedule is not None and profile is not None and acceptance is not None:
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
-
-
-def _given(platform: str, *, profile: Path | None, add: Sequence[str], engine: str | None) -> PlannedMachine:
-    """What is planned for, a platform by its name or path, or a calibrated machine; and what is imagined of it."""
-    from decoding.errors import ConfigError
-    from hwprofiles.profile import load_profile
-    from mirrorsd.pair_on_platform import PlannedMachine
-
-    if (profile is None) == (not platform):
-        raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
-    return PlannedMachine(platform if profile is None else load_profile(profile), add, engine)
 
 
 def _show_machines(machines: Sequence[MachineChoice]) -> None:
@@ -273,28 +255,17 @@ def _show_command(found: PlatformPlan) -> None:
         results().print(f"{engine.engine}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
 
 
-def _require_one(measured: Path | None, *named: str | None) -> None:
-    """Refuse several machines or drafts beside a run, which was of one."""
+def _change(setting: str) -> tuple[str, str]:
     from decoding.errors import ConfigError
 
-    if measured is not None and any("," in (name or "") for name in named):
-        raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
-
-
-def _changes(settings: list[str]) -> dict[str, str]:
-    from decoding.errors import ConfigError
-
-    changes = {}
-    for setting in settings:
-        part, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
-        changes[part.strip()] = value.strip()
-    return changes
+    part, equals, value = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
+    return part.strip(), value.strip()
 
 
 def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:
-    """What `--set` changes, said next to the plan without it."""
+    """Say what `--set` changes, next to the plan without it."""
     from decoding.errors import MirrorsdError
     from planner.platform_plan.advice import what_if
     from planner.platform_plan.platform_plan import plan_platform
@@ -306,7 +277,7 @@ def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[
 
 
 def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:
-    """Rates, or a record; None for what is assumed by default."""
+    """Return rates, or a record; None for public measurements."""
     from decoding.record import AcceptanceRecord
     from sim.acceptance.assumed import parse_acceptance
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirrorsd.cli.console import JsonOption, escaped, say, show, write_json
+from mirrorsd.cli.console import escaped, say, show, write_json
+from mirrorsd.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from hwprofiles.platform import Platform
+    from hwprofiles.quantity import Quantity
+    from hwprofiles.sheets import Sourced
 
 FOUND: Final = 1
 """Exit status when the linter has found something, as linters do."""
+WIDTH: Final = 80
 
 profiles = typer.Typer(
     no_args_is_help=True,
@@ -38,13 +47,77 @@ def show_profile(
     json: JsonOption = None,
 ) -> None:
     """Show all numbers of a platform, a device or a link, each with its status and its source."""
-    from hwprofiles.platform import find_entry
-    from mirrorsd.cli.sheet_text import entry_text
+    from hwprofiles.platform import Platform, find_entry
 
     entry = find_entry(name)
     data = entry.content.model_dump(mode="json", exclude_none=True)
     if write_json({"kind": entry.kind, "name": entry.name, "data": data}, json):
-        show(escaped(entry_text(entry)))
+        lines = _platform(entry.content) if isinstance(entry.content, Platform) else _part(entry.content)
+        show(escaped("\n".join([*_wrapped(f"{entry.kind} {entry.name}", indent=0), *lines])))
+
+
+def _platform(platform: Platform) -> Iterator[str]:
+    """Yield lines of at most `WIDTH` columns; parts that are alike but for their places are told once."""
+    yield from _part(platform)
+    if platform.host is not None:
+        yield f"  {'driver on':<24}{platform.host}"
+    for name, members in platform.groups.items():
+        yield from _wrapped(f"{'group ' + name:<24}{', '.join(members)}")
+    parts: list[tuple[str, str, Sourced]] = [("device", name, one) for name, one in platform.devices.items()]
+    pools = platform.memory_pools.items()
+    parts += [("memory pool", f"{name} of {', '.join(one.devices)}", one) for name, one in pools]
+    parts += [("link", (" -> " if one.one_way else " - ").join(one.between), one) for one in platform.links]
+    alike: dict[str, tuple[str, list[str], Sourced]] = {}
+    for kind, name, part in parts:
+        content = part.model_dump(exclude={"between", "devices"})
+        alike.setdefault(f"{kind} {content}", (kind, [], part))[1].append(name)
+    for kind, names, part in alike.values():
+        yield ""
+        yield from _wrapped(f"{kind} {', '.join(names)}", indent=0)
+        yield from _part(part)
+
+
+def _part(part: Sourced) -> Iterator[str]:
+    """Yield what its makers call a part, its numbers, and its facts."""
+    from hwprofiles.sheets import DeviceSheet
+
+    device = part if isinstance(part, DeviceSheet) else None
+    yield from _wrapped(f"{getattr(part, 'name', '')}{'' if device is None else f' ({device.kind})'}")
+    for field, quantity in part.quantities.items():
+        yield f"  {field:<24}{_value(field, quantity):<40}{quantity.status}"
+        by = "" if quantity.by is None else f"by {quantity.by}: "
+        yield from _wrapped(
+            f"{by}{quantity.source}{'' if quantity.as_of is None else f' ({quantity.as_of})'}", indent=6
+        )
+    if device is None:
+        return
+    facts = {
+        "memory shared as": device.memory_pool,
+        "power of": "its package" if device.power_of == "package" else None,
+        "dispatch of": device.dispatch_of,
+        "shapes": "compiled before" if device.static_shapes else None,
+        "row buckets": ", ".join(map(str, device.row_buckets)),
+        "max. prompt tokens": device.max_prompt_tokens,
+        "weight formats": ", ".join(device.weight_formats),
+    }
+    yield from (f"  {name:<24}{value}" for name, value in facts.items() if value)
+    yield from _wrapped(device.facts_source or "", indent=6)
+
+
+def _value(field: str, quantity: Quantity) -> str:
+    from planner.wording import amount
+
+    text = amount(field, quantity.value)
+    if quantity.span is None:
+        return text
+    low, high = (amount(field, end) for end in quantity.span)
+    number, _, unit = low.partition(" ")
+    return f"{text} ({number if high.endswith(f' {unit}') else low} to {high})"
+
+
+def _wrapped(text: str, *, indent: int = 2) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
 
 
 @profiles.command(epilog="Example: [bold]mirrorsd profiles lint[/]")

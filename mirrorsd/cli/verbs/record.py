@@ -6,19 +6,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    file_that_can_be_written,
-    say_next,
-    show,
-    telling_what_was_saved,
-    write_json,
-)
+from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
@@ -31,7 +23,7 @@ EXAMPLE = "mirrorsd record --out record.npz"
 
 
 def record(
-    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).", callback=file_that_can_be_written)],
+    out: Annotated[Path, options.output("Where the record goes (.npz).")],
     prompts: options.PromptsOption = None,
     per_category: options.PerCategoryOption = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
@@ -43,27 +35,26 @@ def record(
     max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
     max_window: options.MaxWindowOption = options.MAX_WINDOW,
     max_exit_top_k: Annotated[
-        int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
+        int, option("Most roots per row of an early exit that can be replayed.", min=1, max=64)
     ] = 16,
     exit_layer: Annotated[
-        list[int] | None, typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters.")
+        list[int] | None, option("Record this early exit; may be repeated. Default: all with trained adapters.")
     ] = None,
     tree: Annotated[
-        list[str] | None,
-        typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
+        list[str] | None, option("Record dynamic trees of this depth and top-k, such as 5x8; may be repeated.")
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="Sample the target's texts at it; 0 is greedy.")] = 0.0,
-    texts: Annotated[int, typer.Option(min=1, help="Sampled texts of every prompt.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the first sampled text; the others have the next ones.")] = 0,
-    threads: Annotated[int | None, options.optional("Threads to compute with.", min=1)] = None,
-    json: JsonOption = None,
+    temperature: Annotated[float, option("Sample the target's texts at this temperature; 0 is greedy.", min=0)] = 0.0,
+    texts: Annotated[int, option("Sampled texts per prompt.", min=1)] = 1,
+    seed: Annotated[int, option("Seed of the first sampled text; the others have the next ones.")] = 0,
+    threads: Annotated[int | None, option("Threads to compute with.", min=1)] = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import Reach
     from mirrorsd.measure_pair import record as make
 
-    wanted = options.chosen_prompts(prompts, per_category)
+    wanted = chosen_prompts(prompts, per_category)
     reach = Reach(
         max_new_tokens=max_new_tokens,
         max_window=max_window,
@@ -74,7 +65,7 @@ def record(
         num_texts=texts,
         seed=seed,
     )
-    names = options.ModelNames(target, drafter, exits, heads, dtype)
+    names = ModelNames(target, drafter, exits, heads, dtype)
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
@@ -90,8 +81,8 @@ def record(
             say_next("search", "--profile", profile, "--record", out, "--out", out.with_name("best.yaml"))
         else:
             given = () if device is None else ("--device", device)
-            reach_words = options.reach_words(prompts, max_new_tokens, max_window)
-            say_next("calibrate", *names.words, *given, *reach_words, "--quick", "--out", profile)
+            far = reach_words(prompts, max_new_tokens, max_window)
+            say_next("calibrate", *names.words, *given, *far, "--quick", "--out", profile)
 
 
 def _in_words(result: dict[str, Any]) -> str:

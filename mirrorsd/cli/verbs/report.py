@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import JsonOption, escaped, file_that_can_be_written, show, write_json
+from mirrorsd.cli.console import escaped, show, write_json
+from mirrorsd.cli.options import JsonOption, output
 
 EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 
 
 def report(
     result: Annotated[Path, typer.Argument(help="demo.json or validate.json, with the files that it names.")],
-    out: Annotated[Path, typer.Option(help="Where the page goes.", callback=file_that_can_be_written)] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, output("Where the page goes.")] = Path("report.html"),
     json: JsonOption = None,
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""

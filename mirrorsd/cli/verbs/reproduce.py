@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, output, say, show, show_paragraphs, write_json
+from mirrorsd.cli.console import say, show, show_paragraphs, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from planner.reproduce.fitted_table import Baselines
@@ -20,9 +19,9 @@ EXAMPLE = "mirrorsd reproduce --published mirror-sd-qwen3-14b --target qwen3-14b
 def reproduce(
     published: Annotated[
         str,
-        typer.Option(
-            help="A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them), or the "
-            "name of a shipped one."
+        option(
+            "A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them), or the name of "
+            "a shipped one."
         ),
     ],
     target: options.ShapeOption,
@@ -30,20 +29,20 @@ def reproduce(
     draft: options.DraftShapeOption = "mirror-track-0.6b",
     weights: options.WeightsOption = "bf16",
     fit: Annotated[
-        bool, typer.Option("--fit/--no-fit", help="Fit the machine constants that nobody published to this table.")
+        bool, option("Fit the machine constants that nobody published to this table.", "--fit/--no-fit")
     ] = True,
     constants: Annotated[
         str | None,
-        options.optional(
-            "With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
-            "fitted to this platform before, if any."
+        option(
+            "With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants. Default: those fitted "
+            "to this platform before, if any."
         ),
     ] = None,
     save_constants: Annotated[Path | None, output("Keep the fitted constants in this YAML.")] = None,
-    target_lane: Annotated[str | None, options.optional("Lane of the target; without it the GPUs.")] = None,
-    draft_lane: Annotated[str | None, options.optional("Lane of the draft; without it the NPUs.")] = None,
+    target_lane: Annotated[str | None, option("Lane of the target. Default: the GPUs.")] = None,
+    draft_lane: Annotated[str | None, option("Lane of the draft model. Default: the NPUs.")] = None,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
     from decoding.errors import ConfigError
@@ -93,9 +92,8 @@ def _cells(found: Reproduction) -> Any:
 
     title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
     numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
-    table = plain_table(title, ("T", "task"), numbers)
-    for cell in found.cells:
-        table.add_row(
+    rows = (
+        (
             f"{cell.published.temperature:g}",
             cell.published.task,
             *map(_times, cell.arms),
@@ -104,7 +102,9 @@ def _cells(found: Reproduction) -> Any:
             _times(cell.lead),
             _times(cell.published_lead),
         )
-    return table
+        for cell in found.cells
+    )
+    return plain_table(title, ("T", "task"), numbers, rows)
 
 
 def _times(value: float | None) -> str:
@@ -115,13 +115,17 @@ def _constants(found: Reproduction, origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.table_page import amount
 
-    table = plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"))
-    for one in found.setup.machine.unknowns():
-        bounds = f"{amount(one.name, one.low)} to {amount(one.name, one.high)}"
-        status = "fitted" if one.name in found.fitted else "given"
-        values = amount(one.name, found.constants[one.name]), bounds, amount(one.name, one.datasheet)
-        table.add_row(one.name, *values, status)
-    return table
+    rows = (
+        (
+            one.name,
+            amount(one.name, found.constants[one.name]),
+            f"{amount(one.name, one.low)} to {amount(one.name, one.high)}",
+            amount(one.name, one.datasheet),
+            "fitted" if one.name in found.fitted else "given",
+        )
+        for one in found.setup.machine.unknowns()
+    )
+    return plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"), (), rows)
 
 
 def _result(found: Reproduction, baselines: Baselines, origin: str) -> dict[str, Any]:

@@ -10,28 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    STDOUT,
-    JsonOption,
-    escaped,
-    harmless,
-    output,
-    results,
-    say,
-    say_whose,
-    telling_what_was_saved,
-    write_json,
-)
+from mirrorsd.cli.chosen import chosen_prompts
+from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
+from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
-    from mirrorsd.cli.progress_bar import OthersWatch
     from mirrorsd.model_pair import ModelPair
-    from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine
+    from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
 _PROMPT_HASH = "prompt_hash"
@@ -40,43 +30,39 @@ EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 def run(
     schedule: options.ScheduleOption,
-    prompt: Annotated[str | None, options.optional("One prompt, as text.")] = None,
-    prompts: Annotated[
-        Path | None, options.optional('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')
-    ] = None,
+    prompt: Annotated[str | None, option("One prompt, as text.")] = None,
+    prompts: Annotated[Path | None, option('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')] = None,
     replay: Annotated[
         Path | None,
-        options.optional(
-            "In place of prompts an acceptance record, of any pair: all work is done, but what is accepted is "
-            "replayed. Made for models with random weights (shape:PATH); results are labelled."
+        option(
+            "In place of prompts an acceptance record, of any pair: all work is done, but acceptance is replayed. "
+            "Meant for models with random weights (shape:PATH); results are labelled."
         ),
     ] = None,
     rates: Annotated[
         str | None,
-        options.optional(
-            "Like --replay, with rates: how often a drafted token is accepted, and an outcome prepared for, such "
-            "as 0.8,0.6."
+        option(
+            "Like --replay, with two rates: how often a drafted token is accepted, and how often a branch is a hit, "
+            "such as 0.8,0.6."
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: Annotated[
         str | None,
-        options.optional(
-            "In place of the schedule's drafter, by shipped name or folder: a draft, a head, streams or prompt "
-            "lookup, as its method asks; without either the one shipped for the target."
+        option(
+            "In place of the schedule's drafter, by shipped name or folder: a draft model, a head, streams or prompt "
+            "lookup, as its method asks. Default: the schedule's, or else the one that ships for the target."
         ),
     ] = None,
     exits: options.ExitsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
+    temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
+    seed: Annotated[int, option("Random seed at a temperature above 0.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
-    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file; goes on with it.")] = None,
-    profile: Annotated[
-        Path | None, options.optional("Take the lanes from this profile instead of this machine's.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
-    json: JsonOption = None,
+    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or go on with it.")] = None,
+    profile: Annotated[Path | None, option("Take the lanes from this profile instead of this machine's.")] = None,
+    quiet: Annotated[bool, option("Do not stream the text.", "--quiet")] = False,
+    json: options.JsonOption = None,
 ) -> None:
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
@@ -110,8 +96,18 @@ def run(
         source.engine(pair, lanes, wanted, decoding) as engine,
         watching_others() as others,
     ):
-        answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
-        rows = answers.to(source.asked(engine, wanted, decoding), out, settings, saved)
+        stream = _printed if not quiet and json != STDOUT else lambda _: None
+
+        def row_of(prompt: Prompt, place: str) -> dict[str, Any]:
+            say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
+            row = _row(prompt, engine.answer(prompt, wanted, decoding, on_text=stream))
+            stream("\n")
+            others.look()
+            for event in row["events"]:
+                say(f"[yellow]{escaped(event)}[/]")
+            return row
+
+        rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
     summary = _summary(rows)
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
     write_json({"schedule": entry, **models, **summary, "prompts": rows}, json)
@@ -128,7 +124,7 @@ class _Source(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What of it a row's settings hold."""
+        """Return what the settings of every row in the file say of it."""
         return {name: str(value) for name, value in (("replay", self.replay), ("rates", self.rates)) if value}
 
     def check(self, temperature: float) -> None:
@@ -145,18 +141,16 @@ class _Source(NamedTuple):
     def engine(
         self, pair: ModelPair, lanes: Sequence[LaneSpec], schedule: Schedule, decoding: Decoding
     ) -> TextEngine | ReplayEngine:
-        """What answers; raises `ConfigError` where the target reads no prompts."""
+        """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
         from decoding.errors import ConfigError
         from decoding.record import AcceptanceRecord
         from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
         from runtime.models.model_folder import has_random_weights
 
-        count = decoding.max_new_tokens
         if self.rates is not None:
-            return ReplayEngine(pair, lanes, schedule, drawn(self.rates, schedule, num_tokens=count))
+            return ReplayEngine(pair, lanes, drawn(self.rates, schedule, num_tokens=decoding.max_new_tokens))
         if self.replay is not None:
-            record = AcceptanceRecord.load(self.replay)
-            return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=min(count, record.max_new_tokens))
+            return ReplayEngine(pair, lanes, AcceptanceRecord.load(self.replay))
         if has_random_weights(pair.target_folder):
             raise ConfigError(
                 f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
@@ -164,79 +158,63 @@ class _Source(NamedTuple):
         return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:
-        """The questions; raises `ConfigError` for one that cannot be answered, before any is."""
+        """Return the questions; raises `ConfigError` for one that cannot be answered, before any is."""
         from calibrate.prompts import Prompt
         from mirrorsd.text_engine import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
-            return engine.prompts
+            engine.check_replay(schedule)
+            return engine.questions
         if self.prompts is not None:
-            asked = options.chosen_prompts(self.prompts)
+            asked = chosen_prompts(self.prompts)
         else:
             asked = (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
         engine.check(asked, schedule, decoding)
         return asked
 
 
-class _Answers:
-    """Rows for prompts that are answered one after the other."""
+def _all_rows(
+    prompts: Sequence[Prompt],
+    row_of: Callable[[Prompt, str], dict[str, Any]],
+    out: Path | None,
+    settings: Mapping[str, Any],
+    saved: list[str],
+) -> list[dict[str, Any]]:
+    """Return the rows of all prompts: those of `out` as they are, the others added there, as `saved` is told."""
+    from mirrorsd.run_file import RunFile
 
-    def __init__(
-        self,
-        engine: TextEngine | ReplayEngine,
-        schedule: Schedule,
-        decoding: Decoding,
-        others: OthersWatch,
-        *,
-        streams: bool,
-    ) -> None:
-        self._engine, self._schedule, self._decoding = engine, schedule, decoding
-        self._others, self._streams = others, streams
+    places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
+    if out is None:
+        return [row_of(prompt, places[prompt.prompt_id]) for prompt in prompts]
+    with RunFile(out, settings) as file:
+        for prompt in prompts:
+            _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
+        if file.rows:
+            say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
+        saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
+        for prompt in prompts:
+            if prompt.prompt_id not in file.rows:
+                file.append(row_of(prompt, places[prompt.prompt_id]))
+        return [file.rows[prompt.prompt_id] for prompt in prompts]
 
-    def to(
-        self, prompts: Sequence[Prompt], out: Path | None, settings: Mapping[str, Any], saved: list[str]
-    ) -> list[dict[str, Any]]:
-        """The rows of all prompts, those of `out` as they are, the others added there, as `saved` is told."""
-        from mirrorsd.run_file import RunFile
 
-        places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
-        if out is None:
-            return [self._row(prompt, places[prompt.prompt_id]) for prompt in prompts]
-        with RunFile(out, settings) as file:
-            for prompt in prompts:
-                _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
-            if file.rows:
-                say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
-            saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
-            for prompt in prompts:
-                if prompt.prompt_id not in file.rows:
-                    file.append(self._row(prompt, places[prompt.prompt_id]))
-            return [file.rows[prompt.prompt_id] for prompt in prompts]
+def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import prompt_numbers
 
-    def _row(self, prompt: Prompt, place: str) -> dict[str, Any]:
-        from mirrorsd.compare.numbers import prompt_numbers
+    return {
+        "prompt_id": prompt.prompt_id,
+        _PROMPT_HASH: _hash(prompt),
+        "category": prompt.category,
+        "token_ids": list(answer.tokens),
+        "text": answer.text,
+        **prompt_numbers(answer.trace),
+        "events": [f"{event.lane}: {event.text}" for event in answer.trace.events],
+        **({"label": answer.trace.label} if answer.trace.label else {}),
+    }
 
-        say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
-        answer = self._engine.answer(prompt, self._schedule, self._decoding, on_text=self._stream)
-        self._stream("\n")
-        self._others.look()
-        events = [f"{event.lane}: {event.text}" for event in answer.trace.events]
-        for event in events:
-            say(f"[yellow]{escaped(event)}[/]")
-        return {
-            "prompt_id": prompt.prompt_id,
-            _PROMPT_HASH: _hash(prompt),
-            "category": prompt.category,
-            "token_ids": list(answer.tokens),
-            "text": answer.text,
-            **prompt_numbers(answer.trace),
-            "events": events,
-            **({"label": answer.trace.label} if answer.trace.label else {}),
-        }
 
-    def _stream(self, piece: str) -> None:
-        if self._streams:
-            typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
+def _printed(piece: str) -> None:
+    typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
 
 
 def _hash(prompt: Prompt) -> str:

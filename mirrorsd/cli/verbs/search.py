@@ -5,25 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mirrorsd.cli import options
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    output,
-    say,
-    say_command,
-    say_next,
-    say_whose,
-    show,
-    show_verdict,
-    write_json,
-)
+from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from planner.plan import Plan
     from planner.search.search import SearchResult
 
@@ -43,12 +30,12 @@ def search(
     html: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     space: Annotated[
         Path | None,
-        options.optional("YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on."),
+        option("YAML that narrows or widens the search: methods, windows, tree_sizes and so on."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    top: Annotated[int, option("Rows of the ranking to show.", min=1)] = 10,
     replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
     from decoding.schedule import save_schedule
@@ -62,7 +49,7 @@ def search(
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
     machine = load_profile(profile)
-    accepted = options.chosen_acceptance(record, acceptance, machine)
+    accepted = chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
     found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
@@ -75,7 +62,7 @@ def search(
     result = _result(found)
     if write_json(result, json):
         show(ranking(found.search, top))
-        show_verdict(result, explain=explain, more=tuple(_left_out(found.search)))
+        show_verdict(result, explain=explain, more=_left_out(found.search))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")
         if out is None:
@@ -84,7 +71,7 @@ def search(
             replaying = ("--replayed-acceptance",) if replayed_acceptance else ()
             say_next("search", "--profile", profile, *accepting, *widened, *replaying, "--out", "best.yaml")
         elif record is not None and not replayed_acceptance:
-            say_command("Next", run_command(out, options.models_of(accepted).words))
+            say_command("Next", run_command(out, models_of(accepted).words))
 
 
 def _result(found: Plan) -> dict[str, Any]:
@@ -95,27 +82,23 @@ def _result(found: Plan) -> dict[str, Any]:
     lead = min(verdict.others, key=lambda claim: claim.ratio.value, default=None)
     names = schedule_names([(one.schedule, one.placement) for one in ranked])
     candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
+    prompts, halves = [prompt.name for prompt in found.record.prompts], found.search.halves
+    places = range(len(prompts))
     return {
         "winner": candidates[ranked.index(found.search.winner)],
         **verdict.entry,
         "pays": verdict.pays,
         "speedup": None if verdict.speedup is None else picked(verdict.speedup, _RATIO),
         "lead": None if lead is None else {"over": lead.other, **picked(lead.ratio, _RATIO)},
-        "prompts": _prompts(found),
+        "prompts": {  # which the ranking is over, the choice, and the judgement: verdict, speed-up and lead
+            "ranked": prompts,
+            "chosen": [prompts[place] for place in (places if halves is None else halves.choosing)],
+            "judged": [prompts[place] for place in (places if halves is None else halves.judging)],
+        },
         "break_evens": _break_evens(found),
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
     }
-
-
-def _prompts(found: Plan) -> dict[str, list[str]]:
-    """Which prompts the ranking, the choice, and the judgement are over: verdict, speed-up and lead."""
-    names = [prompt.name for prompt in found.record.prompts]
-    parts = found.search.halves
-    if parts is None:
-        return {"ranked": names, "chosen": names, "judged": names}
-    chosen, judged = ([names[place] for place in places] for places in (parts.choosing, parts.judging))
-    return {"ranked": names, "chosen": chosen, "judged": judged}
 
 
 def _break_evens(found: Plan) -> list[dict[str, Any]]:
@@ -134,12 +117,10 @@ def _break_evens(found: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _left_out(found: SearchResult) -> Iterator[str]:
+def _left_out(found: SearchResult) -> tuple[str, ...]:
     """Say what could not be predicted, a line per reason, the most frequent first."""
     reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
     lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
-    if len(reasons) > _MOST_REASONS:
-        rest = sum(count for _, count in reasons[_MOST_REASONS:])
-        lines.append(f"{rest:,} left out for {len(reasons) - _MOST_REASONS} other reasons, see --json")
-    if lines:
-        yield "\n".join(lines)
+    if rest := [count for _, count in reasons[_MOST_REASONS:]]:
+        lines.append(f"{sum(rest):,} left out for {len(rest)} other reasons, see --json")
+    return ("\n".join(lines),) if lines else ()

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import JsonOption, escaped, output, say, say_command, say_next, say_whose, show, write_json
+from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, write_json
+from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -23,29 +25,26 @@ def simulate(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
-    max_new_tokens: Annotated[
-        int | None, options.optional("Cut every text there; without it, as recorded.", min=1)
-    ] = None,
+    max_new_tokens: Annotated[int | None, option("Cut every text there. Default: as recorded.", min=1)] = None,
     replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
+    from calibrate.prompts import bundled_prompts
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.compare.numbers import predicted_numbers, schedule_entry
+    from mirrorsd.compare.numbers import predicted_numbers, run_command, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
     wanted, machine = load_schedule(schedule), load_profile(profile)
-    accepted = options.chosen_acceptance(record, acceptance, machine)
+    accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
-    has_spans = trace is not None
-    prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens, replayed=replayed_acceptance)
-    traces = play(
-        wanted, machine, accepted, max_new_tokens=max_new_tokens, trace=has_spans, replayed=replayed_acceptance
-    )
+    asked, most, replayed = (wanted, machine, accepted), max_new_tokens, replayed_acceptance
+    prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
+    traces = play(*asked, max_new_tokens=most, replayed=replayed, trace=trace is not None)
     if trace is not None:
         from planner.chrome_trace import save_chrome_trace
 
@@ -61,18 +60,11 @@ def simulate(
     if write_json(result, json):
         show(_in_words(prediction, label or in_words(accepted), explain=explain))
         if label is None and record is not None:
-            _say_next(accepted, schedule, profile, record)
-
-
-def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record: Path) -> None:
-    """Lead to the comparison with real runs; without the file of the user's prompts only to a run."""
-    from calibrate.prompts import bundled_prompts
-    from mirrorsd.compare.numbers import run_command
-
-    if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts("pool")}:
-        say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-    else:
-        say_command("Next", run_command(schedule, options.models_of(recorded).words))
+            shipped = {prompt.prompt_id for prompt in bundled_prompts("pool")}
+            if {prompt.name for prompt in accepted.prompts} <= shipped:
+                say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
+            else:  # a comparison with real runs takes the file of the user's prompts
+                say_command("Next", run_command(schedule, models_of(accepted).words))
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

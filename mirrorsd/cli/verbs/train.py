@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mirrorsd.cli.console import (
-    JsonOption,
-    escaped,
-    file_that_can_be_written,
-    folder_that_can_be_written,
-    say,
-    show,
-    telling_what_was_saved,
-    write_json,
-)
-from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
+from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved, write_json
+from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, TargetOption, option, output, output_folder
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -39,29 +30,20 @@ train = typer.Typer(
     epilog="Example: [bold]mirrorsd train draft --data answers.jsonl.gz --out out/my-draft[/]",
 )
 
-DataOption = Annotated[
-    list[Path], typer.Option("--data", help="Token files of the target's own answers; may be repeated.")
-]
+DataOption = Annotated[list[Path], option("Token files of the target's own answers; may be repeated.", "--data")]
 RunFolderOption = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        help="Folder of the run: the checkpoint, and in the end the trained weights in drafter/.",
-        callback=folder_that_can_be_written,
-    ),
+    Path, output_folder("Folder of the run: the checkpoint, and in the end the trained weights in drafter/.", "--out")
 ]
 StatesOption = Annotated[
     Path | None,
-    typer.Option(
+    output_folder(
+        "Folder for the target's hidden states, which recipes on the same data can share. Default: the folder of the "
+        "run.",
         "--states",
-        help="Folder for the target's hidden states, which recipes on the same data can share; without it they lie "
-        "in the folder of the run.",
-        show_default=False,
-        callback=folder_that_can_be_written,
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:0.")]
-RecipeOption = Annotated[str, typer.Option(help="A shipped recipe's name, or a YAML file.")]
+DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
+RecipeOption = Annotated[str, option("A shipped recipe's name, or a YAML file.")]
 
 
 @train.command(epilog="Example: [bold]mirrorsd train draft --data answers.jsonl.gz --out out/my-draft[/]")
@@ -110,12 +92,10 @@ def recipe(
 
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
-    out: Annotated[
-        Path, typer.Option(help="Token file; gzipped if it ends in .gz.", callback=file_that_can_be_written)
-    ],
+    out: Annotated[Path, output("Token file; gzipped if it ends in .gz.")],
     passages: Annotated[
         list[Path] | None,
-        typer.Option(help="Token files to take passages from, for a recipe of kind passages; may be repeated."),
+        option("Token files to take passages from, for a recipe of kind passages; may be repeated."),
     ] = None,
     recipe: RecipeOption = "smollm2-135m-selfgen",
     target: TargetOption = DEFAULT_TARGET,
@@ -184,7 +164,9 @@ def _train(
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
         _show_card(card, folder)
         show(f"Trained weights: {escaped(folder)}")
-        show(f"Use them: [bold]{escaped(_next_command(card.kind, target, folder))}[/]")
+        option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(card.kind, "--heads")
+        words = ["mirrorsd", "demo", *_unless_default(target), option, str(folder)]
+        show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
 
 
 def _recipe_path(name: str) -> Path:
@@ -206,19 +188,12 @@ def _show_card(card: Card, folder: Path) -> None:
     sections = list(card.sections())
     shown = [section for section in sections if len(section.header) <= _MOST_COLUMNS]
     for section in shown:
-        table = plain_table(escaped(section.title), tuple(map(escaped, section.header)))
+        table = plain_table(section.title, tuple(section.header), (), section.rows)
         table.show_header = any(section.header)
-        for row in section.rows:
-            table.add_row(*map(escaped, row))
         show("")
         show(table)
     rest = "" if len(shown) == len(sections) else ", with the curve of the training"
     show(f"\nThe card{rest}: {escaped(folder / TEXT_FILE)}")
-
-
-def _next_command(kind: str, target: str, folder: Path) -> str:
-    option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
-    return shlex.join(["mirrorsd", "demo", *_unless_default(target), option, str(folder)])
 
 
 def _unless_default(target: str) -> list[str]:

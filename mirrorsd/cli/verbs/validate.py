@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mirrorsd.cli import options
+from mirrorsd.cli.chosen import chosen_prompts, models_of
 from mirrorsd.cli.console import (
-    JsonOption,
-    folder_that_can_be_written,
     results,
     say_command,
     say_whose,
@@ -26,16 +23,14 @@ EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --recor
 
 
 def validate(
-    schedule: Annotated[list[Path], typer.Option(help="Schedule YAML; may be repeated.")],
+    schedule: Annotated[list[Path], options.option("Schedule YAML; may be repeated.")],
     profile: options.ProfileOption,
     record: options.RecordOption,
     prompts: options.PromptsOption = None,
     exits: options.ExitsOption = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for result, traces and report.", callback=folder_that_can_be_written)
-    ] = Path("out/validate"),
+    out: Annotated[Path, options.output_folder("Folder for result, traces and report.")] = Path("out/validate"),
     explain: options.ExplainOption = False,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Run schedules over the recorded prompts, and compare times and rounds with the simulation."""
     from decoding.schedule import load_schedule
@@ -45,7 +40,7 @@ def validate(
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = {path: load_schedule(path) for path in schedule}
-    evidence, wanted = MeasuredBasis.load(profile, record), options.chosen_prompts(prompts, usual="pool")
+    evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
         outcome = run(
@@ -53,7 +48,7 @@ def validate(
             evidence,
             wanted,
             exits=exits,
-            run_options=options.models_of(evidence.record, exits).words,
+            run_options=models_of(evidence.record, exits).words,
             progress=others.on(report),
         )
     result = write_outcome(outcome, out, "validate.json")

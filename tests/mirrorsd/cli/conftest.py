@@ -1,10 +1,8 @@
 """A made-up machine and record on disk, as calibration and recording would leave them."""
 
 import pytest
-from typer.testing import CliRunner
 
 from hwprofiles.profile import save_profile
-from mirrorsd.cli.app import app
 from tests.planner.synthetic import acceptance_record, machine
 
 
@@ -20,13 +18,3 @@ def record_path(tmp_path):
     path = tmp_path / "record.npz"
     acceptance_record(num_prompts=3, num_tokens=40).save(path)
     return path
-
-
-@pytest.fixture
-def mirrorsd():
-    """Calls the command with words and returns what came of it."""
-
-    def call(*words):
-        return CliRunner().invoke(app, [str(word) for word in words])
-
-    return call

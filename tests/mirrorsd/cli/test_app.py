@@ -14,6 +14,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.app import Verbs, app
 from mirrorsd.cli.console import telling_what_was_saved
 from mirrorsd.cli.verbs.plan import EXAMPLE
+from tests.journeys.printed import COMMAND, leaves
 
 CALL = [sys.executable, "-m", "mirrorsd"]
 
@@ -32,25 +33,15 @@ def command_that(raises):
     return command
 
 
-def leaves(command, path=()):
-    """Every command below `command` that does something, with the words that call it."""
-    below = getattr(command, "commands", None)
-    if below is None:
-        yield path, command
-        return
-    for name, inner in below.items():
-        yield from leaves(inner, (*path, name))
-
-
 def test_help_names_every_verb():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    verbs = typer.main.get_command(app).commands
+    verbs = COMMAND.commands
     assert len(verbs) == 17
     assert [verb for verb in verbs if f" {verb} " not in result.stdout] == []
 
 
-ALL = dict(leaves(typer.main.get_command(app)))
+ALL = dict(leaves())
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -152,7 +143,7 @@ def test_names_that_begin_so_are_found(complete, incomplete, found):
 
 
 def test_the_options_of_plan_complete_what_its_example_names():
-    command = typer.main.get_command(app).commands["plan"]
+    command = COMMAND.commands["plan"]
     words = EXAMPLE.split()[2:]
     with command.make_context("plan", list(words)) as context:
         for name, value in zip(words[::2], words[1::2], strict=True):

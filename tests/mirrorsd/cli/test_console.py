@@ -58,9 +58,7 @@ def test_the_next_command_stays_on_one_line_and_can_be_pasted(terminal, capsys):
 
 def test_no_character_of_ours_or_anybodys_is_obeyed_by_a_terminal(terminal, capsys):
     """Names, prompts and errors come from files that others wrote."""
-    table = plain_table("title \x1b[2J")
-    table.add_row("cell \x1b]0;owned\x07 \x9b31m")
-    console.show(table)
+    console.show(plain_table("title \x1b[2J", ("",), (), [("cell \x1b]0;owned\x07 \x9b31m",)]))
     console.say("[bold]message[/] \x1b[31m\r\b\x7f")
     with progress_bar.task("task \x1b[2J") as report:
         report("step \x1b[2J", 0.5)

@@ -8,6 +8,7 @@ import pytest
 from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import computing_host, describe_host
 from hwprofiles.profile import save_profile
+from tests.mirrorsd.cli.calls import call
 from tests.planner.synthetic import acceptance_record, machine
 
 VERBS = {
@@ -35,10 +36,10 @@ def evidence(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_another_processor_is_named_and_this_one_is_not(evidence, mirrorsd, verb) -> None:
-    here = mirrorsd(verb, *evidence({"memory_gb": 1.0, "cores": describe_host()["cores"][::-1]}, {}), *VERBS[verb])
+def test_another_processor_is_named_and_this_one_is_not(evidence, verb) -> None:
+    here = call(verb, *evidence({"memory_gb": 1.0, "cores": describe_host()["cores"][::-1]}, {}), *VERBS[verb])
     assert "another machine" not in here.stderr
-    there = mirrorsd(verb, *evidence({"cpu_model": "A Xeon"}, {"torch": "0.1"}), *VERBS[verb]).stderr
+    there = call(verb, *evidence({"cpu_model": "A Xeon"}, {"torch": "0.1"}), *VERBS[verb]).stderr
     assert "The profile is of another machine (processor A Xeon, here " in there
     assert "The record was made on another machine (PyTorch 0.1, here " in there
     assert ("of this one" in there) == (verb == "validate")

@@ -10,6 +10,7 @@ from decoding.errors import ConfigError
 from mirrorsd.cli.app import app
 from mirrorsd.cli.console import with_default_destination, write_json
 from mirrorsd.compare.numbers import json_text, path_from
+from tests.mirrorsd.cli.calls import call
 from tests.mirrorsd.cli.test_app import leaves
 
 WRITTEN = {"--out", "--json", "--trace", "--states", "--save-constants"}
@@ -23,11 +24,11 @@ def outputs():
 
 
 @pytest.mark.parametrize(("words", "command", "option"), list(outputs()))
-def test_an_output_that_cannot_be_written_is_refused_first(mirrorsd, tmp_path, words, command, option):
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path, words, command, option):
     (tmp_path / "file").touch()
     needed = [one for one in command.params if one.required and option not in one.opts]
     given = [word for one in needed for word in ((one.opts[-1], "x") if one.param_type_name == "option" else ("x",))]
-    result = mirrorsd(*words, *given, option, tmp_path / "file" / "below" / "out")
+    result = call(*words, *given, option, tmp_path / "file" / "below" / "out")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"Error: {tmp_path}/file/below/out")
     assert "cannot be written (Not a directory)" in result.stderr

@@ -3,8 +3,17 @@
 from dataclasses import replace
 
 from calibrate.profiling.anchors import RunAnchors, lanes_of
+from decoding.schedule import Schedule
+from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.runs import Measured, Run, expected_anchors
+from planner.search.search import rank
+from planner.search.space import SearchSpace
 from sim.world import simulate
+
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
+PLAIN = Schedule(method="autoregressive", target_lane="both")
+DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
+PACES = [1.0, 1.5, 0.8, 1.2]
 
 
 def made_up_runs(schedules, profile, record, *, paces=None, slower=1.0):
@@ -27,6 +36,16 @@ def made_up_runs(schedules, profile, record, *, paces=None, slower=1.0):
             for schedule in schedules
         )
     )
+
+
+def judged(plan, slower, num_prompts=4):
+    """Runs in which each schedule took so many times what was predicted, judged."""
+    ranked = {one.schedule: one for one in rank(list(slower), plan.profile, plan.record).candidates}
+    runs = tuple(
+        made_up_runs([schedule], plan.profile, plan.record, paces=PACES, slower=factor).runs[0][:num_prompts]
+        for schedule, factor in slower.items()
+    )
+    return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan.profile, plan.record)
 
 
 def really(trace, factor):

@@ -4,36 +4,18 @@ import pytest
 
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import json_text, ratio_entry
-from mirrorsd.compare.runs import Measured
 from planner.plan import make_plan
-from planner.search.search import rank
-from planner.search.space import SearchSpace
 from sim.evaluator import evaluate
-from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
 from tests.planner.synthetic import acceptance_record, machine
 
-SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
-PLAIN = Schedule(method="autoregressive", target_lane="both")
 SLOW_PLAIN = Schedule(method="autoregressive", target_lane="target")
-DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
-PACES = [1.0, 1.5, 0.8, 1.2]
 
 
 @pytest.fixture(scope="module")
 def plan():
     return make_plan(SPACE, machine(), acceptance_record(num_prompts=4, num_tokens=24))
-
-
-def judged(plan, slower, num_prompts=4):
-    """Runs in which each schedule took so many times what was predicted."""
-    ranked = {one.schedule: one for one in rank(list(slower), plan.profile, plan.record).candidates}
-    runs = tuple(
-        made_up_runs([schedule], plan.profile, plan.record, paces=PACES, slower=factor).runs[0][:num_prompts]
-        for schedule, factor in slower.items()
-    )
-    return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan.profile, plan.record)
 
 
 def test_ratios_are_those_of_the_tables_own_times_over_the_plain_one_predicted_fastest(plan):

@@ -5,18 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import ttft_entry
 from mirrorsd.simulation import make_plan, measured_on_repeating, predicted_on_repeating, repeating_sentence
-from planner.search.search import rank
-from planner.search.space import SearchSpace, judging_part
-from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from planner.search.space import judging_part
+from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
 from tests.planner.synthetic import acceptance_record, machine
 
-SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
-PLAIN = Schedule(method="autoregressive", target_lane="both")
-DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
+BOTH = {PLAIN: 1.0, DRAFTING: 1.0}
 
 
 def looping(record, names):
@@ -30,13 +25,6 @@ def looping(record, names):
     return replace(record, prompts=tuple(map(changed, record.prompts)))
 
 
-def judged(record):
-    plan = make_plan(SPACE, machine(), record)
-    ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
-    measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
-    return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan.profile, plan.record)
-
-
 @pytest.fixture(scope="module")
 def record():
     return acceptance_record(num_prompts=4, num_tokens=24)
@@ -45,7 +33,7 @@ def record():
 def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(record):
     first, *others = (prompt.name for prompt in record.prompts)
     looped = looping(record, {first})
-    runs = judged(looped)
+    runs = judged(make_plan(SPACE, machine(), looped), BOTH)
     names, speedup = measured_on_repeating(runs, looped)
     assert names == [first]
     plain, drafting = (one.at_anchor_s[1:] for one in runs.comparisons)
@@ -57,7 +45,7 @@ def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(re
 
 def test_of_a_schedule_that_ended_early_the_prompts_that_both_ran_count(record):
     looped = looping(record, {record.prompts[0].name})
-    runs = judged(looped)
+    runs = judged(make_plan(SPACE, machine(), looped), BOTH)
     short = tuple(replace(one, measured=one.measured[: 4 - place]) for place, one in enumerate(runs.results))
     _, speedup = measured_on_repeating(replace(runs, results=short), looped)
     assert speedup.num_pairs == 2
@@ -65,7 +53,7 @@ def test_of_a_schedule_that_ended_early_the_prompts_that_both_ran_count(record):
 
 def test_no_ratio_is_left_where_all_texts_do(record):
     every = looping(record, {prompt.name for prompt in record.prompts})
-    names, speedup = measured_on_repeating(judged(every), every)
+    names, speedup = measured_on_repeating(judged(make_plan(SPACE, machine(), every), BOTH), every)
     assert (len(names), speedup) == (4, None)
 
 
@@ -80,7 +68,7 @@ def test_a_prediction_that_rests_on_them_says_so(record):
 
 
 def test_times_to_the_first_token_are_compared(record):
-    runs = judged(record)
+    runs = judged(make_plan(SPACE, machine(), record), BOTH)
     assert ttft_entry(runs.results[0]) is None, "nobody measured what reading a prompt takes"
     result = runs.results[0]
     traces = tuple(replace(trace, prefill_s=0.1) for trace in result.measured)

@@ -182,10 +182,10 @@ def test_stacked_bars_are_as_long_as_the_predicted_time(data):
     rows = time_rows(data)
     slowest = max(max(result.predicted_s, result.measured_s) for result in data.results)
     for row in result_rows(data):
-        for mark in (row.predicted_mark, row.measured_mark):
-            assert 0 <= mark.low <= mark.at <= mark.high <= 100
+        for value, low, high in (row.predicted_mark, row.measured_mark):
+            assert 0 <= low <= value <= high <= 100
     for row, result in zip(rows, data.results, strict=True):
-        assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
+        assert sum(width for _, _, width, _ in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
         assert row.measured == pytest.approx(100 * result.measured_s / slowest)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
 from runtime.backends.lane_device import Device
+from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import machine
 
@@ -16,9 +17,9 @@ def words(tiny_folders, prompt_file):
     return ("calibrate", "--quick", "--dtype", "float32", *models, *sizes)
 
 
-def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
+def test_a_profile_of_every_lane_is_written(words, tmp_path):
     out = tmp_path / "deep" / "profile.yaml"
-    result = mirrorsd(*words, "--minutes", 0.1, "--max-branches", 64, "--out", out, "--json")
+    result = call(*words, "--minutes", 0.1, "--max-branches", 64, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
     profile = load_profile(out)
     assert json.loads(result.stdout)["profile"] == profile.model_dump(mode="json", exclude_defaults=True)
@@ -57,16 +58,14 @@ def asked(monkeypatch):
         (("--lanes", "openvino:CPU@0,cpu0"), None, ["openvino:CPU@0", "cpu0"]),
     ],
 )
-def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(
-    mirrorsd, words, tmp_path, asked, given, time_s, lanes
-):
-    result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
+def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(words, tmp_path, asked, given, time_s, lanes):
+    result = call(*words, "--out", tmp_path / "profile.yaml", *given)
     assert result.exit_code == 0, result.stderr
     assert [(one["time_s"], [spec.name for spec in one["lanes"]]) for one in asked] == [(time_s, lanes)]
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
     assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
     assert "Next: mirrorsd record --target" in result.stderr
-    assert ("--device cpu" in " ".join(result.stderr.split())) == ("cpu" in given)
+    assert ("--device cpu" in result.said) == ("cpu" in given)
     assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
 
 
@@ -79,37 +78,34 @@ def test_ctrl_c_writes_nothing(words, tmp_path):
     assert not out.parent.exists()
 
 
-def test_a_folder_in_the_place_of_the_file_is_named(mirrorsd, tiny_folders, tmp_path):
+def test_a_folder_in_the_place_of_the_file_is_named(tiny_folders, tmp_path):
     words = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--out", tmp_path)
-    result = mirrorsd("calibrate", *words)
+    result = call("calibrate", *words)
     assert result.exit_code == 2
     assert f"{tmp_path}: cannot be written (it is a folder; name a file)" in result.stderr.replace("\n", "")
     assert "timing" not in result.stderr
 
 
-def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_folders, tmp_path):
+def test_what_is_no_draft_is_refused_before_anything_is_measured(tiny_folders, tmp_path):
     words = ("--target", tiny_folders.target, "--drafter", tiny_folders.exits, "--out", tmp_path / "profile.yaml")
-    result = mirrorsd("calibrate", *words)
-    assert result.exit_code == 2
-    assert "is not a draft model" in result.stderr
+    assert "is not a draft model" in error_of("calibrate", *words)
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(mirrorsd, words, prompt_file, tmp_path):
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(words, prompt_file, tmp_path):
     long = ("--prompts", prompt_file("w1", " ".join(["w3"] * 500)), "--out", tmp_path / "profile.yaml")
-    result = mirrorsd(*words, *long)
-    assert result.exit_code == 2
-    assert "positions; " in result.stderr.replace("\n", " ")
-    assert "has 512" in result.stderr.replace("\n", " ")
-    assert "timing" not in result.stderr
+    told = error_of(*words, *long)
+    assert "positions; " in told
+    assert "has 512" in told
+    assert "timing" not in told
 
 
 def test_a_shape_is_calibrated_by_its_name_and_its_acceptance_is_assumed_next(
-    mirrorsd, prompt_file, tmp_path, monkeypatch, asked
+    prompt_file, tmp_path, monkeypatch, asked
 ):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     models = ("--target", "shape:smollm2-360m", "--drafter", "shape:smollm2-135m", "--heads", "none")
     sizes = ("--prompts", prompt_file("x" * 30, "x" * 90), "--max-new-tokens", 20)
-    result = mirrorsd("calibrate", *models, *sizes, "--out", tmp_path / "profile.yaml")
+    result = call("calibrate", *models, *sizes, "--out", tmp_path / "profile.yaml")
     assert result.exit_code == 0, result.stderr
     assert asked[0]["contexts"] == (9, 50)
     assert "Next: mirrorsd search --profile" in result.stderr

@@ -6,14 +6,13 @@ Weights are int8: no lane of torch computes with them, so nothing here can have 
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import LaneProfile, LatencyTable, save_profile
-from mirrorsd.cli.app import app
 from runtime.lanes import lane_set
+from tests.mirrorsd.cli.calls import call
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import ThreadLane
 
@@ -23,12 +22,6 @@ PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 DEVICE = "openvino:CPU"
 LANES = (f"{DEVICE}@0", f"{DEVICE}@1")
 STREAMS_STAY = "streams look at a text's keys, and lanes on openvino:CPU keep these to themselves."
-
-
-def call(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    result.said = " ".join(result.stderr.split())
-    return result
 
 
 def profile_of(tiny_folders, head):

@@ -1,24 +1,15 @@
 """`mirrorsd curve`: the price of rows as a table, a picture and JSON."""
 
-import json
-
 import pytest
-from typer.testing import CliRunner
 
-from mirrorsd.cli.app import app
 from mirrorsd.cli.verbs.curve import EXAMPLE
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 
 ASKED = EXAMPLE.split()[1:]
 
 
-def run(*words, exit_code=0):
-    result = CliRunner().invoke(app, [*ASKED, *map(str, words)])
-    assert result.exit_code == exit_code, result.output
-    return result
-
-
 def test_scripts_get_what_was_promised():
-    found = json.loads(run("--rows", "1,2,4,8", "--context", "4096", "--json").stdout)
+    found = json_of(*ASKED, "--rows", "1,2,4,8", "--context", "4096")
     assert {"target", "device", "engine", "weights", "context", "source", "rows"} <= set(found)
     assert (found["device"], found["weights"], found["context"]) == ("rtx4090", "bf16", 4096)
     assert [one["rows"] for one in found["rows"]] == [1, 2, 4, 8]
@@ -26,20 +17,16 @@ def test_scripts_get_what_was_promised():
 
 
 def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
-    found = {
-        engine: json.loads(run("--device", "rtx4090", "--weights", "q4_k_m", *words, "--json").stdout)
-        for engine, words in ((None, ()), ("vllm", ("--engine", "vllm")))
-    }
-    assert {engine: one["engine"] for engine, one in found.items()} == {None: "llama.cpp", "vllm": "vllm"}
-    by_default, by_vllm = (found[engine]["rows"][-1]["ratio"] for engine in (None, "vllm"))
-    assert by_vllm < by_default
-    assert "Rows are by curves, the nearest of this device, engine and such weights: llama" in found[None]["source"]
+    by_default, by_vllm = (json_of(*ASKED, "--weights", "q4_k_m", *more) for more in ((), ("--engine", "vllm")))
+    assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
+    assert by_vllm["rows"][-1]["ratio"] < by_default["rows"][-1]["ratio"]
+    assert "Rows are by curves, the nearest of this device, engine and such weights: llama" in by_default["source"]
 
 
 def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):
-    result = run("--out", tmp_path / "curve.svg")
-    assert "times one row" in result.stdout
-    assert "What it stands on is measured: " in result.stdout
+    shown = call(*ASKED, "--out", tmp_path / "curve.svg", exit_code=0).stdout
+    assert "times one row" in shown
+    assert "What it stands on is measured: " in shown
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
 
 
@@ -54,5 +41,4 @@ def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp
     ],
 )
 def test_what_is_wrong_is_named_with_the_choices(words, told):
-    result = run(*words, exit_code=2)
-    assert told in " ".join(result.stderr.split())
+    assert told in error_of(*ASKED, *words)

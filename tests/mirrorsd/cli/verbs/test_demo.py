@@ -18,6 +18,7 @@ from hwprofiles.host import lanes_of as lanes_on
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
 from mirrorsd.compare.runs import load_runs, load_traces
+from tests.mirrorsd.cli.calls import error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
 
@@ -183,8 +184,8 @@ def test_the_winner_runs_as_it_was_simulated(demo, models, prompts, tmp_path):
     folder, _, _ = demo
     files = ("--schedule", folder / "best.yaml", "--profile", folder / "profile.yaml")
     settings = ("--dtype", "float32", "--max-new-tokens", 12, "--prompts", prompts)
-    run = json.loads(call("run", *models[:2], *models[4:], *files, *settings, "--json").stdout)
-    simulated = json.loads(call("simulate", *files, "--record", folder / "record.npz", "--json").stdout)
+    run = json_of("run", *models[:2], *models[4:], *files, *settings)
+    simulated = json_of("simulate", *files, "--record", folder / "record.npz")
     rows = {row["prompt_id"]: row for row in run["prompts"]}
     for row in simulated["prompts"]:
         for name in ("token_ids", "num_rounds", "accept_lengths"):
@@ -223,10 +224,9 @@ def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_cal
     replace(record, prompts=longer).save(tmp_path / "longer.npz")
     schedule = min((folder / "schedules").iterdir())
     files = ("--profile", folder / "profile.yaml", "--record", tmp_path / "longer.npz")
-    result = call("validate", "--schedule", schedule, *files)
-    assert result.exit_code == 2
-    assert "longer.npz: its texts have" in result.stderr
-    assert "`mirrorsd calibrate`" in result.stderr
+    told = error_of("validate", "--schedule", schedule, *files)
+    assert "longer.npz: its texts have" in told
+    assert "`mirrorsd calibrate`" in told
 
 
 def test_evidence_of_different_models_is_refused(demo, tmp_path):
@@ -234,9 +234,9 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
     profile = tmp_path / "profile.yaml"
     profile.write_text((folder / "profile.yaml").read_text().replace("dtype: float32", "dtype: bfloat16"))
     schedule = min((folder / "schedules").iterdir())
-    result = call("validate", "--schedule", schedule, "--profile", profile, "--record", folder / "record.npz")
-    assert result.exit_code == 2
-    assert "was measured with dtype bfloat16" in result.stderr
+    assert "was measured with dtype bfloat16" in error_of(
+        "validate", "--schedule", schedule, "--profile", profile, "--record", folder / "record.npz"
+    )
 
 
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):

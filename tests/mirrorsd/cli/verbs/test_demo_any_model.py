@@ -9,7 +9,8 @@ import torch
 from decoding.record import AcceptanceRecord
 from hwprofiles.host import lanes_of
 from runtime.models.decoder import Decoder
-from tests.mirrorsd.cli.verbs.test_demo import call, call_quickly
+from tests.mirrorsd.cli.calls import error_of
+from tests.mirrorsd.cli.verbs.test_demo import call_quickly
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config
 
@@ -92,6 +93,6 @@ def test_a_draft_of_other_words_is_refused_before_anything_is_measured(model_pai
     other = shutil.copytree(draft, tmp_path / "other")
     text = (other / "tokenizer.json").read_text().replace('"w7"', '"seven"')
     (other / "tokenizer.json").write_text(text)
-    result = call("record", "--target", target, "--drafter", other, "--out", tmp_path / "record.npz")
-    assert result.exit_code == 2
-    assert "first at id 7, which is 'seven' for the draft and 'w7' for the target" in " ".join(result.stderr.split())
+    assert "first at id 7, which is 'seven' for the draft and 'w7' for the target" in error_of(
+        "record", "--target", target, "--drafter", other, "--out", tmp_path / "record.npz"
+    )

@@ -1,28 +1,18 @@
 """`mirrorsd devices` says what is there, and why the rest is not."""
 
-import json
-
-from typer.testing import CliRunner
-
 from hwprofiles.host import lanes_of
-from mirrorsd.cli.app import app
+from tests.mirrorsd.cli.calls import call, json_of
 
 
-def test_devices_as_json_have_lanes_or_a_reason():
-    result = CliRunner().invoke(app, ["devices", "--json"])
-    assert result.exit_code == 0
-    found = {row["name"]: row for row in json.loads(result.stdout)["devices"]}
-    assert found["cpu"]["lane_names"] == [lane.name for lane in lanes_of("cpu")]
-    assert found["openvino:CPU"]["lane_names"] == [lane.name for lane in lanes_of("openvino:CPU")]
+def test_devices_have_lanes_or_a_reason_in_json_and_in_words():
+    found = {row["name"]: row for row in json_of("devices")["devices"]}
+    for device in ("cpu", "openvino:CPU"):
+        assert found[device]["lane_names"] == [lane.name for lane in lanes_of(device)]
     assert "int8" in found["openvino:CPU"]["forms"]
     assert "int8" not in found["cpu"]["forms"]
-    assert all(bool(row["missing"]) != bool(row["lane_names"]) for row in found.values())
-
-
-def test_devices_in_words_name_every_lane_and_every_reason():
-    rows = json.loads(CliRunner().invoke(app, ["devices", "--json"]).stdout)["devices"]
-    text = CliRunner().invoke(app, ["devices"]).stdout
-    for row in rows:
-        assert row["name"] in text
+    text = call("devices").stdout
+    for name, row in found.items():
+        assert bool(row["missing"]) != bool(row["lane_names"])
+        assert name in text
         assert f"missing: {row['missing']}" in text or not row["missing"]
-        assert all(name in text for name in row["lane_names"])
+        assert all(lane in text for lane in row["lane_names"])

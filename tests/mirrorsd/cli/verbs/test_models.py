@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from decoding.schedule import Schedule, save_schedule
-from mirrorsd.cli.app import app
 from runtime.drafters.registry import shipped_names
+from tests.mirrorsd.cli.calls import call, error_of, json_of
+from tests.tiny_models import TINY_SHAPE
 
 
 @pytest.fixture(autouse=True)
@@ -14,21 +14,21 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(mirrorsd, empty_cache):
+def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_cache):
     folder = empty_cache / "models" / "smollm2-135m-instruct"
-    result = mirrorsd("models", "list")
+    result = call("models", "list")
     model, shipped, shapes = result.stdout.splitlines()
     assert shapes.startswith("shapes to plan with: ")
     assert "qwen3-8b" in shapes
     assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
     assert shipped == f"  drafters, heads and exits for it: {', '.join(shipped_names())}"
-    (entry,) = json.loads(mirrorsd("models", "list", "--json").stdout)["models"]
+    (entry,) = json_of("models", "list")["models"]
     assert (entry["name"], entry["present"], entry["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
     assert entry["shipped"] == list(shipped_names())
 
 
-def test_a_model_that_is_there_leads_to_its_calibration(mirrorsd, tiny_folders):
-    result = mirrorsd("models", "fetch", tiny_folders.target)
+def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):
+    result = call("models", "fetch", tiny_folders.target)
     assert result.exit_code == 0
     assert f"Next: mirrorsd calibrate --target {tiny_folders.target} --quick --out profile.yaml\n" in result.stderr
 
@@ -41,29 +41,17 @@ def test_a_model_that_is_there_leads_to_its_calibration(mirrorsd, tiny_folders):
         (".", "config.json: no such file"),
     ],
 )
-def test_what_cannot_be_fetched_is_said(mirrorsd, tmp_path, monkeypatch, name, message):
+def test_what_cannot_be_fetched_is_said(tmp_path, monkeypatch, name, message):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.chdir(tmp_path)
-    result = mirrorsd("models", "fetch", name)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in error_of("models", "fetch", name)
 
 
 @pytest.fixture
 def memory(tmp_path):
     """What `models memory` says of a schedule with a shape for its target."""
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": 1000,
-        "num_hidden_layers": 2,
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 256,
-        "rms_norm_eps": 1e-5,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(TINY_SHAPE))
     target = f"shape:{tmp_path}"
     schedule = Schedule(
         method="mirror",
@@ -76,35 +64,28 @@ def memory(tmp_path):
     )
     save_schedule(schedule, tmp_path / "schedule.yaml")
 
-    def memory(*more):
-        words = ["models", "memory", "--schedule", str(tmp_path / "schedule.yaml"), "--target", target, *more]
-        return CliRunner().invoke(app, words)
-
-    return memory
+    words = ("models", "memory", "--schedule", tmp_path / "schedule.yaml", "--target", target)
+    return lambda *more: call(*words, *more, exit_code=0).stdout
 
 
 def test_memory_is_worked_out_lane_by_lane(memory):
-    result = memory("--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(memory("--json"))
     assert list(found["lanes"]) == ["cpu0", "cpu1"]
-    assert [line.split()[0] for line in memory().stdout.splitlines()] == ["cpu0", "cpu1", "in"]
+    assert [line.split()[0] for line in memory().splitlines()] == ["cpu0", "cpu1", "in"]
     assert found["total"] == sum(lane["total"] for lane in found["lanes"].values())
     for lane in found["lanes"].values():
         assert lane["total"] == sum(number for name, number in lane.items() if name != "total")
     draft = found["lanes"]["cpu1"]
     assert draft["branches"] == 10 * draft["keys_values"] > 0
-    longer = json.loads(memory("--json", "--num-tokens", "4096").stdout)["lanes"]["cpu1"]
+    longer = json.loads(memory("--json", "--num-tokens", "4096"))["lanes"]["cpu1"]
     assert longer["branches"] > 3 * draft["branches"]
-    assert json.loads(memory("--json", "--dtype", "float32").stdout)["total"] > found["total"]
+    assert json.loads(memory("--json", "--dtype", "float32"))["total"] > found["total"]
 
 
 def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_file):
     def total(**schedule):
-        words = ["models", "memory", "--schedule", str(schedule_file(**schedule)), "--target", str(tiny_folders.target)]
-        result = CliRunner().invoke(app, [*words, "--json"])
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)["total"]
+        given = ("--schedule", schedule_file(**schedule), "--target", tiny_folders.target)
+        return json_of("models", "memory", *given)["total"]
 
     lane = {"draft_lane": "cpu0", "num_speculative_tokens": 3}
     found = total(method="prompt_lookup", drafter="prompt-lookup", **lane)

@@ -1,40 +1,43 @@
+"""`mirrorsd plan` in words, in JSON and as a page; what stands in them is tested with `planner/platform_plan`."""
+
 import json
 import re
 from functools import cache
 
 import pytest
-from typer.testing import CliRunner
 
-from mirrorsd.cli.app import app
+from tests.mirrorsd.cli.calls import call, error_of
 
-ASKED = ["plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32"]
+ASKED = ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32")
+LAKE = ("--platform", "lunar-lake")
 
 
 @cache
-def run(*words, exit_code=0):
-    result = CliRunner().invoke(app, [*ASKED, *words])
-    assert result.exit_code == exit_code, result.output
-    return result
+def run(*words):
+    return call(*ASKED, *words, exit_code=0)
+
+
+def found(*words):
+    return json.loads(run(*words, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
-    paths = {"json": folder / "plan.json", "page": folder / "plan.html"}
-    result = run("--platform", "lunar-lake", "--json", str(paths["json"]), "--out", str(paths["page"]))
-    return result, json.loads(paths["json"].read_text()), paths["page"].read_text()
+    result = run(*LAKE, "--json", str(folder / "plan.json"), "--out", str(folder / "plan.html"))
+    return result.stdout, json.loads((folder / "plan.json").read_text()), (folder / "plan.html").read_text()
 
 
 def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
-    result, _, page = planned
-    assert "Yes, speculation pays here" in result.stdout
-    answer, table, turns = result.stdout.strip().split("\n\n")
+    shown, _, page = planned
+    assert "Yes, speculation pays here" in shown
+    answer, table, turns = shown.strip().split("\n\n")
     *_, advice, command = answer.splitlines()
     assert advice.startswith('Next: use "synchronous')
     assert re.fullmatch(r"llama\.cpp: llama-server -m TARGET\.gguf .*--spec-draft-n-max \d", command), "to paste"
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
     assert "acceptance.rate" in turns
-    assert len(result.stdout.splitlines()) <= 25
+    assert len(shown.splitlines()) <= 25
     assert page.startswith("<!doctype html>")
 
 
@@ -43,10 +46,10 @@ def test_the_json_holds_what_scripts_are_promised(planned):
     assert {"ranking", "verdict", "pays", "break_even", "search", "assumptions"} <= set(found)
     assert set(found["search"]) == {"num_schedules", "num_prompts", "seconds"}
     promised = {"schedule", "method", "placement", "tpot_s", "tpot_s_low", "tpot_s_high", "speedup", "bound"}
-    assert {"field", "low", "high", "effect_low", "effect_high", "flips_at"} <= set(found["tornado"][0])
-    assert {row["name"] for row in found["pareto"]} <= {row["name"] for row in found["ranking"]}
     promised |= {"energy_j_per_token", "usd_per_million_tokens", "over_best", "ttft_s", "memory_bytes"}
     assert all(promised <= set(row) for row in found["ranking"])
+    assert {"field", "low", "high", "effect_low", "effect_high", "flips_at"} <= set(found["tornado"][0])
+    assert {row["name"] for row in found["pareto"]} <= {row["name"] for row in found["ranking"]}
     assert found["search"]["num_schedules"] == len(found["ranking"])
     assert all({"field", "value", "status", "source"} <= set(one) for one in found["assumptions"])
     assert found["pays"] in ("yes", "no", "cannot_tell")
@@ -54,18 +57,11 @@ def test_the_json_holds_what_scripts_are_promised(planned):
 
 
 def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
-    told = run(
-        "--platform", "lunar-lake", "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms"
-    )
-    grid = told.stdout[told.stdout.index("Times plain decoding with npu; across: npu.dispatch_s") :].splitlines()
+    told = run(*LAKE, "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms").stdout
+    grid = told[told.index("Times plain decoding with npu; across: npu.dispatch_s") :].splitlines()
     assert grid[1].split() == ["npu.memory_bytes_per_s", "1", "ms", "5", "ms"]
     assert re.fullmatch(r"20 GB/s +0\.\d\d× +0\.\d\d×", grid[2])
     assert grid[4].startswith("* leads; what leads: both on gpu")
-
-
-def fastest_s(*words):
-    found = json.loads(run("--platform", "lunar-lake", *words, "--json").stdout)
-    return found["ranking"][0]["tpot_s"], found
 
 
 @pytest.mark.parametrize(
@@ -77,52 +73,47 @@ def fastest_s(*words):
     ],
 )
 def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
-    found = json.loads(run("--platform", "lunar-lake", "--set", setting, "--json").stdout)["what_if"]
-    assert re.search(f"^What if {re.escape(setting)}: {said}", found)
-    assert found in " ".join(run("--platform", "lunar-lake", "--set", setting).stdout.split())
+    told = found(*LAKE, "--set", setting)["what_if"]
+    assert re.search(f"^What if {re.escape(setting)}: {said}", told)
+    assert told in run(*LAKE, "--set", setting).shown
 
 
-def test_the_issues_own_what_if_moves_the_npu_and_nothing_else():
-    """More bandwidth for the NPU alone."""
-
+def test_more_bandwidth_for_the_npu_moves_what_drafts_there_and_nothing_else():
     def times(*words):
-        rows = json.loads(run("--platform", "lunar-lake", *words, "--json").stdout)["ranking"]
+        rows = found(*LAKE, *words)["ranking"]
         return {json.dumps(row["schedule"]): (row["placement"]["draft"], row["tpot_s"]) for row in rows}
 
     here, there = times(), times("--set", "npu.memory_bytes_per_s=+10%")
-    drafts = {here[key][0] for key in here if there[key][1] != here[key][1]}
-    assert drafts == {"npu"}
+    assert {here[key][0] for key in here if there[key][1] != here[key][1]} == {"npu"}
 
 
 def test_a_plan_that_is_possible_only_with_what_was_set_is_said():
-    words = ("--platform", "lunar-lake", "--target", "llama-3.1-70b", "--draft", "llama-3.2-1b")
-    found = json.loads(run(*words, "--set", "memory.memory_bytes=1e11", "--json").stdout)["what_if"]
-    assert found.startswith("Without what was set nothing can be said: ")
-    assert "fits nowhere" in found
+    words = (*LAKE, "--target", "llama-3.1-70b", "--draft", "llama-3.2-1b", "--set", "memory.memory_bytes=1e11")
+    told = found(*words)["what_if"]
+    assert told.startswith("Without what was set nothing can be said: ")
+    assert "fits nowhere" in told
 
 
 def test_rates_are_taken_as_given():
-    _, rare = fastest_s("--acceptance", "0.3")
-    _, often = fastest_s("--acceptance", "0.9,0.8,0.8,0.8,0.8,0.8,0.8")
+    rare, often = (found(*LAKE, "--acceptance", rates) for rates in ("0.3", "0.9,0.8,0.8,0.8,0.8,0.8,0.8"))
     assert often["ranking"][0]["speedup"] > rare["ranking"][0]["speedup"]
     assert rare["assumptions"][0] == rare["assumptions"][0] | {"value": 0.3, "source": "given by the user"}
 
 
 def test_exits_are_recommended_only_where_they_are_said_to_be_trained():
-    _, bare = fastest_s()
-    _, trained = fastest_s("--trained-exits")
-    assert any(row["needs_training"] for row in bare["ranking"])
-    assert not any(row["needs_training"] for row in trained["ranking"])
-    assert all(row["needs_training"] == row["name"].endswith("(exit to be trained)") for row in bare["ranking"])
+    bare, trained = (found(*LAKE, *more)["ranking"] for more in ((), ("--trained-exits",)))
+    assert any(row["needs_training"] for row in bare)
+    assert not any(row["needs_training"] for row in trained)
+    assert all(row["needs_training"] == row["name"].endswith("(exit to be trained)") for row in bare)
 
 
 def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
-    words = ("--platform", "lunar-lake", "--acceptance", "tests/golden/record.npz")
-    found = json.loads(run(*words, "--replayed-acceptance", "--json").stdout)
-    assert found["assumptions"][0]["source"].startswith("record of ")
-    assert found["assumptions"][0]["status"] == "guessed"
-    assert "acceptance recorded for another pair (smollm2-135m-instruct with smollm2-135m-draft4)" in found["verdict"]
-    said = " ".join(run(*words, exit_code=2).stderr.split())
+    words = (*LAKE, "--acceptance", "tests/golden/record.npz")
+    told = found(*words, "--replayed-acceptance")
+    assert told["assumptions"][0]["source"].startswith("record of ")
+    assert told["assumptions"][0]["status"] == "guessed"
+    assert "acceptance recorded for another pair (smollm2-135m-instruct with smollm2-135m-draft4)" in told["verdict"]
+    said = error_of(*ASKED, *words)
     assert "smollm2-135m-instruct with smollm2-135m-draft4" in said
     assert "--replayed-acceptance" in said
 
@@ -131,37 +122,41 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
     ("words", "message"),
     [
         (["--platform", "moon-lake"], "no platform is called 'moon-lake'"),
-        (["--platform", "lunar-lake,moon-lake"], "no platform is called 'moon-lake'"),
-        (["--platform", "lunar-lake", "--set", "npu.memory"], "PART.FIELD=VALUE"),
-        (["--platform", "lunar-lake", "--acceptance", "often"], "neither a rate"),
-        (["--platform", "lunar-lake", "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
-        (["--platform", "lunar-lake", "--acceptance", "x" * 300], "cannot be a path"),
+        ([*LAKE, "--set", "npu.memory"], "PART.FIELD=VALUE"),
+        ([*LAKE, "--acceptance", "often"], "neither a rate"),
+        ([*LAKE, "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
+        ([*LAKE, "--acceptance", "x" * 300], "cannot be a path"),
         (["--platform", "x" * 300], "no platform is called"),
-        (["--platform", "lunar-lake", "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
-        (["--platform", "lunar-lake", "--context", "100k"], "a prompt of 102,400 tokens and 32 new ones"),
-        (["--platform", "lunar-lake", "--context", "0"], "'0' is no number of tokens, 1 or more, such as 8192 or 8k"),
-        (["--platform", "lunar-lake", "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
-        (["--platform", "lunar-lake", "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
-        (["--platform", "lunar-lake", "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
+        ([*LAKE, "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
+        ([*LAKE, "--context", "100k"], "a prompt of 102,400 tokens and 32 new ones"),
+        ([*LAKE, "--context", "0"], "'0' is no number of tokens, 1 or more, such as 8192 or 8k"),
+        ([*LAKE, "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
+        ([*LAKE, "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
+        ([*LAKE, "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
         (
             ["--platform", "m4-max", "--engine", "torch"],
-            "no engine is called 'torch'; there are ik_llama.cpp, llama.cpp, ",
+            "no engine is called 'torch'; there are ik_llama.cpp, ",
+        ),
+        ([], "give a --platform, or the --profile of a calibrated machine, and not both"),
+        ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
+        *(
+            ([*LAKE, "--batch", sizes], "write sizes of 1..64, such as 1,2,4,8")
+            for sizes in ("0", "1,65", "two", "", "9" * 5000)
         ),
     ],
 )
 def test_what_is_wrong_is_said(words, message):
-    result = run(*words, exit_code=2)
-    assert message in " ".join(result.stderr.split())
+    assert message in error_of(*ASKED, *words)
 
 
 def test_no_question_is_answered_where_a_name_of_another_is_wrong(monkeypatch):
     monkeypatch.setattr("planner.platform_plan.choices.plan_platform", lambda question: pytest.fail("was planned"))
-    run("--platform", "lunar-lake,rtx3090,moon-lake", exit_code=2)
-    run("--platform", "lunar-lake", "--draft", "qwen3-0.6b,qwen3-0.7b", exit_code=2)
+    assert "'moon-lake'" in error_of(*ASKED, "--platform", "lunar-lake,rtx3090,moon-lake")
+    assert "'qwen3-0.7b'" in error_of(*ASKED, *LAKE, "--draft", "qwen3-0.6b,qwen3-0.7b")
 
 
 def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of_a_slower_one():
-    why = json.loads(run("--platform", "rtx4090", "--json").stdout)["verdict"].splitlines()[1]
+    why = found("--platform", "rtx4090")["verdict"].splitlines()[1]
     assert why.startswith(
         "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 23.0 GB usable; --weights int8"
     )
@@ -173,38 +168,23 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
 
 
 def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
-    page = tmp_path / "plan.html"
-    words = ("--platform", "lunar-lake", "--batch", "1, 8,64", "--out", str(page))
-    shown = " ".join(run(*words).stdout.split())
+    page, words = tmp_path / "plan.html", (*LAKE, "--batch", "1, 8,64")
+    shown = run(*words, "--out", str(page)).shown
     assert "The best window by batch size: " in shown
     assert "Several sequences at once" in page.read_text()
-    found = json.loads(run("--platform", "lunar-lake", "--batch", "1,8,64", "--json").stdout)["batches"]
-    assert [one["batch_size"] for one in found["sizes"]] == [1, 8, 64]
-    assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in found["sizes"])
-    assert found["switch_off_at"] in (8, 64, None)
-    assert found["verdict"] in shown
+    told = found(*words)["batches"]
+    assert [one["batch_size"] for one in told["sizes"]] == [1, 8, 64]
+    assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in told["sizes"])
+    assert told["switch_off_at"] in (8, 64, None)
+    assert told["verdict"] in shown
 
 
-@pytest.mark.parametrize("sizes", ["0", "1,65", "two", "", "9" * 5000])
-def test_batch_sizes_that_are_none_are_refused(sizes):
-    result = run("--platform", "lunar-lake", "--batch", sizes, exit_code=2)
-    assert "write sizes of 1..64, such as 1,2,4,8" in " ".join(result.stderr.split())
-
-
-def growth_of_the_gpu(*words):
-    found = json.loads(run(*words, "--json").stdout)
-    (one,) = (one for one in found["assumptions"] if one["field"] == "gpu.growth_per_row")
-    return one
-
-
-def test_with_an_engine_named_rows_cost_what_was_measured_with_it_and_the_answer_moves():
-    by_default, by_mlx = (growth_of_the_gpu("--platform", "m4-max", *words) for words in ((), ("--engine", "mlx")))
+def test_with_an_engine_named_rows_cost_what_was_measured_with_it_unless_something_else_is_set():
+    by_default, by_mlx, as_set = (
+        next(one for one in found("--platform", "m4-max", *more)["assumptions"] if one["field"] == "gpu.growth_per_row")
+        for more in ((), ("--engine", "mlx"), ("--engine", "mlx", "--set", "gpu.growth_per_row=0.2"))
+    )
     assert "llama.cpp metal" in by_default["source"]
     assert "mlx metal" in by_mlx["source"]
     assert by_default["value"] != by_mlx["value"]
-
-
-def test_what_is_set_wins_over_the_engine():
-    assert (
-        growth_of_the_gpu("--platform", "m4-max", "--engine", "mlx", "--set", "gpu.growth_per_row=0.2")["value"] == 0.2
-    )
+    assert as_set["value"] == 0.2

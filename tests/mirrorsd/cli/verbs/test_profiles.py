@@ -4,26 +4,27 @@ import pytest
 
 from hwprofiles.quantity import quantities_of
 from hwprofiles.sheets import KINDS, device_sheet, shipped_file, shipped_names
-from mirrorsd.cli.sheet_text import WIDTH
+from mirrorsd.cli.verbs.profiles import WIDTH
 from planner.wording import amount
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 
 ALL = [name for kind in KINDS for name in shipped_names(kind)]
 
 
-def test_list_is_a_table_of_kind_name_and_what(mirrorsd):
-    result = mirrorsd("profiles", "list")
+def test_list_is_a_table_of_kind_name_and_what():
+    result = call("profiles", "list")
     lines = result.stdout.splitlines()
     assert (result.exit_code, len(lines)) == (0, len(ALL))
     assert lines[0].split(maxsplit=2) == ["platform", "cpu-2core", "A cloud server with two cores of an AMD EPYC"]
     assert max(map(len, lines)) <= WIDTH
-    rows = json.loads(mirrorsd("profiles", "list", "--json").stdout)["profiles"]
+    rows = json_of("profiles", "list")["profiles"]
     assert {row["name"] for row in rows} == set(ALL)
     assert {"kind": "device", "name": "h200-sxm", "what": "NVIDIA H200 SXM"} in rows
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_show_fits_a_terminal_and_tells_every_number_with_status_and_source(mirrorsd, name):
-    text = mirrorsd("profiles", "show", name).stdout
+def test_show_fits_a_terminal_and_tells_every_number_with_status_and_source(name):
+    text = call("profiles", "show", name).stdout
     assert [line for line in text.splitlines() if len(line) > WIDTH] == []
     flat = " ".join(text.split())
     for field, quantity in quantities_of(device_sheet(name)).items() if name in shipped_names("device") else ():
@@ -35,8 +36,8 @@ def test_show_fits_a_terminal_and_tells_every_number_with_status_and_source(mirr
         assert quantity.as_of is None or str(quantity.as_of) in flat
 
 
-def test_show_of_a_platform_tells_its_parts_once(mirrorsd):
-    text = mirrorsd("profiles", "show", "m2-ultra-x8").stdout
+def test_show_of_a_platform_tells_its_parts_once():
+    text = call("profiles", "show", "m2-ultra-x8").stdout
     assert "device gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7\n" in text
     assert text.count("27.2 TFLOP/s") == 1
     assert "  driver on               cpu0\n" in text
@@ -44,22 +45,20 @@ def test_show_of_a_platform_tells_its_parts_once(mirrorsd):
     assert "the paper only says that a fabric joins the pairs" in " ".join(text.split())
 
 
-def test_show_as_json_holds_all_numbers(mirrorsd):
-    result = json.loads(mirrorsd("profiles", "show", "lunar-lake", "--json").stdout)
+def test_show_as_json_holds_all_numbers():
+    result = json_of("profiles", "show", "lunar-lake")
     assert (result["kind"], result["name"]) == ("platform", "lunar-lake")
     assert result["data"]["devices"]["npu"]["int8_ops"] == {"value": 48e12, "status": "datasheet", "source": "Intel"}
 
 
-def test_show_takes_a_file_and_names_what_there_is(mirrorsd, tmp_path):
+def test_show_takes_a_file_and_names_what_there_is(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("name: my machine\ndevices:\n  x: {name: X, kind: npu, power_w: 3.0}\n")
     assert (
         "  power_w                 3 W                                     guessed\n"
-        in mirrorsd("profiles", "show", own).stdout
+        in call("profiles", "show", own).stdout
     )
-    result = mirrorsd("profiles", "show", "cray")
-    assert result.exit_code == 2
-    assert "no platform, device or link is called 'cray'" in result.stderr
+    assert "no platform, device or link is called 'cray'" in error_of("profiles", "show", "cray")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,8 @@ def test_numbers_are_shown_in_the_units_that_people_use(field, value, text):
     assert amount(field, value) == text
 
 
-def test_lint_of_all_that_ships_finds_nothing(mirrorsd):
-    result = mirrorsd("profiles", "lint")
+def test_lint_of_all_that_ships_finds_nothing():
+    result = call("profiles", "lint")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == f"0 findings in {len(ALL)} files\n"
 
@@ -98,17 +97,17 @@ def bad(tmp_path):
     return path
 
 
-def test_lint_names_file_line_and_value_and_its_exit_status_is_1(mirrorsd, bad):
-    result = mirrorsd("profiles", "lint", bad)
+def test_lint_names_file_line_and_value_and_its_exit_status_is_1(bad):
+    result = call("profiles", "lint", bad)
     assert result.exit_code == 1
     assert result.stdout.startswith(f"{bad}:7: bf16_flops 1.979e+15: twice the published 9.89e+14: a sparse")
     assert result.stderr == ("1 finding in 1 file\n")
 
 
-def test_lint_looks_into_folders(mirrorsd, bad):
+def test_lint_looks_into_folders(bad):
     good = bad.parent / "good.yml"
     good.write_text(shipped_file("link", "nvlink-4").read_text())
-    result = mirrorsd("profiles", "lint", bad.parent, "--json")
+    result = call("profiles", "lint", bad.parent, "--json")
     data = json.loads(result.stdout)
     assert (result.exit_code, data["num_files"]) == (1, 2)
     first = data["findings"][0]
@@ -116,7 +115,5 @@ def test_lint_looks_into_folders(mirrorsd, bad):
 
 
 @pytest.mark.parametrize(("path", "complaint"), [("absent.yaml", "no such file or folder"), ("", "holds no YAML file")])
-def test_lint_of_nothing_is_an_error(mirrorsd, tmp_path, path, complaint):
-    result = mirrorsd("profiles", "lint", tmp_path / path)
-    assert result.exit_code == 2
-    assert complaint in result.stderr
+def test_lint_of_nothing_is_an_error(tmp_path, path, complaint):
+    assert complaint in error_of("profiles", "lint", tmp_path / path)

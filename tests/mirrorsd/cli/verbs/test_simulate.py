@@ -9,6 +9,7 @@ from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from planner.wording import milliseconds
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner.synthetic import EXIT_MIRROR
 
 
@@ -24,8 +25,8 @@ def words(schedule_path, profile_path, record_path):
     return ("simulate", "--schedule", schedule_path, "--profile", profile_path, "--record", record_path)
 
 
-def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, record_path):
-    result = json.loads(mirrorsd(*words, "--json").stdout)
+def test_figures_and_rows_are_those_of_the_recorded_texts(words, record_path):
+    result = json_of(*words)
     record = AcceptanceRecord.load(record_path)
     assert [row["prompt_id"] for row in result["prompts"]] == [prompt.name for prompt in record.prompts]
     assert [row["token_ids"] for row in result["prompts"]] == [prompt.text.tolist() for prompt in record.prompts]
@@ -39,17 +40,17 @@ def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, recor
     assert sum(result["bottlenecks_s"].values()) == pytest.approx(result["decode_s"])
 
 
-def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not(mirrorsd, words, tmp_path):
+def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not(words, tmp_path):
     demo = Path("benchmarks/results/demos/1")
     save_schedule(Schedule(method="autoregressive", target_lane="openvino:CPU@0"), tmp_path / "plain.yaml")
     asked = ("simulate", "--schedule", tmp_path / "plain.yaml", "--profile", demo / "profile.yaml")
     asked += ("--record", demo / "record.npz")
-    found = json.loads(mirrorsd(*asked, "--json").stdout)
+    found = json_of(*asked)
     assert 0 < found["prefill_s"] < found["ttft_s"] < found["e2e_s"]
     first, last = milliseconds(found["ttft_s"]), milliseconds(found["e2e_s"])
-    assert f"first token comes after {first} and its last after {last}" in mirrorsd(*asked).stdout
-    assert json.loads(mirrorsd(*words, "--json").stdout)["ttft_s"] is None
-    assert "first token" not in mirrorsd(*words).stdout
+    assert f"first token comes after {first} and its last after {last}" in call(*asked).stdout
+    assert json_of(*words)["ttft_s"] is None
+    assert "first token" not in call(*words).stdout
 
 
 @pytest.fixture
@@ -60,44 +61,39 @@ def other_record(record_path):
 
 
 @pytest.mark.parametrize("verb", ["simulate", "search"])
-def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(
-    mirrorsd, words, verb, other_record, profile_path, tmp_path
-):
+def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(words, verb, other_record, profile_path, tmp_path):
     (tmp_path / "space.yaml").write_text("methods: [speculative]\n")
     given = words if verb == "simulate" else ("search", *words[3:], "--space", tmp_path / "space.yaml")
-    refused = mirrorsd(*given)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"{profile_path} was measured with target SmolLM2-135M-Instruct, drafter four-layer" in refused.stderr
-    assert f"{other_record} recorded with target bigger, drafter better" in refused.stderr
-    shown = mirrorsd(*given, "--replayed-acceptance")
-    assert shown.exit_code == 0
-    assert "Acceptance is replayed from another pair" in shown.stdout
-    text = mirrorsd(*given, "--replayed-acceptance", "--json").stdout
-    found = json.loads(text)
+    refused = error_of(*given)
+    assert f"{profile_path} was measured with target SmolLM2-135M-Instruct, drafter four-layer" in refused
+    assert f"{other_record} recorded with target bigger, drafter better" in refused
+    given = (*given, "--replayed-acceptance")
+    assert "Acceptance is replayed from another pair" in call(*given, exit_code=0).shown
+    found = json_of(*given)
     assert "Acceptance is replayed from another pair" in str(found["source" if verb == "simulate" else "warnings"])
 
 
-def test_the_next_command_is_named_with_all_that_was_given(mirrorsd, words, profile_path, record_path, tmp_path):
+def test_the_next_command_is_named_with_all_that_was_given(words, profile_path, record_path, tmp_path):
     files = f"--profile {profile_path} --record {record_path}"
     run = "mirrorsd run --schedule {} --target SmolLM2-135M-Instruct --prompt 'Why is the sky blue?'"
-    assert f"Next: {run.format(words[2])}\n" in mirrorsd(*words).stderr
-    assert "Next" not in mirrorsd(*words, "--json").stderr
+    assert f"Next: {run.format(words[2])}\n" in call(*words).stderr
+    assert "Next" not in call(*words, "--json").stderr
     space, best = tmp_path / "my space.yaml", tmp_path / "best.yaml"
     space.write_text("methods: [speculative]\n")
     search = ("search", *words[3:], "--space", space)
     given = f"Next: mirrorsd search {files} --space '{space}' --replayed-acceptance --out best.yaml\n"
-    assert given in mirrorsd(*search, "--replayed-acceptance").stderr
-    assert f"Next: {run.format(best)}\n" in mirrorsd(*search, "--out", best).stderr
+    assert given in call(*search, "--replayed-acceptance").stderr
+    assert f"Next: {run.format(best)}\n" in call(*search, "--out", best).stderr
     record = AcceptanceRecord.load(record_path)
     names = [prompt.prompt_id for prompt in bundled_prompts()]
     shipped = [replace(prompt, name=name) for prompt, name in zip(record.prompts, names, strict=False)]
     replace(record, prompts=tuple(shipped)).save(record_path)
-    assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in mirrorsd(*words).stderr
+    assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in call(*words).stderr
 
 
-def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(mirrorsd, words, tmp_path):
+def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(words, tmp_path):
     trace, figures = tmp_path / "trace.json.gz", tmp_path / "figures.json"
-    shown = mirrorsd(*words, "--max-new-tokens", 7, "--trace", trace, "--json", figures)
+    shown = call(*words, "--max-new-tokens", 7, "--trace", trace, "--json", figures)
     assert "ms per token" in shown.stdout
     assert [len(row["token_ids"]) for row in json.loads(figures.read_text())["prompts"]] == [7, 7, 7]
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
@@ -116,28 +112,26 @@ def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(mirrorsd, wor
         ("method: autoregressive\nmethod: mirror", "the key 'method' is repeated"),
     ],
 )
-def test_what_was_not_measured_or_recorded_is_refused(mirrorsd, words, schedule_path, change, message):
+def test_what_was_not_measured_or_recorded_is_refused(words, schedule_path, change, message):
     if isinstance(change, str):
         schedule_path.write_text(change)
     else:
         save_schedule(Schedule.model_validate(EXIT_MIRROR.model_dump() | change), schedule_path)
-    result = mirrorsd(*words, "--json")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert message in result.stderr
+    assert message in error_of(*words, "--json")
 
 
-def test_acceptance_may_be_assumed_in_a_file(mirrorsd, schedule_path, profile_path, tmp_path):
+def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_path):
     path = tmp_path / "acceptance.yaml"
     path.write_text("rates: 0.7\nexit_coverage: {15: [0.3, 0.4, 0.5, 0.6]}\ntexts: {num_texts: 2, num_tokens: 30}\n")
     words = ("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", path)
-    result = json.loads(mirrorsd(*words, "--json").stdout)
+    result = json_of(*words)
     assert result["source"].startswith("assumed acceptance 0.7 at every place; exit coverage after layer 15: 0.3, 0.4")
     assert [sum(row["accept_lengths"]) for row in result["prompts"]] == [30, 30]
     assert not any("token_ids" in row for row in result["prompts"])
-    assert "Acceptance is assumed and not recorded" in mirrorsd(*words).stdout.replace("\n", " ")
+    assert "Acceptance is assumed and not recorded" in call(*words).shown
 
 
-def test_assumed_rates_do_not_answer_for_branches(mirrorsd, schedule_path, profile_path):
-    result = mirrorsd("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", "0.7")
-    assert result.exit_code == 2
-    assert "exit_layer 15 are not assumed (by exit_coverage)" in result.stderr.replace("\n", " ")
+def test_assumed_rates_do_not_answer_for_branches(schedule_path, profile_path):
+    assert "exit_layer 15 are not assumed (by exit_coverage)" in error_of(
+        "simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", "0.7"
+    )

@@ -8,6 +8,7 @@ import typer
 
 from mirrorsd.cli.app import app
 from mirrorsd.cli.verbs.train import _share
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 from training.judging.card import read_card
 from training.run import RunProgress
 
@@ -39,30 +40,30 @@ def recipe(tmp_path):
 
 
 @pytest.mark.parametrize(("verb", "kind"), [("draft", "draft"), ("exits", "exit")])
-def test_training_ends_with_a_folder_and_its_card(mirrorsd, words, recipe, verb, kind):
-    result = mirrorsd("train", verb, *words, "--recipe", recipe(kind))
+def test_training_ends_with_a_folder_and_its_card(words, recipe, verb, kind):
+    result = call("train", verb, *words, "--recipe", recipe(kind))
     assert result.exit_code == 0, result.stderr
     assert "Trained weights:" in result.stdout
     assert ("Exit coverage" in result.stdout) == (kind == "exit")
-    finished = json.loads(mirrorsd("train", verb, *words, "--recipe", recipe(kind), "--json").stdout)
+    finished = json_of("train", verb, *words, "--recipe", recipe(kind))
     card = read_card(Path(finished["folder"]))
     assert card.model_dump(mode="json") == finished["card"]
     assert (card.name, card.kind) == ("mine", kind)
 
 
-def test_a_draft_trained_with_its_streams_is_used_as_a_draft(mirrorsd, words, recipe, tmp_path):
-    mirrorsd("train", "recipe", recipe("draft"), *words)
+def test_a_draft_trained_with_its_streams_is_used_as_a_draft(words, recipe, tmp_path):
+    call("train", "recipe", recipe("draft"), *words)
     sizes = "start_layer: 1\nnum_streams: 1\nrank: 2\nwindows: [2]"
     path = tmp_path / "streaming.yaml"
     path.write_text(f"kind: streaming_draft\ndrafter: {words[-1]}\n{sizes}\n{COMMON}")
-    result = mirrorsd("train", "recipe", path, *words[:-1], tmp_path / "streaming")
+    result = call("train", "recipe", path, *words[:-1], tmp_path / "streaming")
     assert result.exit_code == 0, result.stderr
     assert f"--drafter {tmp_path / 'streaming' / 'drafter'}" in result.stdout
 
 
 @pytest.mark.parametrize(("kind", "option"), [("draft", "--drafter"), ("exit", "--exits"), ("medusa", "--heads")])
-def test_training_ends_with_the_command_that_uses_the_result(mirrorsd, words, recipe, kind, option):
-    result = mirrorsd("train", "recipe", recipe(kind), *words)
+def test_training_ends_with_the_command_that_uses_the_result(words, recipe, kind, option):
+    result = call("train", "recipe", recipe(kind), *words)
     line = next(line for line in result.stdout.splitlines() if line.startswith("Use them: "))
     command = shlex.split(line.removeprefix("Use them: "))
     _, target, *_, out = words
@@ -71,8 +72,8 @@ def test_training_ends_with_the_command_that_uses_the_result(mirrorsd, words, re
     assert COMMAND.commands["demo"].make_context("demo", command[2:])
 
 
-def test_the_card_is_shown_in_tables_for_people(mirrorsd, words, recipe):
-    shown = mirrorsd("train", "draft", *words, "--recipe", recipe("draft")).stdout
+def test_the_card_is_shown_in_tables_for_people(words, recipe):
+    shown = call("train", "draft", *words, "--recipe", recipe("draft")).stdout
     assert "---" not in shown
     assert "|" not in shown
     assert re.search(r"trained parameters +\d+", shown)
@@ -91,13 +92,13 @@ def test_the_share_that_is_done_never_falls_and_ends_with_the_run():
     assert 0.9 < shares[-1] < 1, "a bar that is full stops its clock"
 
 
-def test_recipes_on_the_same_data_share_the_targets_states(mirrorsd, words, recipe, tmp_path):
+def test_recipes_on_the_same_data_share_the_targets_states(words, recipe, tmp_path):
     shared = tmp_path / "states"
-    assert mirrorsd("train", "draft", *words, "--recipe", recipe("draft"), "--states", shared).exit_code == 0
+    assert call("train", "draft", *words, "--recipe", recipe("draft"), "--states", shared).exit_code == 0
     before = {path.name: path.read_bytes() for path in shared.glob("*.bin")}
     assert sorted(before) == ["layer-4.bin"]
     other = (*words[:-1], tmp_path / "exits")
-    assert mirrorsd("train", "exits", *other, "--recipe", recipe("exit"), "--states", shared).exit_code == 0
+    assert call("train", "exits", *other, "--recipe", recipe("exit"), "--states", shared).exit_code == 0
     after = {path.name: path.read_bytes() for path in shared.glob("*.bin")}
     assert sorted(after) == ["layer-2.bin", "layer-4.bin"]
     assert after["layer-4.bin"] == before["layer-4.bin"]
@@ -113,19 +114,19 @@ def test_recipes_on_the_same_data_share_the_targets_states(mirrorsd, words, reci
         ({"--data": "nowhere.jsonl"}, "nowhere.jsonl: cannot be read"),
     ],
 )
-def test_what_is_wrong_is_named(mirrorsd, words, recipe, tmp_path, changes, message):
+def test_what_is_wrong_is_named(words, recipe, tmp_path, changes, message):
     malformed = tmp_path / "malformed.yaml"
     malformed.write_text("kind: draft\nsource_layers: [0]\n")
     known = {"OTHER": recipe("exit"), "MALFORMED": malformed}
     given = {"--recipe": recipe("draft"), **dict(zip(words[::2], words[1::2], strict=True)), **changes}
-    result = mirrorsd("train", "draft", *(known.get(word, word) for pair in given.items() for word in pair))
+    result = call("train", "draft", *(known.get(word, word) for pair in given.items() for word in pair))
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_own_text_needs_a_chat_template(mirrorsd, tiny_folders, tmp_path):
+def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
     out = tmp_path / "text.jsonl.gz"
-    result = mirrorsd("train", "generate", "--target", tiny_folders.target, "--out", out)
-    assert result.exit_code == 2
-    assert "this model has no chat template" in result.stderr
+    assert "this model has no chat template" in error_of(
+        "train", "generate", "--target", tiny_folders.target, "--out", out
+    )
     assert not out.exists()

@@ -1,0 +1,118 @@
+"""What the words of options mean: models, prompts, acceptance, lists; and the options that name them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrorsd.cli.options import DEFAULT_TARGET, MAX_NEW_TOKENS, MAX_WINDOW, Dtype
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt, PromptSet
+    from decoding.progress import ReportProgress
+    from decoding.record import AcceptanceRecord
+    from hwprofiles.profile import Profile
+    from mirrorsd.model_pair import ModelPair
+
+
+class ModelNames(NamedTuple):
+    """The models that the options of a verb name."""
+
+    target: str = DEFAULT_TARGET
+    drafter: str | None = None
+    exits: str | None = None
+    heads: str | None = None
+    dtype: Dtype = Dtype.BFLOAT16
+
+    def find(self, progress: ReportProgress) -> ModelPair:
+        """Find the folders of the models; raises `ModelError` where one is not to be had."""
+        from mirrorsd.model_pair import find_pair
+
+        named = () if self.heads in (None, "none") else tuple(filter(None, listed(str(self.heads))))
+        return find_pair(
+            self.target,
+            drafter=self.drafter,
+            exits=self.exits,
+            heads=None if self.heads is None else named,
+            dtype=self.dtype.value,
+            progress=progress,
+        )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the options that name the models on a command line, defaults left out."""
+        return _words(self._asdict(), ModelNames()._asdict())
+
+
+def reach_words(prompts: Path | None, max_new_tokens: int, max_window: int) -> tuple[str, ...]:
+    """Return the options that make a calibration and a record reach equally far, defaults left out."""
+    given: dict[str, object] = {"prompts": prompts, "max-new-tokens": max_new_tokens, "max-window": max_window}
+    return _words(given, {"max-new-tokens": MAX_NEW_TOKENS, "max-window": MAX_WINDOW})
+
+
+def _words(given: dict[str, object], defaults: dict[str, object]) -> tuple[str, ...]:
+    named = {name: value for name, value in given.items() if value not in (None, defaults.get(name))}
+    return tuple(word for name, value in named.items() for word in (f"--{name}", str(value)))
+
+
+def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
+    """Return the recorded models as `mirrorsd run` names them; drafters are named by schedules."""
+    return ModelNames(record.target, exits=exits, dtype=Dtype(record.dtype))
+
+
+def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:
+    """Return the acceptance that `--record` or `--acceptance` names, drawn texts in contexts of the profile.
+
+    Raises `ConfigError` where neither or both are given.
+    """
+    from decoding.errors import ConfigError
+    from decoding.record import AcceptanceRecord
+
+    if (record is None) == (acceptance is None):
+        raise ConfigError("give a --record, or what to assume in its place (--acceptance), and not both")
+    if record is not None:
+        return AcceptanceRecord.load(record)
+    from sim.acceptance.assumed import parse_acceptance
+    from sim.acceptance.rates import Texts
+
+    return parse_acceptance(str(acceptance), texts=Texts().within(profile)).record
+
+
+def chosen_prompts(
+    path: Path | None, per_category: int | None = None, *, default: PromptSet = "demo"
+) -> tuple[Prompt, ...]:
+    """Return the prompts that `--prompts` and `--per-category` ask for; without a path those of a set that ships."""
+    from calibrate.prompts import PROMPT_SETS, bundled_prompts, load_prompts, take_per_category
+
+    name: PromptSet | None = default
+    if path is not None:
+        name = next((one for one in PROMPT_SETS if one == str(path) and not path.exists()), None)
+    prompts = load_prompts(str(path)) if name is None else bundled_prompts(name)
+    return prompts if per_category is None else take_per_category(prompts, per_category)
+
+
+def listed(text: str) -> list[str]:
+    """Return the names of a list with commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def counts(option: str, text: str, most: int) -> tuple[int, ...]:
+    """Return the numbers of 1..`most` that an option lists, one at least; `ConfigError` where they are others."""
+    from decoding.errors import ConfigError, shown
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= most)]
+    if wrong or not parts:
+        raise ConfigError(f"{option} {shown(text)}: write sizes of 1..{most}, such as 1,2,4,8")
+    return tuple(map(int, parts))
+
+
+def num_tokens(text: str) -> int:
+    """Return a number of tokens, one at least, as people type it: `8192`, `8k`; `ConfigError` where it is none."""
+    from decoding.errors import ConfigError, shown
+
+    plain = text.strip().lower()
+    digits = plain.removesuffix("k")
+    if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):
+        raise ConfigError(f"{shown(text)} is no number of tokens, 1 or more, such as 8192 or 8k")
+    return int(digits) * (1 if digits == plain else 1024)
