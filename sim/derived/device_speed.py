@@ -283,7 +283,7 @@ class _Numbers:
     def _own_reading(self) -> Quantity | None:
         """The sheet's efficiency, or a what-if; that of a law for another engine's kernels counts as none."""
         own, start = self._sheet.memory_efficiency, self._sheet.kernel_start_s
-        is_of_law = own is not None and start is not None and own.by is not None and own.by == start.by
+        is_of_law = own is not None and start is not None and own.source == start.source
         return None if is_of_law and not self._is_law else own
 
     def take(self, field: str) -> float:
