@@ -6,25 +6,26 @@ import re
 from typing import Final
 
 _DEVICE: Final = re.compile(
-    r"rtx ?pro ?\d{4}|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{4}(?: ?ti)?|gb\d{2,3}|dgx spark|gh200"
-    r"|jetson (?:agx )?\w+(?: nano)?"
-    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w7[89]00|mi\d{2,3}x?|(?:80[56]0s|[678][689]0m)\b|strix halo"
-    r"|\bm\d(?: (?:ultra|max|pro))?\b|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
+    r"rtx ?pro ?\d{4}|rtx ?\d{4} ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
+    r"|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
+    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
+    r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"
+    r"|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
 _SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
 _FAMILIES: Final = {
     "hopper": re.compile(r"h[12]00|h20|gh200"),
     "blackwell": re.compile(r"rtx50|rtxpro|gb10|g?b[23]00"),
-    "ada": re.compile(r"rtx40|l4"),
-    "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson"),
-    "turing": re.compile(r"rtx20|gtx16|rtx[4-8]000|t4"),
+    "ada": re.compile(r"rtx40|rtx\d+ada|l4"),
+    "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson|cmp1"),
+    "turing": re.compile(r"rtx20|gtx16|rtx[4-8]000|titanrtx|cmp[345]|t4"),
     "volta": re.compile(r"v100|titanv"),
     "pascal": re.compile(r"p\d|gtx10"),
     "rdna4": re.compile(r"rx90|r9700"),
     "rdna3": re.compile(r"rx7|w7|80[56]0s|[78][689]0m"),
-    "rdna2": re.compile(r"rx6|6[68]0m"),
+    "rdna2": re.compile(r"rx6|w68|6[68]0m"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
-    "gcn": re.compile(r"mi[568]\d$"),
+    "gcn": re.compile(r"mi[568]\d$|radeon"),
     "apple": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }

@@ -80,10 +80,38 @@ ALIASES: Final[Mapping[str, str]] = {
     "mistral-small-3.2-24b": "mistral-small-24b",
     "devstral-small": "mistral-small-24b",
     "mistral-nemo": "mistral-nemo-12b",
+    "devstral-small-2": "mistral-small-24b",
     "devstral-small-2-24b": "mistral-small-24b",
+    "mistral-large-2": "mistral-large-123b",
+    "pixtral-12b": "mistral-nemo-12b",
+    "apriel-1.5-15b-thinker": "apriel-1.5-15b",
+    "openllama-7b": "llama-2-7b",
+    "openllama-13b": "llama-2-13b",
+    "hermes-3-8b": "llama-3.1-8b",
+    "hermes-4-70b": "llama-3.1-70b",
+    "cogito-v2-70b": "llama-3.1-70b",
+    "llama-3.1-nemotron-70b": "llama-3.1-70b",
+    "k2-think": "qwen2.5-32b",
+    "intellect-3": "glm-4.5-air",
+    "intern-s1": "qwen3-235b-a22b",
+    "qwen3-omni-30b-a3b": "qwen3-30b-a3b",
+    "bonsai-27b": "qwen3.6-27b",
+    "ternary-bonsai-27b": "qwen3.6-27b",
+    "bonsai-8b": "qwen3-8b",
+    "glm-4-9b-0414": "glm-4-9b",
+    "ring-1t": "ling-1t",
+    "ling-2.0-flash": "ling-flash-2.0",
+    "ring-flash-2.0": "ling-flash-2.0",
+    "ring-mini-2.0": "ling-mini-2.0",
+    "dbrx": "dbrx-132b",
+    "command-a": "command-a-111b",
+    "command-r": "command-r-35b",
+    "aya-32b": "aya-expanse-32b",
 }
 """Other models by the shapes that they have too."""
 _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
+_FILE_TYPE: Final = re.compile(r"\.(?=i?q\d|b?f16)")
+"""Before the type in a file's name, as in `Llama-3-8B.Q4_K_M.gguf`."""
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft)-")
 _BEHIND: Final = re.compile(
     r"-(instruct|base|chat|it|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
@@ -99,7 +127,7 @@ def named_shape(name: str, shipped: Iterable[str]) -> str | None:
     """Return which of the shapes that ship a name means; None if none of them does."""
     known = {_key(one): one for one in shipped} | {_key(alias): one for alias, one in ALIASES.items()}
     text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
-    text = _MAKERS.sub("", re.sub(r"[ _]+", "-", text))
+    text = _MAKERS.sub("", re.sub(r"[ _]+", "-", _FILE_TYPE.sub("-", text)))
     while (found := known.get(_key(text)) or known.get(_key(_SEES.sub("", text)))) is None:
         shorter = _BEHIND.sub("", text)
         if shorter == text:

@@ -7,12 +7,14 @@ from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import device_key, family_of
-from hwprofiles.machines.device_names import find_device
+from hwprofiles.machines.device_names import NamedDevice, find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 from sim.derived.assumption import Assumption
 
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
-_TOGETHER: Final = re.compile(r"tensor|\btp ?\d|row split", re.IGNORECASE)
+_TOGETHER: Final = re.compile(r"tensor|\btp ?\d*\b|row split", re.IGNORECASE)
+_DIFFERENT: Final = re.compile(r"\s\+\s")
+"""Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
@@ -34,7 +36,7 @@ class CaseMachine(NamedTuple):
         num_together: those that share every layer; 1 where one has all, or each some of the layers.
         step_s: a step of an all-reduce among them, and its relative error.
         is_stand_in: whether the sheet is of another device of its architecture, so that only ratios can be told.
-        is_throttled: whether the label says that it is a slower form of the device of its sheet.
+        is_throttled: whether the label says that the device is a slower form of its sheet's, or has faster ones too.
     """
 
     sheet: DeviceSheet
@@ -51,10 +53,11 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     Raises:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
-    named, key = find_device(label), device_key(label)
-    count = int(found[1]) if (found := _COUNT.match(label)) else named.num_devices if named else 1
+    mixed = _slowest_of(label)
+    named, key = mixed or find_device(label), device_key(label)
+    count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
     told = _CAPACITY.search(label)
-    capacity = float(told[1]) * 1e9 if told else None
+    capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
     own = named.sheet if named else _sheet_of(key, capacity)
     kin = next((name for name in _gpus() if family_of(key) == family_of(device_key(device_sheet(name).name))), None)
     if own is None and (family_of(key) is None or kin is None):
@@ -75,8 +78,19 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_together=together,
         step_s=(step.value, step.relative_error),
         is_stand_in=own is None,
-        is_throttled=_is_throttled(label, sheet),
+        is_throttled=mixed is not None or _is_throttled(label, sheet),
     )
+
+
+def _slowest_of(label: str) -> NamedDevice | None:
+    """Return the slowest device of a machine that has several kinds, as many as it has of all; None of any other."""
+    parts = [find_device(part) for part in _DIFFERENT.split(label)]
+    known = [(part, device_sheet(part.sheet)) for part in parts if part is not None]
+    rates = [sheet.memory_bytes_per_s.value for _, sheet in known if sheet.memory_bytes_per_s is not None]
+    if len(parts) == 1 or len(rates) < len(parts):
+        return None
+    sizes = [part.memory_bytes or (sheet.memory_bytes.value if sheet.memory_bytes else 0.0) for part, sheet in known]
+    return NamedDevice(known[rates.index(min(rates))][0].sheet, len(known), sum(sizes) / len(known))
 
 
 def _sheet_of(key: str, capacity: float | None) -> str | None:

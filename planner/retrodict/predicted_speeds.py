@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, hypot
+from math import exp, hypot, log2
 from typing import Final
 
 from decoding.errors import ProfileError
@@ -26,6 +26,7 @@ HOST_S: Final[Mapping[str, Assumption]] = {
     engine: Assumption.of("host.step_s", value, "guessed", source, span=(value / 3, value * 2))
     for engine, value, source in (
         ("llama.cpp", 5e-4, "a graph is built, logits of a large vocabulary cross to the host and are sampled there"),
+        ("llama.cpp split", 2e-3, "with a model's tensors on several devices llama.cpp samples on the CPU"),
         ("mlx", 5e-4, "as llama.cpp's"),
         ("vllm", 5.6e-4, "as its step beyond a kernel law; the scheduler runs between passes"),
     )
@@ -188,8 +189,8 @@ class PredictedCase:
 
     @property
     def _reduces_s(self) -> float:
-        """Seconds of the two all-reduces of a layer."""
-        return 4 * (self.machine.num_together - 1) * self.machine.step_s[0]
+        """Seconds of the two all-reduces of a layer: of few rows engines do them as a tree, there and back."""
+        return 4 * log2(self.machine.num_together) * self.machine.step_s[0]
 
     @property
     def _host(self) -> Assumption:
@@ -197,7 +198,8 @@ class PredictedCase:
         if self.cost.device.unhidden_share is not None:
             return _NO_HOST
         engine = (engine_of(self.case.engine) or "llama.cpp").removeprefix("ik_")
-        return HOST_S.get(engine, HOST_S["llama.cpp"])
+        is_split = engine == "llama.cpp" and self.machine.num_together > 1
+        return HOST_S["llama.cpp split" if is_split else engine if engine in HOST_S else "llama.cpp"]
 
     @property
     def _absolute_error(self) -> float:

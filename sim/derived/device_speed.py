@@ -264,7 +264,7 @@ class _Numbers:
         self._name, self._sheet = name, sheet
         self.assumptions: list[Assumption] = []
         own, start = sheet.memory_efficiency, sheet.kernel_start_s
-        is_of_law = own is not None and start is not None and own.by is not None and own.by == start.by
+        is_of_law = own is not None and start is not None and own.source == start.source
         self._efficiency = None if is_of_law and not is_law else own  # a law's is of another engine's kernels
         reading = None if by_curves is None else by_curves.reading
         self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading

@@ -29,6 +29,7 @@ NAMES = {
     "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": "llama-3.1-70b",
     "Qwen3-VL-30B-A3B-Instruct-AWQ": "qwen3-30b-a3b",
     "GLM-4.7-FP8": "glm-4.6",
+    "Meta-Llama-3-8B-Instruct.Q4_K_M.gguf": "llama-3.1-8b",
     "Qwen3-Coder-Next 80B-A3B (MoE)": "qwen3-next-80b-a3b",
 }
 
