@@ -25,6 +25,9 @@ MAX_DEPTH: Final = 40
 MAX_NODES: Final = 50_000
 """Values, lists and maps of a file, those that aliases stand for counted once per alias; a profile has two thousand."""
 
+_WHOLE: Final = '# whole if the last line is "..."\n'
+"""The first line of files that are refused where their end is missing: all that is left of them might be read."""
+
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Parser
 else:
@@ -56,6 +59,8 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
 
 def parse_yaml(text: str, model: type[T], *, source: str) -> T:
     """`load_yaml` of a text; `source` names it in messages."""
+    if text.startswith(_WHOLE) and not text.rstrip().endswith("\n..."):
+        raise ConfigError(f'{source}: is cut short, its last line is not "..."; copy or make it again')
     try:
         _refuse_depth(text)
         loader = _Loader(text)
@@ -88,9 +93,10 @@ def lines_of(path: str | Path, locations: Iterable[Sequence[int | str]]) -> list
     return [1 if root is None else int(_find(root, tuple(one)).start_mark.line) + 1 for one in locations]
 
 
-def save_yaml(data: Any, path: str | Path) -> None:
-    """Write plain data as YAML, key order kept."""
-    write_atomically(Path(path), yaml.safe_dump(data, sort_keys=False, width=100))
+def save_yaml(data: Any, path: str | Path, *, is_marked: bool = False) -> None:
+    """Write plain data as YAML, key order kept; a marked file is refused where its end is missing."""
+    text = yaml.safe_dump(data, sort_keys=False, width=100, explicit_end=is_marked)
+    write_atomically(Path(path), _WHOLE * is_marked + text)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -187,5 +187,6 @@ def load_profile(path: str | Path) -> Profile:
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
-    """Write a profile YAML atomically, defaults left out."""
-    save_yaml({"format": profile.format} | profile.model_dump(mode="json", exclude_defaults=True), path)
+    """Write a profile YAML atomically, defaults left out; what is cut short is refused by its end."""
+    data = {"format": profile.format} | profile.model_dump(mode="json", exclude_defaults=True)
+    save_yaml(data, path, is_marked=True)

@@ -121,6 +121,19 @@ def test_a_profile_survives_its_file_unchanged_and_shows_itself_in_one_line(tmp_
     assert repr(profile()) == "Profile(target='t', drafter='d', lanes=['cpu0', 'cpu1'])"
 
 
+def test_a_profile_that_was_cut_short_is_refused(tmp_path):
+    """Whatever is left of it, which may be all that a profile needs."""
+    path = tmp_path / "p.yaml"
+    save_profile(profile(), path)
+    text = path.read_text()
+    for kept in (len(text) - 2, len(text) - 5, len(text) // 2):
+        path.write_text(text[:kept])
+        with pytest.raises(ConfigError, match="p.yaml"):
+            load_profile(path)
+    path.write_text(text.rstrip())
+    assert load_profile(path) == profile()
+
+
 def test_lanes_are_found_and_named_once() -> None:
     with pytest.raises(ProfileError, match="no lane 'gpu0'; it has cpu0, cpu1"):
         profile().lane("gpu0")
