@@ -34,7 +34,7 @@ class Rotary(nn.Module):
     def __init__(self, config: ModelConfig, max_position: int) -> None:
         super().__init__()
         if is_unfilled():
-            tables = [torch.empty(max_position, config.head_dim)] * 2
+            tables = [torch.empty(max_position, config.head_dim) for _ in range(2)]
         else:
             tables = list(map(as_tensor, rotary_tables(config, max_position)))
         for name, table_PH in zip(("cos_PH", "sin_PH"), tables, strict=True):
