@@ -125,11 +125,11 @@ def quantity(value: str) -> str:
             r"memory_cap_bytes_per_s 2e.11: the device's own cap is above the 1e.11 of its memory",
         ),
         (
-            changed("[gpu, npu]\n    latency", "[gpu, nqu]\n    latency"),
+            (changed("[gpu, npu]\n    latency", "[gpu, nqu]\n    latency")[0], "nqu"),
             r"links.0.between.1: no device is called 'nqu'; there are gpu, npu",
         ),
         (
-            changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes"),
+            (changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes")[0], "dsp"),
             r"memory_pools.memory.devices.1: no .* called 'dsp'",
         ),
         (changed("host: gpu", "host: cpu"), r"host: no device is called 'cpu'"),

@@ -29,7 +29,7 @@ qwen3-1.7b 1.72, qwen3-14b 14.77, qwen3-235b-a22b 235.09, qwen3-30b-a3b 30.53, q
 qwen3-8b 8.19, qwen3-coder-480b-a35b 480.15, qwen3-next-80b-a3b 79.67, qwen3.5-0.8b 0.752, qwen3.5-122b-a10b 122.11,
 qwen3.5-27b 26.9, qwen3.5-2b 1.88, qwen3.5-35b-a3b 34.66, qwen3.5-397b-a17b 396.35, qwen3.5-4b 4.21, qwen3.5-9b 8.95,
 qwen3.6-27b 26.9, qwen3.6-35b-a3b 34.66, qwen3.8-27b 26.9, seed-oss-36b 36.15, smollm2-1.7b 1.711,
-smollm2-135m 0.1345, smollm2-360m 0.3618, smollm3-3b 3.075, solar-10.7b 10.73, starcoder2-15b 15.96,
+smollm2-135m 0.1345, smollm2-360m 0.3618, smollm3-3b 3.075, solar-10.7b 10.73,
 step-3.5-flash 196, tinyllama-1.1b 1.1, yi-34b 34.39,
 """
 """Billions by the safetensors or GGUF files, as model pages and llama.cpp show them, without heads that draft and what

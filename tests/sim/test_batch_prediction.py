@@ -15,6 +15,7 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.quantity import Quantity
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch_prediction import best_by_batch, predict_batch, switch_off_at
@@ -91,7 +92,11 @@ LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
 def test_plain_and_synchronous_decoding_go_in_lock_step(method, size):
     models = {"target": "qwen3-14b", "draft": "qwen3-0.6b"}
     stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
-    priced = with_overrides(load_platform("h200"), {"gpu.growth_per_row": 0.03})  # as when that was worked out
+    platform = load_platform("h200")  # as it was when that was worked out: without a law of its kernels
+    efficiency = Quantity(value=0.896, status="measured", by="this project", source="a copy")
+    then = {"memory_efficiency": efficiency, "kernel_start_s": None, "unhidden_share": None}
+    devices = {**platform.devices, "gpu": platform.devices["gpu"].model_copy(update=then)}
+    priced = with_overrides(platform.model_copy(update={"devices": devices}), {"gpu.growth_per_row": 0.03})
     known = derived_profile(priced, Demand(**stored, lanes=["gpu"], exits=()))
     texts = Texts(num_texts=32, num_tokens=64, prompt_length=500)
     drafts = {"draft_lane": "gpu", "drafter": "qwen3-0.6b", "num_speculative_tokens": 3}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from calibrate.profiling.model_sizes import ModelSizes
-from decoding.errors import ModelFormatError
+from decoding.errors import ModelError, ModelFormatError
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.kv_cache import KVCache
 from runtime.target.early_exits import load_exits
@@ -88,5 +88,5 @@ def test_a_folder_of_something_else_is_named(target, folders, tmp_path):
         ModelSizes.of(target.config, exits, None, "float32")
     with pytest.raises(ModelFormatError, match=r"draft/config\.json: not the configuration of"):
         ModelSizes.of(target.config, None, draft, "float32")
-    with pytest.raises(ModelFormatError, match=r"nowhere/config\.json"):
+    with pytest.raises(ModelError, match=r"nowhere/config\.json: no such file"):
         ModelSizes.of(target.config, tmp_path / "nowhere", None, "float32")
