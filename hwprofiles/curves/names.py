@@ -26,19 +26,20 @@ _FAMILIES: Final = {
     "rdna2": re.compile(r"rx6|w68|6[68]0m"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
     "gcn": re.compile(r"mi[568]\d$|radeon"),
-    "apple": re.compile(r"m\d"),
+    "apple": re.compile(r"m[1-4]"),
+    "apple with matrix units": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }
 _ENGINES: Final = {
     "ik_llama.cpp": re.compile(r"ik[_-]llama"),
-    "llama.cpp": re.compile(r"llama[.-]?(?:cpp|server)|llamacpp|lm ?studio|ollama|koboldcpp"),
-    "vllm": re.compile(r"\bvllm\b(?!-mlx)|sglang|tensorrt|trt-?llm|lmdeploy|aphrodite|nano-?pearl"),
     "mlx": re.compile(r"mlx"),
+    "llama.cpp": re.compile(r"llama[.-]?(?:cpp|server)|llamacpp|lm ?studio|ollama|koboldcpp"),
+    "vllm": re.compile(r"\bvllm\b|sglang|tensorrt|trt-?llm|lmdeploy|aphrodite|nano-?pearl"),
 }
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
-    "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
-    "arc": "vulkan",
+    "apple": "metal", "apple with matrix units": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan",
+    "rdna3": "vulkan", "rdna4": "vulkan", "arc": "vulkan",
 }  # fmt: skip
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
