@@ -47,10 +47,8 @@ from sim.evaluator import Evaluator
 SERIES: Final = ("demos", "demos-torch", "demos-busy")
 LEAST_GAIN: Final = 0.005
 LEAST_RUNS: Final = 5
-PACE_SPREAD: Final = "pace_spread"
-"""No overhead in seconds, but fitted to runs like these."""
 LEVEL_BY_ROWS: Final = "level_by_rows"
-"""No overhead either: levels of their own for several rows, which can only be left out of the fit."""
+"""No overhead: levels of their own for several rows, which can only be left out of the fit."""
 _QUIET: Final = (
     "{} points on five demos of 22 November 2026 on a Zen 3, whose raw data are no longer in the tree and whose median "
     "error was 1.7 %; the committed ones, at 4.0 %, see less"
@@ -60,11 +58,10 @@ KEPT: Final = {
     for name, points in {
         "features": 0.48,
         "draft_round": 0.5,
-        PACE_SPREAD: 1.71,
     }.items()
 }
 """Overheads that buy less than the limit on the demos of today and stay, and why."""
-_CORRECTIONS: Final = (*EVENTS, LEVEL_BY_ROWS, PACE_SPREAD)
+_CORRECTIONS: Final = (*EVENTS, LEVEL_BY_ROWS)
 _CHANGED: Final = 1e-4
 """Relative change of a prediction from which on a run counts among those that an overhead changes."""
 _OUT: Final = RESULTS / "ablations.json"
@@ -143,12 +140,11 @@ def series_gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, 
     base = [fitted_profile(task, demo.samples) for task, demo in zip(tasks, demos, strict=True)]
     errors = [demo.errors(profile) for demo, profile in zip(demos, base, strict=True)]
     for name in _CORRECTIONS:
-        zeroed = refitted = [demo.errors(zeroed_profile(one, name)) for demo, one in zip(demos, base, strict=True)]
-        if name != PACE_SPREAD:
-            refitted = [
-                demo.errors(fitted_profile(task, demo.samples, without=(name,)))
-                for task, demo in zip(tasks, demos, strict=True)
-            ]
+        zeroed = [demo.errors(zeroed_profile(one, name)) for demo, one in zip(demos, base, strict=True)]
+        refitted = [
+            demo.errors(fitted_profile(task, demo.samples, without=(name,)))
+            for task, demo in zip(tasks, demos, strict=True)
+        ]
         if name == LEVEL_BY_ROWS:
             zeroed = refitted
         yield name, {kind: gain(*(_together(of, kind) for of in (errors, zeroed, refitted))) for kind in errors[0]}
@@ -157,9 +153,7 @@ def series_gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, 
 def zeroed_profile(profile: Profile, name: str) -> Profile:
     """Return the profile without one overhead, all else as it was fitted."""
     lanes = [
-        lane.model_copy(update={"pace_spread": 0.0})
-        if name == PACE_SPREAD
-        else lane.model_copy(
+        lane.model_copy(
             update={"overheads": {key: one for key, one in lane.overheads.items() if event_of(key) != name}}
         )
         for lane in profile.lanes

@@ -7,7 +7,7 @@ committed tokens (prompt and new ones) minus one, which is what the target's cac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from costs.contention import PairContention, Slowdown
 from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.crossings import Messages
-from costs.paces import NUM_PACES, paces
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind
@@ -34,7 +33,7 @@ Calls = tuple[tuple[Part, int], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, as arrays [contexts * num_paces]: by context, from `first_context` on, and pace.
+    """All times that a schedule needs, as arrays by context, from `first_context` on.
 
     Attributes:
         segments_s: the target's operations, in the plan's order.
@@ -55,7 +54,6 @@ class Durations:
 
     plan: RoundPlan
     first_context: int
-    num_paces: int = 1
     segments_s: tuple[Floats, ...]
     streams_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
@@ -72,32 +70,6 @@ class Durations:
     draft_relative_error: float
     features_relative_error: float
     sources: tuple[str, ...]
-
-    def paced(self, spread: float) -> Durations:
-        """Return the durations by context and pace (see `costs.paces`). Only draft times vary by pace."""
-        factors, contexts = paces(spread), self.segments_s[0].shape
-
-        def alike(values: Floats) -> Floats:
-            return np.tile(np.broadcast_to(values, contexts), NUM_PACES)
-
-        def drafting(seconds: Floats) -> Floats:
-            return np.concatenate([work_in_ticks(seconds * factor) for factor in factors], axis=-1)
-
-        catch_up_s, later_s = drafting(self.catch_up_s), tuple(map(drafting, self.later_s))
-        return replace(
-            self,
-            num_paces=NUM_PACES,
-            segments_s=tuple(map(alike, self.segments_s)),
-            streams_s=tuple(map(alike, self.streams_s)),
-            step_s={kind: drafting(seconds) for kind, seconds in self.step_s.items()},
-            catch_up_s=catch_up_s,
-            later_s=later_s,
-            rollout_s=catch_up_s + sum(later_s),
-            guessing_s=drafting(self.guessing_s),
-            slowdowns=tuple(
-                {kind: Slowdown(*map(alike, slow)) for kind, slow in slowdowns.items()} for slowdowns in self.slowdowns
-            ),
-        )
 
 
 class DurationTables:
@@ -154,8 +126,7 @@ class DurationTables:
         catch_up_s, later_s, rollout_s = self._rollout_s(
             draft.name, plan.step, plan.first_rows, plan.later_rows, start_s
         )
-        overlaps = schedule.traits.overlaps
-        durations = Durations(
+        return Durations(
             plan=plan,
             first_context=self._first_context,
             segments_s=tuple(segments_s),
@@ -178,7 +149,6 @@ class DurationTables:
             features_relative_error=self.prices.features(schedule).relative_error,
             sources=tuple(dict.fromkeys(one.source for one in facts)),
         )
-        return durations.paced(draft.pace_spread) if overlaps and draft.pace_spread else durations
 
     def _why_missing(self, lane: str, part: Part, rows: int) -> str | None:
         return self.cost(lane).missing(part, rows, self._contexts)

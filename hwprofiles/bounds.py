@@ -17,7 +17,6 @@ SHORTEST_S: Final = 1e-18
 MOST_SLOWDOWN: Final = 1000.0
 MOST_IN_A_TABLE: Final = 1e6
 """Longest over shortest time of one part, zeros left out."""
-MOST_PACE_SPREAD: Final = 0.5
 
 
 def _no_truth(value: Any) -> Any:

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, model_validator
 from decoding.errors import ProfileError
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
-from hwprofiles.bounds import MOST_PACE_SPREAD, Bytes, BytesPerSecond, RelativeError, Seconds
+from hwprofiles.bounds import Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
 
 V = TypeVar("V")
@@ -74,6 +74,8 @@ def event_of(key: str) -> str:
 
 _NO_LONGER: Final = ("branch_step", "pass_after_wait")
 """Events of older profiles that are passed over (benchmarks/ablations.py)."""
+_OLDER_FIELDS: Final = ("num_threads", "pace_spread")
+"""Fields of older lanes that are passed over: one thread computes on each core, and every round has the mean pace."""
 _FORMERLY: Final = "rollout_start"
 """The name of `first_step` in older profiles."""
 
@@ -125,8 +127,6 @@ class LaneProfile(StrictModel):
         devices: a platform's devices that the lane occupies, several for a group; empty for a part of this machine.
         dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
         overheads: what events take beyond the tables, by key, see the module.
-        pace_spread: standard deviation from round to round of the pace of branch steps, relative to the pace of the
-            target's pass at the same time.
         layer: one target layer.
         lm_head: everything after the last layer of a verification.
         exit: everything after an exit layer, by that layer.
@@ -152,7 +152,6 @@ class LaneProfile(StrictModel):
     cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
     dispatch_s: Seconds
     overheads: Annotated[dict[str, Overhead], AfterValidator(_require_events)] = Field(default={})
-    pace_spread: Annotated[float, Field(ge=0, le=MOST_PACE_SPREAD, allow_inf_nan=False)] = 0.0
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
     exit: dict[IntKey, LatencyTable] = Field(default={})
@@ -173,9 +172,11 @@ class LaneProfile(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_threads(cls, fields: object) -> object:
-        """Drop what older profiles say of threads: a lane computes with one on each of its cores."""
-        return {key: one for key, one in fields.items() if key != "num_threads"} if isinstance(fields, dict) else fields
+    def _without_older_fields(cls, fields: object) -> object:
+        """Drop what only older profiles have."""
+        if not isinstance(fields, dict):
+            return fields
+        return {key: one for key, one in fields.items() if key not in _OLDER_FIELDS}
 
     @property
     def num_threads(self) -> int:

@@ -1,7 +1,6 @@
 """Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
 
-Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted,
-and rounds of several sequences have the mean pace (`costs.paces`).
+Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted.
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """

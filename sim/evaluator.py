@@ -47,7 +47,7 @@ class Evaluator:
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)
         durations = self._tables.durations(schedule, acceptance.shape(schedule))
-        walk, guessing = walk.at_paces(durations.num_paces), acceptance.guessing(schedule)
+        guessing = acceptance.guessing(schedule)
         guesses = None if guessing is None else guessing.counts(walk.at)
         return summarise(
             walk,

@@ -16,7 +16,6 @@ from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
     with_exits,
     with_first_steps,
-    with_pace_spread,
 )
 from calibrate.profiling.run_levels import PASS, STEP, Levels, at_level, at_levels, draft_levels, run_levels
 from calibrate.profiling.run_times import compare_runs, gaps_s
@@ -97,7 +96,6 @@ class _Fit:
         for event, fit in OVERHEAD_FITS.items():
             if event not in self._without:
                 profile = fit(profile, self._samples.runs)
-        profile = with_pace_spread(profile, self._samples.runs)
         _require_times(profile)
         return self._with_errors(profile, levels.passes, levels.steps)
 

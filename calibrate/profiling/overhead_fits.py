@@ -8,21 +8,18 @@ What comes out as less than nothing is noise. What is far beyond the usual is no
 counted, and the profile's notes say so.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import hypot
 from statistics import fmean
 from typing import Final
 
-import numpy as np
-
 from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
-from calibrate.fitting.ratios import NORMAL_90, trimmed_mean
-from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, outside_s, round_paces, timed_spans
+from calibrate.fitting.ratios import trimmed_mean
+from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, outside_s, timed_spans
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
-from hwprofiles.bounds import MOST_PACE_SPREAD, SHORTEST_S
+from hwprofiles.bounds import SHORTEST_S
 from hwprofiles.lane_profile import Event, Overhead
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
@@ -137,25 +134,6 @@ OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs], Profile]]] = {
     "features": with_features,
     "draft_round": with_draft_rounds,
 }
-
-
-def with_pace_spread(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with how much the pace of branches' steps differs from round to round."""
-    threads, changes = _threads(profile), defaultdict[int, list[float]](list)
-    for run in runs:
-        lane = run.schedule.draft_lane
-        if run.schedule.traits.overlaps and lane is not None and (paces := round_paces(run, profile)):
-            logs = np.log(paces)
-            changes[threads[lane]] += (logs - np.median(logs)).tolist()
-    spreads = {count: _spread(found) for count, found in changes.items()}
-    lanes = [lane.model_copy(update={"pace_spread": spreads.get(lane.num_threads, 0.0)}) for lane in profile.lanes]
-    return profile.model_copy(update={"lanes": tuple(lanes)})
-
-
-def _spread(changes: Sequence[float]) -> float:
-    """Return the standard deviation of what nine of ten rounds show: the others hold stalls."""
-    low, high = np.percentile(changes, (5, 95))
-    return min(MOST_PACE_SPREAD, float(high - low) / (2 * NORMAL_90))
 
 
 def _with(

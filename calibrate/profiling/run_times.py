@@ -94,19 +94,6 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
     return Ratio(max(_LEAST_FIRST, 1 + more_s / step_s), among(step_s, run.anchors.alone[lane]).doubt)
 
 
-def round_paces(run: Run, profile: Profile) -> list[float]:
-    """Return the pace of branches' steps over that of the target's pass, of every round in which both work at once."""
-    paces = []
-    for lane, works in ((run.schedule.draft_lane, (Work.BRANCH_STEP,)), (run.schedule.target_lane, TARGET_WORK)):
-        taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-        for one in timed_spans(run, lane, works, profile) if lane is not None else ():
-            taken[one.span.round] += one.seconds
-            expected[one.span.round] += one.expected_s
-        paces.append({number: taken[number] / seconds for number, seconds in expected.items()})
-    draft, target = paces
-    return [pace / target[number] for number, pace in draft.items() if number in target]
-
-
 def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
     """Return `level` of all work of a run, and the shares of its expected time by lane and model.
 

@@ -111,7 +111,7 @@ class Rounds:
         durations = self._tables.durations(schedule, self._texts[0].shape(schedule))
         found = []
         for text in self._texts:
-            walk, guessing = text.walk(schedule, None).at_paces(durations.num_paces), text.guessing(schedule)
+            walk, guessing = text.walk(schedule, None), text.guessing(schedule)
             guesses = None if guessing is None else guessing.counts(walk.at)
             times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk), guesses))
             found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))

@@ -7,14 +7,13 @@ Shape legend: R rounds of a walk, G of a group, P prompts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costs.cost_model import Floats, Ints
-from costs.paces import NUM_PACES, pace_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,6 @@ class Walk:
         num_committed: tokens appended, cut at the end of the sequence.
         contexts: all in which a round may start, of this walk or another one of the same texts.
         is_drawn: whether the texts were drawn, so that other draws would take other times.
-        num_paces: rounds go through so many in turn, see `costs.paces`.
     """
 
     prompt: Ints
@@ -43,24 +41,11 @@ class Walk:
     contexts: range
     num_prompts: int
     is_drawn: bool = False
-    num_paces: int = 1
-
-    @cached_property
-    def paced(self) -> Walk:
-        """The same rounds, going through `NUM_PACES` paces."""
-        return replace(self, num_paces=NUM_PACES)
-
-    def at_paces(self, num_paces: int) -> Walk:
-        """Return the same rounds at as many paces as durations have."""
-        return self if num_paces == self.num_paces else self.paced
 
     @cached_property
     def place(self) -> Ints:
-        """Index of every round in arrays by context and pace, see `costs.paces`, [R]."""
-        number = np.arange(len(self.at)) - np.flatnonzero(self.is_first)[self.prompt]
-        pace = pace_of(self.prompt, number, self.num_paces)
-        place: Ints = self.context - self.contexts.start + pace * len(self.contexts)
-        return place
+        """Index of every round in arrays by context, [R]."""
+        return self.context - self.contexts.start
 
     @cached_property
     def every(self) -> Rounds:
@@ -108,7 +93,7 @@ class Rounds:
 
     @cached_property
     def place(self) -> Ints:
-        """Index of these rounds in arrays by context and pace, [G]."""
+        """Index of these rounds in arrays by context, [G]."""
         return self._walk.place[self.index]
 
     @cached_property

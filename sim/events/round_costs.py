@@ -17,7 +17,6 @@ from costs.contention import PairContention
 from costs.cost_model import GroupCost
 from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
-from costs.paces import paces
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, LATER, STARTS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError
@@ -42,10 +41,7 @@ class Step(NamedTuple):
 
 
 class RoundCosts:
-    """What the operations of a schedule's rounds cost that several sequences go through together.
-
-    `paces` are how many times as long drafting takes in rounds in turn, see `costs.paces`.
-    """
+    """What the operations of a schedule's rounds cost that several sequences go through together."""
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, tables: DurationTables) -> None:
         profile, prices = tables.profile, tables.prices
@@ -55,8 +51,6 @@ class RoundCosts:
         )
         self.round_overhead_s = one_in_ticks(prices.round_overhead_s(schedule))
         self.first_step_s = one_in_ticks(prices.first_step_s(schedule))
-        spread = profile.lane(plan.draft_lane).pace_spread if schedule.traits.overlaps else 0.0
-        self.paces = paces(spread) if spread else (1.0,)
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_more_s = [one_in_ticks(prices.pass_more_s(schedule, one.work)) for one in plan.segments]
         self._tables = tables

@@ -16,9 +16,8 @@ from typing import Any
 
 from simpy import Environment, Event
 
-from costs.paces import pace_of
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
-from costs.ticks import TICK_S, one_in_ticks
+from costs.ticks import one_in_ticks
 from decoding.lanes import MethodFlow
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
@@ -156,7 +155,7 @@ class SimulatedBatch:
 
     def branch_steps(self) -> Callable[[StepKind], Step]:
         """A step of each kind of branches that start now, also when the round has ended."""
-        places, pace, first_rows = self._places, self._pace(), self.first_rows()
+        places, first_rows = self._places, self.first_rows()
         has_window = [one.has_window for one in self._going]
         drafted = [one.num_drafted for one in self._going]
 
@@ -164,7 +163,7 @@ class SimulatedBatch:
             rows = first_rows if kind == "last_drafted" else list(map(self._num_roots(kind).__getitem__, has_window))
             if kind == "window_and_roots":
                 rows = [count + more for count, more in zip(rows, drafted, strict=True)]
-            return _at_pace(self.costs.branch(kind, rows, places), pace)
+            return self.costs.branch(kind, rows, places)
 
         return step
 
@@ -250,21 +249,7 @@ class SimulatedBatch:
             return None
         if start_s := self.costs.first_step_s:
             found[0] = found[0]._replace(seconds=one_in_ticks(found[0].seconds + start_s))
-        if (pace := self._pace()) != 1.0:
-            found = [_at_pace(step, pace) for step in found]
         return Steps(work, found)
-
-    def _pace(self) -> float:
-        """Return the pace of the round under way; several sequences have the mean pace."""
-        if len(self.sequences) > 1:
-            return 1.0
-        [one], paces = self.sequences, self.costs.paces
-        return paces[pace_of(one.prompt, len(one.trace.rounds), len(paces))]
-
-
-def _at_pace(step: Step, pace: float) -> Step:
-    """A step of whatever drafts, so many times as long."""
-    return step if pace == 1.0 else step._replace(seconds=max(one_in_ticks(step.seconds * pace), TICK_S))
 
 
 def _send(flow: MethodFlow, reply: object) -> Any:

@@ -56,7 +56,7 @@ def test_a_batch_of_one_is_a_sequence(schedule, profile, record):
     assert batch.mean_acceptance_length == one.mean_acceptance_length
 
 
-@given(schedules(), profiles(contended=False, paced=False), records(), st.integers(2, 4))
+@given(schedules(), profiles(contended=False), records(), st.integers(2, 4))
 @settings(max_examples=60, deadline=None)
 def test_equal_sequences_go_through_the_rounds_of_one(schedule, profile, record, size):
     """On lanes where rows, contexts and messages are free; so they all hit, or all draft afresh."""

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import permutations
 
-import numpy as np
 import pytest
 
 from calibrate.profiling.anchors import RunAnchors
@@ -13,9 +12,8 @@ from calibrate.profiling.overhead_fits import (
     with_exits,
     with_features,
     with_first_steps,
-    with_pace_spread,
 )
-from calibrate.profiling.run_times import level, outside_s, round_paces
+from calibrate.profiling.run_times import level, outside_s
 from calibrate.profiling.samples import Run
 from decoding.messages import Verdict, Window
 from decoding.trace import Span, Trace, Work
@@ -207,41 +205,3 @@ def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns():
     for schedule in (MIRROR, WITH_FEATURES):
         nothing = with_draft_rounds(profile, [replace(run, schedule=schedule)])
         assert seconds_of(nothing, "draft_round") == [0, 0], "lanes at once, or states on their way"
-
-
-def changed(run: Run, pace) -> Run:
-    """The same run, but that steps of branches of every round take `pace` of its number times as long."""
-    spans = [
-        span._replace(end_s=span.start_s + (span.end_s - span.start_s) * pace(span.round))
-        if span.work is Work.BRANCH_STEP
-        else span
-        for span in run.trace.spans
-    ]
-    return replace(run, trace=replace(run.trace, spans=spans))
-
-
-def test_the_draft_beside_the_target_is_told_round_by_round():
-    run, profile = run_of(MIRROR)
-    paces = round_paces(run, profile)
-    assert paces == pytest.approx([1.0] * len(paces), rel=1e-6)
-    rounds = sorted({span.round for span in run.trace.spans if span.work is Work.BRANCH_STEP and span.round})
-    slower = round_paces(changed(run, lambda number: 1 + number / 100), profile)
-    assert slower == pytest.approx([1 + number / 100 for number in rounds])
-    assert round_paces(run_of(SPECULATIVE)[0], profile) == []
-
-
-def test_how_much_paces_differ_is_that_of_rounds_and_neither_a_stall_nor_a_slow_run():
-    random = np.random.default_rng(1)
-    run, profile = run_of(MIRROR)
-    runs = [changed(run, own.__getitem__) for own in random.lognormal(0, 0.08, (40, 100))]
-
-    def spreads(own, threads=1):
-        return [lane.pace_spread for lane in with_pace_spread(with_threads(profile, threads), own).lanes]
-
-    slow = [changed(run, lambda _, factor=factor: factor) for factor in (0.8, 1.0, 1.5)]
-    assert spreads(slow) == pytest.approx([0, 0], abs=1e-6)
-    first, second = spreads(runs)
-    assert first == second == pytest.approx(0.08, rel=0.15), "lanes of as many threads share it"
-    stalled = [*runs, changed(run, lambda number: 50.0 if number == 2 else 1.0)]
-    assert spreads(stalled)[1] == pytest.approx(second, rel=0.1)
-    assert spreads(runs, 2) == [0, second]

@@ -15,7 +15,7 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculati
 
 
 @st.composite
-def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = True) -> Profile:
+def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
     """Random tables over rows and contexts. Whole seconds make both lanes reach boundaries at the same time."""
     random = np.random.default_rng(draw(st.integers(0, 2**20)))
     whole_seconds = draw(st.booleans())
@@ -55,7 +55,6 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = Tr
                 key: Overhead(seconds=random.choice([0.0, seconds(share)]), relative_error=random.uniform(0, 0.1))
                 for key, share in of_events.items()
             },
-            pace_spread=random.choice([0.0, random.uniform(0, 0.3)]) if paced else 0.0,
             layer=table(1.0),
             lm_head=table(1.0),
             exit={layer: table(1.0) for layer in EXIT_LAYERS},
