@@ -43,6 +43,7 @@ _UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|seri
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
 _KERNEL: Final = "kernel only"
+_OF_MIXTURES: Final = re.compile(r"moe|experts", re.IGNORECASE)
 _TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
@@ -261,8 +262,9 @@ def is_whole(told: Mapping[str, str]) -> bool:
 
 
 def is_dense_kernel(told: Mapping[str, str]) -> bool:
-    """Return whether a curve is of one kernel, or of several, that multiply by a dense model's weights."""
-    return told["how"] == _KERNEL and "moe" not in f"{told['model']} {told['engine']}".lower() and is_told(told)
+    """Return whether a curve is of kernels of a known engine that multiply by a dense model's weights."""
+    is_mixture = _OF_MIXTURES.search(f"{told['model']} {told['engine']}")
+    return told["how"] == _KERNEL and not is_mixture and engine_of(told["engine"]) is not None and is_told(told)
 
 
 def is_told(told: Mapping[str, str]) -> bool:
