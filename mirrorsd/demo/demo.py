@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -29,6 +30,7 @@ from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
     PromptCost,
     Race,
+    enough_s,
     more_s,
     most_telling,
     prompt_cost,
@@ -61,6 +63,8 @@ _REPORT_S: Final = 5.0
 _CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
 _RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 _LOADING_S: Final = 10.0
+_AROUND_RUNS_S: Final = _LOADING_S + _SEARCH_S + _REPORT_S
+"""What is neither calibrating nor recording nor running."""
 
 RESULT: Final = "demo.json"
 _RECORDED_TREES: Final = ((2, 4), (3, 4))
@@ -124,6 +128,7 @@ class Demo:
         time.sleep(max(0.0, _FIRST_LOOK_S - self._stages.elapsed_s))
         self.busy_now = busy(self._others.so_far())
         self._notes: tuple[str, ...] = ()
+        self._shortage: str | None = None
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; returns the JSON object that is written last."""
@@ -162,11 +167,16 @@ class Demo:
 
     def _record(self, profile: Profile) -> AcceptanceRecord:
         settings, stages = self._settings, self._stages
-        left_s = settings.time_s - stages.elapsed_s - _LOADING_S - _SEARCH_S - _REPORT_S
+        left_s = settings.time_s - stages.elapsed_s - _AROUND_RUNS_S
         length, cost = text_length(partial(self._cost, profile), settings.max_new_tokens, left_s)
         if length < settings.max_new_tokens:
-            texts = f"Texts were cut at {length} new tokens, not {settings.max_new_tokens}"
-            self._notes += (f"{texts}: there was no time to record {ENOUGH_PROMPTS} prompts of that length.",)
+            calibration_s = max(stages.elapsed_s, _MOST_CALIBRATION_S)
+            needed_s = calibration_s + enough_s(self._cost(profile, settings.max_new_tokens)) + _AROUND_RUNS_S
+            self._shortage = (
+                f"Texts were cut at {length} new tokens, not {settings.max_new_tokens}: there was no time to record "
+                f"{ENOUGH_PROMPTS} prompts of that length. --minutes {ceil(needed_s / 60)} gives it."
+            )
+            self._notes += (self._shortage,)
         own_s = recording_s(cost, left_s)
         count = max(1, min(len(self._prompts), FIRST_PROMPTS, int(own_s / cost.record_s)))
         first = self._prompts[: min(2 * count, FIRST_PROMPTS)]  # texts of all of them are written at once
@@ -275,6 +285,7 @@ class Demo:
             **outcome_facts(judged, plan, pair, used=used),
             "seed": self._settings.seed,
             "total_s": self._stages.elapsed_s,
+            "shortage": self._shortage,
             "winner": judged.verdict.recommended,
             "predicted_winner": named.get(plan.search.winner.schedule),
         }

@@ -93,8 +93,17 @@ def prompt_cost(
 
 def recording_s(cost: PromptCost, left_s: float) -> float:
     """Return the part of the time that is left in which prompts are recorded: what runs do not need."""
-    runs_s = WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
-    return max(_RECORDING_SHARE * left_s, left_s - runs_s)
+    return max(_RECORDING_SHARE * left_s, left_s - _runs_s(cost))
+
+
+def enough_s(cost: PromptCost) -> float:
+    """Return the time in which enough prompts of that length are recorded, and run."""
+    own_s = ENOUGH_PROMPTS * cost.record_s
+    return min(own_s / _RECORDING_SHARE, own_s + _runs_s(cost))
+
+
+def _runs_s(cost: PromptCost) -> float:
+    return WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
 
 
 def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:

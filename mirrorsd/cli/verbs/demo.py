@@ -92,8 +92,8 @@ def demo(
         result = job.run()
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        if result["warning"] is not None:
-            show(f"\n[yellow]{escaped(result['warning'])}[/]")
+        for warning in filter(None, (result["warning"], result["shortage"])):
+            show(f"\n[yellow]{escaped(warning)}[/]")
         show_verdict(result, explain=explain)
         sample = result["sample"]
         answered = f"Answered ({result['max_new_tokens']} tokens at most): {sample['answer'].strip()}"

@@ -4,12 +4,14 @@ from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
+    ENOUGH_PROMPTS,
     FAIR_PROMPTS,
     NUM_SCHEDULES,
     NUM_TREES,
     WANTED_PROMPTS,
     PromptCost,
     Race,
+    enough_s,
     more_s,
     most_telling,
     prompt_cost,
@@ -30,6 +32,13 @@ def test_recording_gets_what_runs_do_not_need_and_two_fifths_at_least(left_s, ex
     """Runs need 4 prompts of all 8 schedules, a second each, and 3 of whole texts."""
     cost = PromptCost(record_s=2, short_run_s=1, run_s=1, num_schedules=8)
     assert recording_s(cost, left_s) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("run_s", [0.1, 1.0, 5.0])
+def test_in_enough_time_enough_prompts_are_recorded_and_not_in_less(run_s):
+    cost = PromptCost(record_s=2, short_run_s=run_s, run_s=run_s, num_schedules=8)
+    assert recording_s(cost, enough_s(cost)) == pytest.approx(ENOUGH_PROMPTS * cost.record_s)
+    assert recording_s(cost, 0.99 * enough_s(cost)) < ENOUGH_PROMPTS * cost.record_s
 
 
 @pytest.mark.parametrize(("left_s", "expected"), [(9999, 256), (310, 256), (300, 128), (150, 64), (70, 32), (-1, 32)])

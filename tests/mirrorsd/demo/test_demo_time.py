@@ -15,7 +15,7 @@ from hwprofiles.other_use import Use
 from mirrorsd.compare.numbers import run_command
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
-from mirrorsd.demo.demo_plan import FIRST_PROMPTS
+from mirrorsd.demo.demo_plan import FIRST_PROMPTS, PromptCost
 from mirrorsd.demo.stages import Stages
 from planner.search.space import SearchSpace
 from runtime.lanes.sequence_lanes import NOBODY
@@ -114,9 +114,8 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr("mirrorsd.compare.run_in_turn.Anchors", clocked)
         (tmp_path / "config.json").write_text("{}")
         pair = SimpleNamespace(**vars(PAIR) | {"target_folder": tmp_path})
-        settings = DemoSettings(
-            pair=pair, prompts=PROMPTS, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
-        )
+        more = {"max_new_tokens": NUM_TOKENS} | more
+        settings = DemoSettings(pair=pair, prompts=PROMPTS, out=tmp_path, time_s=60 * minutes, **more)
         return Demo(settings, world.reports.append, clock=world.clock).run()
 
     return run
@@ -174,6 +173,18 @@ def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):
     found = re.match(r"Only (\d+) of (\d+) schedules were run", note)
     assert int(found[1]) == len(short.judged.results) < int(found[2])
     assert long.notes == ()
+
+
+def test_where_texts_are_cut_the_minutes_are_told_in_which_they_are_not(demo_in, monkeypatch):
+    def slow(_profile, *, max_new_tokens, **_):
+        return PromptCost(record_s=max_new_tokens / 4, short_run_s=0.5, run_s=0.5, num_schedules=8)
+
+    monkeypatch.setattr(module, "prompt_cost", slow)
+    shortage = demo_in(World(), 2, max_new_tokens=128).facts["shortage"]
+    found = re.match(r"Texts were cut at (\d+) new tokens, not 128: .* --minutes (\d+) gives it\.", shortage)
+    assert int(found[1]) < 128
+    assert demo_in(World(), int(found[2]), max_new_tokens=128).facts["shortage"] is None
+    assert demo_in(World(), int(found[2]) - 2, max_new_tokens=128).facts["shortage"] is not None
 
 
 def test_what_is_left_never_exceeds_what_was_given_and_progress_never_runs_backwards(demo_in):
