@@ -12,7 +12,6 @@ from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
 from planner.one_tokenizer import require_one_tokenizer
 from planner.platform_plan.default_acceptance import (
-    ALTERNATIVES,
     ALTERNATIVES_SOURCE,
     COVERAGE_SOURCE,
     HEAD_RATES,
@@ -73,15 +72,22 @@ class Question:
         return self.record_with(self.acceptance.field, rate)
 
     def record_with(self, name: str, value: float) -> AcceptanceRecord:
-        """Return the texts with another value of the acceptance, or of one of the assumptions, by its field."""
+        """Return the texts with another value of the acceptance, or of one of the assumptions, by its field.
+
+        Raises `PlanError` for a value that is no rate, and for an assumption of 0, of which nothing is a multiple.
+        """
+        if not 0 <= value <= 1:
+            raise PlanError(f"{name} is {value:g}: rates are from 0 to 1")
         if self.assumed is None:
             return with_acceptance(self.record, value)
         rates, known = self.assumed.by_task, {one.field: one.value for one in self.assumptions}
         if name == self.acceptance.field:
             rates = with_mean_rate(rates, value)
-        else:
+        elif known[name]:
             changed = "alternative_rates" if name == _FIRST_ALTERNATIVE else "exit_coverage"
             rates = scaled(rates, changed, value / known[name])
+        elif value:
+            raise PlanError(f"{name} is given as 0: give rates above 0, and it can be moved to {value:g}")
         return AssumedAcceptance(rates, self.assumed.texts).record
 
     @property
@@ -154,8 +160,9 @@ def assumed_question(
     layer, shares = next(iter(next(iter(by_task.values())).exit_coverage.items()), (0, ()))
     rate = _number("acceptance.rate", mean_rate(by_task), GIVEN if said else RATES_SOURCE)
     has_given_exits = said is not None and bool(said.exit_coverage)
+    first = next(iter(by_task.values())).alternative_rates[0]
     source = GIVEN if said and said.alternative_rates else ALTERNATIVES_SOURCE
-    numbers = [_number(_FIRST_ALTERNATIVE, ALTERNATIVES[0], source)]
+    numbers = [_number(_FIRST_ALTERNATIVE, first, source)]
     if shares:
         name = f"acceptance.exit_coverage_after_layer_{layer}"
         numbers.append(_number(name, shares[-1], GIVEN if has_given_exits else COVERAGE_SOURCE))

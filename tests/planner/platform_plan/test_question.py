@@ -5,9 +5,21 @@ import pytest
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
-from planner.platform_plan.default_acceptance import default_rates, mean_rate, with_mean_rate
+from planner.platform_plan.default_acceptance import (
+    ALTERNATIVES,
+    ALTERNATIVES_SOURCE,
+    default_rates,
+    mean_rate,
+    with_mean_rate,
+)
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.question import MOST_DRAWN_TOKENS, MOST_NEW_TOKENS, assumed_question, recorded_question
+from planner.platform_plan.question import (
+    GIVEN,
+    MOST_DRAWN_TOKENS,
+    MOST_NEW_TOKENS,
+    assumed_question,
+    recorded_question,
+)
 from sim.acceptance.assumed import Bernoulli, PositionRates
 from sim.acceptance.rates import TaskRates
 from tests.planner.platform_plan.test_places import asked, cards
@@ -56,6 +68,32 @@ def test_an_answer_does_not_turn_on_an_acceptance_that_was_given():
         plan = plan_platform(given(Bernoulli(rate)))
         assert plan.pays == {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}[plan.comparison.outcome]
         assert "measure the acceptance" not in advice(plan).text
+
+
+def test_alternatives_that_are_given_stand_in_place_of_the_usual_ones():
+    def first_alternative(question):
+        (found,) = (one for one in question.assumptions if one.field == "acceptance.first_alternative")
+        return found.value, found.source
+
+    assert first_alternative(given()) == (ALTERNATIVES[0], ALTERNATIVES_SOURCE)
+    assert first_alternative(given(Bernoulli(0.6))) == (ALTERNATIVES[0], ALTERNATIVES_SOURCE)
+    assert first_alternative(given(Bernoulli(0.6, alternative_rates=(0.7, 0.9)))) == (0.7, GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("acceptance.rate", 1.5, "rates are from 0 to 1"),
+        ("acceptance.rate", -0.5, "rates are from 0 to 1"),
+        ("acceptance.rate", float("nan"), "rates are from 0 to 1"),
+        ("acceptance.first_alternative", 0.2, "is given as 0"),
+        ("acceptance.exit_coverage_after_layer_20", 0.2, "is given as 0"),
+    ],
+)
+def test_what_cannot_be_moved_so_far_is_refused(name, value, said):
+    question = given(Bernoulli(0.6, alternative_rates=(0.0,), exit_coverage={20: (0.0,)}))
+    with pytest.raises(PlanError, match=said):
+        question.record_with(name, value)
 
 
 def test_another_tokenizer_is_refused_before_anything_is_played():
