@@ -11,6 +11,7 @@ from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.one_tokenizer import is_taken_for_granted
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -143,9 +144,12 @@ def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
-    """Return the fastest speculation of every other place, ordered by the slowest method there."""
-    slowest_first = reversed(best_of_each(plan.speculation))
-    return list({one.pair: one for one in slowest_first if one.pair != best.pair}.values())[::-1]
+    """Return the fastest speculation of every other place, the fastest place first."""
+    found: dict[LanePair, PlannedSchedule] = {}
+    for one in best_of_each(plan.speculation):
+        if one.pair != best.pair:
+            found.setdefault(one.pair, one)
+    return list(found.values())
 
 
 def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:

@@ -7,7 +7,7 @@ from decoding.errors import PlanError
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
-from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.platform_plan import best_of_each, plan_platform
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.assumed import PositionRates
 from tests.planner.platform_plan.conftest import question
@@ -50,6 +50,13 @@ def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
 def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
     (memory,) = advice(lunar_lake).facts["Memory"]
     assert re.fullmatch(r"both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", memory)
+
+
+def test_other_places_are_told_in_the_order_of_their_fastest_methods(lunar_lake):
+    told = advice(lunar_lake).facts["Speed of other places over the best one's"]
+    by_time = list(dict.fromkeys(str(one.pair) for one in best_of_each(lunar_lake.speculation)))
+    assert [line.partition(" at ")[0] for line in told] == by_time[1:]
+    assert len(told) > 1
 
 
 @pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
