@@ -47,12 +47,16 @@ def shipped_shape_folder(name: str) -> Path:
 
 
 def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
-    """A config.json of that shape; raises `ModelError` for experts, several kinds of layers and parallel tracks."""
-    if not shape.is_uniform or shape.num_tracks > 1:
-        named = {"experts": shape.num_experts, "layers of several kinds": shape.num_tracks == 1}
-        parts = next((name for name, has in named.items() if has), "parallel tracks")
-        raise ModelError(f"{name}: a shape with {parts} is simulated, but no model of it runs here")
+    """A config.json of that shape; raises `ModelError` where it has parts that no decoder here has."""
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
+    lacking = {
+        "with experts": shape.num_experts > 0,
+        "with parallel tracks": shape.num_tracks > 1,
+        "with layers of several kinds": not shape.is_uniform,
+        "without gates": not shape.is_gated and family != "OPTForCausalLM",
+    }
+    if parts := next((words for words, has in lacking.items() if has), None):
+        raise ModelError(f"{name}: a shape {parts} is simulated, but no model of it runs here")
     own: dict[str, Any] = {"ffn_dim": shape.intermediate_size}
     if family != "OPTForCausalLM":
         own = {

@@ -47,6 +47,13 @@ TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
 }
 """Tokenizers by how `model_type` begins, and by the rows of the output head, which are padded to several sizes."""
 
+_WITHOUT_GATE: Final = frozenset(
+    {"starcoder2", "nemotron", "phi", "gpt_neox", "persimmon", "arcee", "apertus", "jais2"}
+)
+"""Kinds whose feed-forward part has two matrices, without a gate, which their configs do not say."""
+_TIED: Final = ("gemma", "starcoder2")
+"""How kinds begin whose output head is the embedding matrix where a config does not say so."""
+
 Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
 
 
@@ -131,7 +138,8 @@ class HfShape(BaseModel):
             return Counter(self.layer_types[:num_layers])
         every, other = self.full_attention_interval, "linear_attention"
         if self.sliding_window and not every:
-            of_kind = {"gemma3": self.sliding_window_pattern or 6, "gpt_oss": 2, "mistral": num_layers + 1}
+            never = num_layers + 1
+            of_kind = {"gemma3": self.sliding_window_pattern or 6, "gpt_oss": 2, "mistral": never, "starcoder2": never}
             every, other = (
                 next((n for start, n in of_kind.items() if self.kind.startswith(start)), None),
                 "sliding_attention",
@@ -166,9 +174,9 @@ def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         "hidden_size": found.hidden_size,
         "vocab_size": found.vocab_size,
         "kept_vocabulary": found.draft_vocab_size or None,
-        "tie_embeddings": is_opt or found.kind.startswith("gemma") if ties is None else ties,
+        "tie_embeddings": is_opt or found.kind.startswith(_TIED) if ties is None else ties,
         "max_position": positions,
-        "is_gated": not is_opt,
+        "is_gated": not is_opt and found.kind not in _WITHOUT_GATE,
         "learned_positions": (positions or 0) + 2 if is_opt else 0,
         "mtp_layers": found.num_nextn_predict_layers or found.mtp_num_hidden_layers or 0,
         **_attention(found),

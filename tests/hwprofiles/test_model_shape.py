@@ -106,16 +106,15 @@ def test_a_hugging_face_config_gives_the_shipped_shape(tmp_path):
 
 
 def test_an_opt_config_has_two_matrices_and_a_table_of_positions():
-    opt = {
-        "hidden_size": 768,
-        "ffn_dim": 3072,
-        "num_attention_heads": 12,
-        "num_hidden_layers": 12,
-        "vocab_size": 50272,
-        "max_position_embeddings": 2048,
-        "word_embed_proj_dim": 768,
-    }
+    sizes = {"hidden_size": 768, "ffn_dim": 3072, "num_attention_heads": 12, "num_hidden_layers": 12}
+    opt = sizes | {"vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768}
     assert shape_from_hf(opt).num_parameters == model_shape("opt-125m").num_parameters
+
+
+def test_a_kind_without_gates_has_two_matrices():
+    sizes = {"hidden_size": 4608, "intermediate_size": 18432, "num_attention_heads": 36, "num_key_value_heads": 4}
+    starcoder = HF | sizes | {"model_type": "starcoder2", "vocab_size": 49152, "tie_word_embeddings": None}
+    assert shape_from_hf(starcoder).num_parameters == pytest.approx(7.17e9, rel=0.007)
 
 
 @pytest.mark.parametrize(
