@@ -244,7 +244,7 @@ def model_shape(name: str | Path) -> ModelShape:
     path = named_path(name)
     if str(name).lower() in shipped_models():
         return load_yaml(_FOLDER / f"{str(name).lower()}.yaml", ModelShape)
-    if path.is_dir():
+    if path.is_dir() and str(name):
         path /= "config.json"
     if not path.is_file() and (known := named_shape(str(name), shipped_models())) is not None:
         return load_yaml(_FOLDER / f"{known}.yaml", ModelShape)

@@ -46,10 +46,10 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     if is_shape_name(name):
         return shape_folder(name)
     path = named_path(name)
-    if path.is_dir():
+    if path.is_dir() and name:
         ModelConfig.from_folder(path)
         return path
-    if path.exists() or _is_meant_as_path(name, path):
+    if (path.exists() and name) or _is_meant_as_path(name, path):
         raise ModelError(_no_folder(name, path))
     if _HUB_ID.fullmatch(name):
         # weights only once the small files have shown that the architecture is supported

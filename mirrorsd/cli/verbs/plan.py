@@ -210,7 +210,7 @@ def _machines(
     from hwprofiles.profile import load_profile
     from mirrorsd.pair_on_platform import PlannedMachine
 
-    if (profile is None) == (not platform):
+    if (profile is None) == (platform is None):
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}

@@ -132,6 +132,11 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         ([*LAKE, "--context", "0"], "'0' is no number of tokens, 1 or more, such as 8192 or 8k"),
         ([*LAKE, "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
         ([*LAKE, "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
+        ([*LAKE, "--target", ""], "no model shape is called ''; there are "),
+        ([*LAKE, "--draft", ""], "no model shape is called ''; there are "),
+        (["--platform", ""], "no platform is called ''; there are "),
+        ([*LAKE, "--weights", ""], "no weight format is called ''; there are "),
+        ([*LAKE, "--add", ""], "no device is called ''; there are "),
         ([*LAKE, "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
         (
             ["--platform", "m4-max", "--engine", "torch"],
