@@ -75,12 +75,20 @@ class TextEngine:
         self._engine.close()
 
     def check(self, prompts: Sequence[Prompt], schedule: Schedule, decoding: Decoding) -> None:
-        """Refuse the first of these prompts that `answer` would refuse, and name it; raises `ConfigError`."""
-        for encoded in encode_with(self._tokenizer, prompts):
+        """Refuse what `answer` would refuse before it loads anything.
+
+        Raises:
+            ConfigError: of a prompt, which is named.
+            MemoryFitError: the longest one needs more memory than there is.
+        """
+        asked = encode_with(self._tokenizer, prompts)
+        for encoded in asked:
             try:
                 self._engine.check(schedule, encoded.ids, decoding.max_new_tokens, decoding.temperature)
             except ConfigError as error:
                 raise ConfigError(f"prompt {encoded.name}: {error}" if len(prompts) > 1 else str(error)) from error
+        longest = max((len(encoded.ids) for encoded in asked), default=0)
+        self._engine.take_room(schedule, longest + decoding.max_new_tokens)
 
     def answer(
         self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
@@ -180,9 +188,12 @@ class ReplayEngine(Engine):
         )
         self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
 
-    def check_replay(self, schedule: Schedule) -> None:
-        """Refuse a schedule that the acceptance does not cover; errors are those of `replayed_texts`."""
-        self._texts_of(schedule)
+    def check_questions(self, schedule: Schedule, decoding: Decoding) -> None:
+        """Refuse what `answer` would refuse before it loads anything; raises what `replay` and `take_room` do."""
+        texts = [text.cut(decoding.max_new_tokens) for text in self._texts_of(schedule)]
+        for prompt, text in zip(self.prompts, texts, strict=True):
+            self.check_replay(schedule, prompt.ids, text)
+        self.take_room(schedule, max(text.prompt_length + len(text.text) for text in texts))
 
     def generate(self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, **options: Any) -> Generation:
         """Replay one of `prompts`, at most `max_new_tokens` of it, or decode another one as `Engine.generate` does."""

@@ -98,7 +98,7 @@ class Engine:
 
     def load_target(self, lane: str) -> Lane:
         """Start a lane and load the target and its exits into it, where that is not done yet."""
-        self._take_room(Schedule(method="autoregressive", target_lane=lane), 1)
+        self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
         return self._lanes.load_target(lane)
 
     def row_invariance(self, lane: str) -> RowInvariance:
@@ -151,19 +151,22 @@ class Engine:
         Raises `ConfigError` if the prompt does not have the replay's length or the schedule cannot be replayed, and
         what `generate` raises.
         """
-        require_replayable(schedule, prompt, text, self.config.vocab_size)
+        self.check_replay(schedule, prompt, text)
         start = SequenceStart(
             prompt=list(prompt), max_new_tokens=len(text.text), schedule=schedule, temperature=0.0, seed=0, replay=text
         )
         return self._decode(start, (), listener)
 
+    def check_replay(self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText) -> None:
+        """Raise the `ConfigError` that `replay` would raise before it loads anything."""
+        require_replayable(schedule, prompt, text, self.config.vocab_size)
+        self.check(schedule, prompt, len(text.text), temperature=0.0)
+
     def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
-        if schedule.traits.is_simulated_only:
-            raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         self.check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
-        self._take_room(schedule, len(prompt) + max_new_tokens)
+        self.take_room(schedule, len(prompt) + max_new_tokens)
         target_lane = self.load_target(schedule.target_lane)
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
@@ -191,6 +194,8 @@ class Engine:
     def check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
         """Raise the `ConfigError` that `generate` would raise before it loads anything."""
         config = self.config
+        if schedule.traits.is_simulated_only:
+            raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
             self.lane(name)
         if schedule.exit_layer is not None and schedule.exit_layer >= config.num_layers:
@@ -224,7 +229,8 @@ class Engine:
             for name, need in needs.items()
         }
 
-    def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
+    def take_room(self, schedule: Schedule, num_tokens: int) -> None:
+        """Reserve what `memory_needed` returns; raise `MemoryFitError` where the machine has not as much left."""
         self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
 
     def _draft_of(

@@ -158,12 +158,12 @@ class _Source(NamedTuple):
         return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:
-        """Return the questions; raises `ConfigError` for one that cannot be answered, before any is."""
+        """Return the questions; refuses one that cannot be answered before any is."""
         from calibrate.prompts import Prompt
         from mirrorsd.text_engine import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
-            engine.check_replay(schedule)
+            engine.check_questions(schedule, decoding)
             return engine.questions
         if self.prompts is not None:
             asked = chosen_prompts(self.prompts)

@@ -239,6 +239,21 @@ def test_what_shapes_cannot_do_is_said(shapes, schedule_file, words, complaint):
     assert complaint in result.said
 
 
+def test_what_needs_no_model_to_be_refused_is_refused_before_a_prompt_is_named(
+    shapes, in_threads, tiny_folders, schedule_file, lane_names, monkeypatch
+):
+    """A line with the prompt's number says that it is being answered."""
+    prompt = ("run", "--target", tiny_folders.target, *SETTINGS, "--prompt", PROMPTS[0], "--schedule")
+    refused = {
+        "positions; the target has": shapes("--schedule", schedule_file(), "--rates", "1,1", "--max-new-tokens", 500),
+        "is simulated only": call(*prompt, schedule_file(method="block", draft_lane=lane_names[0], drafter=None)),
+    }
+    monkeypatch.setattr("runtime.memory.needs.available_bytes", lambda: 0)
+    refused["more memory needed"] = call(*prompt, schedule_file(method="autoregressive"))
+    for said, result in refused.items():
+        assert (result.exit_code, said in result.said, "1/1" in result.stderr) == (2, True, False), result.stderr
+
+
 def test_a_summary_has_the_numbers_of_metrics_with_the_mean_of_what_prompts_took_to_be_read():
     row = {"num_rounds": 1, "decode_s": 0.5, "token_ids": [1]}
     found = _summary([row | {"prefill_s": 0.2}, row | {"prefill_s": 0.4}])
