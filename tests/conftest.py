@@ -1,6 +1,7 @@
 """What every test may use. No test reaches a network."""
 
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +14,9 @@ hypothesis.settings.load_profile("unhurried")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads that wait leave the CPU to other tests
+# hundreds of processes are started, each of which would compile all modules that it imports
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_collection_modifyitems(items) -> None:
