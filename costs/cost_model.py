@@ -5,6 +5,7 @@ What an operation is made of lives in `costs.durations`.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -64,11 +65,15 @@ class MeasuredCost:
     """The tables of a lane's profile, interpolated linearly in rows and in context, never extrapolated."""
 
     def __init__(self, lane: LaneProfile) -> None:
-        self._name = lane.name
-        self._tables = dict(_tables_of(lane))
+        self._name, self._lane = lane.name, lane
+
+    @cached_property
+    def _tables(self) -> dict[Part, LatencyTable]:
+        lane, tables = self._lane, dict(_tables_of(self._lane))
         if lane.draft_start is None and lane.draft_step_features is not None:
             # profiles without `draft_start`: the step with features stands in for it
-            self._tables[Part("draft_start")] = lane.draft_step_features
+            tables[Part("draft_start")] = lane.draft_step_features
+        return tables
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""

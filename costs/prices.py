@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from costs.cost_model import LaneCost, Part, cost_of
+from costs.cost_model import Floats, LaneCost, Part, cost_of
 from costs.round_plan import DRAFT_WORK, operation_calls
 from decoding.schedule import Schedule
 from decoding.trace import Work
@@ -27,9 +27,9 @@ class Prices:
         self.costs = {lane.name: cost_of(lane, (costs or {}).get(lane.name)) for lane in profile.lanes}
 
     def operation_s(
-        self, schedule: Schedule, work: Work, rows: int, context: float, *, is_start: bool = False
-    ) -> float:
-        """Return the seconds of one operation of a schedule, alone on its lane; see `first_step_s` of `is_start`.
+        self, schedule: Schedule, work: Work, rows: int, contexts: Floats, *, is_start: bool = False
+    ) -> Floats:
+        """Return the seconds of an operation at each context, alone on its lane; see `first_step_s` of `is_start`.
 
         Raises:
             ProfileError: a part was not measured on the lane.
@@ -37,14 +37,18 @@ class Prices:
         """
         calls = operation_calls(schedule, work, rows, self.profile.num_layers)
         if work not in DRAFT_WORK:
-            return self.calls_s(schedule.target_lane, calls, rows, context) + self.pass_more_s(schedule, work)
+            return self._along(schedule.target_lane, calls, rows, contexts) + self.pass_more_s(schedule, work)
         lane = schedule.draft_lane or schedule.target_lane
-        return self.calls_s(lane, calls, rows, context) + (self.first_step_s(schedule) if is_start else 0.0)
+        return self._along(lane, calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
         """Return the seconds of so many calls of each part; errors as in `operation_s`."""
-        at, cost = np.array([context], dtype=np.float64), self.costs[self.profile.lane(lane).name]
-        return sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())
+        return float(self._along(lane, calls, rows, np.array([context], dtype=np.float64))[0])
+
+    def _along(self, lane: str, calls: Mapping[Part, int], rows: float, contexts: Floats) -> Floats:
+        cost = self.costs[self.profile.lane(lane).name]
+        seconds = (count * cost.seconds(part, rows, contexts) for part, count in calls.items())
+        return sum(seconds, start=np.zeros(contexts.shape))
 
     def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
         """Return what a pass of the target takes more to reply its states, and at its exit; its suffix nothing."""

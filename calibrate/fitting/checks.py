@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import expm1, hypot, log, sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Final, NamedTuple
 
-from calibrate.fitting.ratios import NORMAL_90, Ratio
+from calibrate.fitting.ratios import NORMAL_90, Ratio, deviation
 from costs.prices import Prices
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
@@ -94,7 +94,7 @@ def _certain_mean(values: Sequence[float]) -> float:
     if len(values) < _LEAST_CHECKS:
         return 0.0
     mean = fmean(values)
-    return mean if abs(mean) > t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values)) else 0.0
+    return mean if abs(mean) > t_quantile(len(values) - 1) * deviation(values) / sqrt(len(values)) else 0.0
 
 
 def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:

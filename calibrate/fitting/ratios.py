@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
-from statistics import fmean, median, median_low, stdev
+from statistics import fmean, median, median_low
 from typing import NamedTuple
 
 from decoding.student_t import t_quantile
@@ -65,9 +65,15 @@ class Estimate:
         return replace(self, value=self.value / expected)
 
 
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation of at least two values, in floats: `statistics` adds up fractions, which takes long."""
+    mean = fmean(values)
+    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
 def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
     """The ratio of a time to the mean of the anchors before, in and after it, of which there are at least two."""
-    unrest = stdev(map(log, anchors_s)) / sqrt(len(anchors_s))
+    unrest = deviation(list(map(log, anchors_s))) / sqrt(len(anchors_s))
     return Ratio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
 
@@ -131,7 +137,9 @@ def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorE
     }
     quantile = t_quantile(count - 1) / sqrt(count)
     own_quantile = quantile * sqrt(len(taken) / max(1, len(taken) - 1))
-    return AnchorErrors(quantile * stdev(common), {lane: own_quantile * stdev(values) for lane, values in own.items()})
+    return AnchorErrors(
+        quantile * deviation(common), {lane: own_quantile * deviation(values) for lane, values in own.items()}
+    )
 
 
 def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s: float, count: int) -> list[float]:
@@ -148,4 +156,4 @@ def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s:
 
 
 def _log_deviation(values: Sequence[float]) -> float:
-    return stdev(map(log, values)) if len(values) > 1 else 0.0
+    return deviation(list(map(log, values))) if len(values) > 1 else 0.0

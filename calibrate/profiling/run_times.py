@@ -10,6 +10,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
+
 from calibrate.fitting.ratios import Ratio, among
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.samples import Run
@@ -42,19 +44,34 @@ class TimedSpan(NamedTuple):
 
 def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
     """Return all spans of some kinds of work on a lane, in the order of the trace; raises as `Prices.operation_s`."""
-    prices, contexts, starts = Prices(profile), run.contexts(), _draft_starts(run)
+    spans = [span for span in run.trace.spans if span.lane == lane and span.work in works and span.round > 0]
+    if not spans:
+        return []
+    starts = _draft_starts(run)
+    is_start = [span.start_s in starts for span in spans]
+    alone_s = _alone_s(run, spans, is_start, profile)
     factor = slowdowns_in(run.anchors, run.schedule, profile)[0 if lane == run.schedule.target_lane else 1]
-    others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
+    others = []
+    if run.schedule.traits.overlaps:
+        others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
     timed = []
-    for span in run.trace.spans:
-        if span.lane != lane or span.work not in works or span.round == 0:
-            continue
-        context, is_start = contexts[min(span.round, len(contexts) - 1)], span.start_s in starts
-        alone_s = prices.operation_s(run.schedule, span.work, span.rows, context, is_start=is_start)
+    for span, seconds, starts_here in zip(spans, alone_s, is_start, strict=True):
         shared_s = sum(max(0.0, min(span.end_s, one.end_s) - max(span.start_s, one.start_s)) for one in others)
         share = shared_s / (span.end_s - span.start_s)
-        timed.append(TimedSpan(span, alone_s, alone_s / (1 - share + share / factor), is_start))
+        timed.append(TimedSpan(span, seconds, seconds / (1 - share + share / factor), starts_here))
     return timed
+
+
+def _alone_s(run: Run, spans: Sequence[Span], is_start: Sequence[bool], profile: Profile) -> list[float]:
+    """Return what each span takes by the profile while the other lane is idle; those alike are priced at once."""
+    contexts, alike = run.contexts(), defaultdict[tuple[Work, int, bool], list[int]](list)
+    for place, (span, starts_here) in enumerate(zip(spans, is_start, strict=True)):
+        alike[span.work, span.rows, starts_here].append(place)
+    at = np.array([contexts[min(span.round, len(contexts) - 1)] for span in spans], dtype=np.float64)
+    prices, seconds = Prices(profile), np.empty(len(spans))
+    for (work, rows, starts_here), places in alike.items():
+        seconds[places] = prices.operation_s(run.schedule, work, rows, at[places], is_start=starts_here)
+    return seconds.tolist()
 
 
 def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:

@@ -1,5 +1,6 @@
 """The price of an operation alone on its lane: what calibration asks for is what simulation plays."""
 
+import numpy as np
 import pytest
 
 from costs.durations import DurationTables
@@ -15,6 +16,7 @@ from tests.sim.worlds.records import TREES
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 CONTEXT = 4
+AT = np.array([CONTEXT], dtype=np.float64)
 OVERHEADS = {
     "first_step": 0.5,
     "first_step:head": 0.75,
@@ -60,7 +62,7 @@ def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_wi
     found = DurationTables(profile(), range(CONTEXT, CONTEXT + 1)).durations(schedule, shape)
 
     def price(work, rows, *, is_start=False):
-        seconds = prices.operation_s(schedule, work, rows, CONTEXT, is_start=is_start)
+        [seconds] = prices.operation_s(schedule, work, rows, AT, is_start=is_start)
         return pytest.approx(seconds, abs=TICK_S)
 
     for operation, segment_s in zip(found.plan.segments, found.segments_s, strict=True):
@@ -77,7 +79,7 @@ def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_wi
 def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
     schedule, prices = mirror("exit"), Prices(profile())
     prefix_s, suffix_s, verify_s = (
-        prices.operation_s(schedule, work, 3, CONTEXT) for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
+        prices.operation_s(schedule, work, 3, AT)[0] for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
     )
     assert prefix_s + suffix_s == pytest.approx(verify_s + profile().lane("target").exit[4].at(3, CONTEXT))
     assert verify_s == pytest.approx(10 * 12 + 22)
@@ -87,8 +89,8 @@ def test_overheads_come_once_and_to_their_events_alone():
     bare = Prices(machine(*(one.model_copy(update={"overheads": {}}) for one in profile().lanes)))
 
     def more_s(schedule, work, rows=2, *, is_start=False):
-        asked = schedule, work, rows, CONTEXT
-        priced, alone = (one.operation_s(*asked, is_start=is_start) for one in (Prices(profile()), bare))
+        asked = schedule, work, rows, AT
+        priced, alone = (one.operation_s(*asked, is_start=is_start)[0] for one in (Prices(profile()), bare))
         return pytest.approx(priced - alone)
 
     features, head = mirror("exit", exit_features=True), tree(TREES[4], 4)
@@ -110,7 +112,7 @@ def test_overheads_come_once_and_to_their_events_alone():
 
 def test_what_was_not_measured_is_refused_and_named():
     with pytest.raises(OutOfRangeError, match="layer on lane 'target': more than .* rows were not measured"):
-        Prices(profile()).operation_s(AUTOREGRESSIVE, Work.VERIFY, 10_000, CONTEXT)
+        Prices(profile()).operation_s(AUTOREGRESSIVE, Work.VERIFY, 10_000, AT)
     bare = machine(LaneProfile(name="target", device="x", dispatch_s=0, layer=by_rows(1.0, 2.0)))
     with pytest.raises(ProfileError, match="lane 'target' has no measured lm_head; measured there: layer"):
-        Prices(bare).operation_s(AUTOREGRESSIVE, Work.VERIFY, 1, CONTEXT)
+        Prices(bare).operation_s(AUTOREGRESSIVE, Work.VERIFY, 1, AT)
