@@ -85,6 +85,8 @@ class DeviceSheet(Priced):
         int8_ops: dense 8-bit peak, operations/s.
         memory_bytes_per_s: bandwidth of its memory, or of the pool it shares.
         memory_cap_bytes_per_s: the most that this device alone can draw from a shared pool; None if not known.
+        int8_cap_bytes_per_s, int4_cap_bytes_per_s: the same of weights in these formats, where unpacking them is what
+            takes the time.
         memory_bytes: capacity of that memory.
         memory_efficiency: share of `memory_bytes_per_s` that was reached by this device alone.
         flops_efficiency: share of `bf16_flops` that was reached.
@@ -119,6 +121,8 @@ class DeviceSheet(Priced):
     int8_ops: OperationRates | None = None
     memory_bytes_per_s: ByteRates | None = None
     memory_cap_bytes_per_s: ByteRates | None = None
+    int8_cap_bytes_per_s: ByteRates | None = None
+    int4_cap_bytes_per_s: ByteRates | None = None
     memory_bytes: Capacities | None = None
     memory_efficiency: Shares | None = None
     flops_efficiency: Shares | None = None

@@ -32,6 +32,8 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "recompile_s": (1e-3, 600.0, "seconds and milliseconds mixed?"),
     "memory_bytes_per_s": (1e9, 1.2e13, "other units than bytes per second?"),
     "memory_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
+    "int8_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
+    "int4_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
     "bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
     "memory_bytes": (1e8, 1e13, "other units than bytes?"),
     "bf16_flops": (1e10, 2e16, "other units than FLOP/s?"),

@@ -196,8 +196,8 @@ def speed_on(
     Errors are those of `device_speed` and `Platform.pool_of`.
     """
     sheet = platform.device(device)
-    by_curves = None if model is None else priced(sheet, model.shape, model.weights)
-    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves).moved(numbers or {})
+    by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
+    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves, weights).moved(numbers or {})
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 

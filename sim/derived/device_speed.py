@@ -101,6 +101,10 @@ CONTEXT_STEP: Final = 256
 """Keys and values of a device with static shapes are padded to a multiple of this."""
 
 
+CAPS: Final = ("memory_cap_bytes_per_s", "int8_cap_bytes_per_s", "int4_cap_bytes_per_s")
+"""What a device reads at most, by how weights are stored."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSpeed:
     """What one device achieves alone.
@@ -197,7 +201,7 @@ class DeviceSpeed:
     @property
     def reading_error(self) -> float:
         """Relative error of `bytes_per_s`."""
-        return self.error_of("memory_bytes_per_s", "memory_efficiency", "memory_cap_bytes_per_s")
+        return self.error_of("memory_bytes_per_s", "memory_efficiency", *CAPS)
 
     @property
     def computing_error(self) -> float:
@@ -211,12 +215,17 @@ class DeviceSpeed:
 
 
 def device_speed(
-    name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity, by_curves: CurvePrices | None = None
+    name: str,
+    sheet: DeviceSheet,
+    peak_bytes_per_s: Quantity,
+    by_curves: CurvePrices | None = None,
+    weights: str | None = None,
 ) -> DeviceSpeed:
-    """Return the speed of a device that could read so many bytes per second.
+    """Return the speed of a device that could read so many bytes per second, with weights in some format.
 
-    It reads at its own cap where that is known, else at that bandwidth times an efficiency. The efficiency and the
-    price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else guesses.
+    It reads at its own cap of that format where that is known, else at that bandwidth times an efficiency. The
+    efficiency and the price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else
+    guesses.
 
     Raises:
         ProfileError: nothing tells what it computes.
@@ -224,10 +233,9 @@ def device_speed(
     is_law = has_law(sheet) and by_curves is None
     found = _Numbers(name, sheet, by_curves, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
-    if sheet.memory_cap_bytes_per_s is None:
-        reading = peak * found.take("memory_efficiency")
-    else:
-        reading = min(peak, found.take("memory_cap_bytes_per_s"))
+    of_format = f"{weights}_cap_bytes_per_s"
+    cap = of_format if getattr(sheet, of_format, None) is not None else "memory_cap_bytes_per_s"
+    reading = peak * found.take("memory_efficiency") if getattr(sheet, cap) is None else min(peak, found.take(cap))
     flops = found.take("bf16_flops")
     unhidden_share = found.take("unhidden_share") if is_law else None
     if not is_law and (sheet.bf16_flops is None or sheet.bf16_flops.status != "measured"):

@@ -53,6 +53,13 @@ def test_a_device_draws_no_more_than_its_own_cap():
     assert device_speed("npu", sheet(kind="npu", memory_cap_bytes_per_s=known(9e11)), POOL).bytes_per_s == 1e11
 
 
+def test_weights_that_take_long_to_unpack_have_a_cap_of_their_own():
+    caps = sheet(kind="cpu", memory_cap_bytes_per_s=known(2e10), int4_cap_bytes_per_s=known(3e9, span=(2e9, 4e9)))
+    int4, int8, others = (device_speed("cpu", caps, POOL, weights=weights) for weights in ("int4", "int8", None))
+    assert (int4.bytes_per_s, int8.bytes_per_s, others.bytes_per_s) == (3e9, 2e10, 2e10)
+    assert int4.reading_error > int8.reading_error
+
+
 def test_kernels_are_dispatched_one_by_one_and_graphs_once():
     kernels = device_speed("gpu", sheet(dispatch_s=known(5e-6), dispatch_of="kernel"), POOL)
     graphs = device_speed("npu", sheet(kind="npu", dispatch_s=known(1e-4), dispatch_of="graph"), POOL)
