@@ -26,7 +26,7 @@ from costs.ticks import in_ticks, one_in_ticks
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, LinkProfile, Profile
 
 BYTES_PER_ID = 4
 BYTES_PER_VERDICT = 2 * BYTES_PER_ID
@@ -47,16 +47,23 @@ Route = tuple[Hop, ...]
 
 def route_of(profile: Profile, origin: str, destination: str) -> Route:
     """Return the route of fewest links; it is empty for one lane, and for lanes that nothing links."""
+    if origin == destination:
+        return ()
+    if (straight := profile.link(origin, destination)) is not None:
+        return (_hop(origin, destination, straight),)
     routes: dict[str, Route] = {origin: ()}
     lanes = [origin]
     for lane in lanes:  # breadth first: the list grows during the loop
         for link in profile.links:
             if lane in link.lanes and (other := link.lanes[link.lanes[0] == lane]) not in routes:
                 way = profile.link(lane, other) or link  # another link may have the lanes in this order
-                hop = Hop(f"{lane}->{other}", one_in_ticks(way.latency_s), way.bytes_per_s)
-                routes[other] = (*routes[lane], hop)
+                routes[other] = (*routes[lane], _hop(lane, other, way))
                 lanes.append(other)
     return routes.get(destination, ())
+
+
+def _hop(start: str, end: str, link: LinkProfile) -> Hop:
+    return Hop(f"{start}->{end}", one_in_ticks(link.latency_s), link.bytes_per_s)
 
 
 def crossing_s(route: Route, num_bytes: Floats) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,9 +48,6 @@ class Durations:
             lanes share no memory.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
-        target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
-            90 %); those of the target's parts are taken to err the same way, and count by their time.
-        features_relative_error: what passes that also return hidden states may be off by on their own; 0 without.
     """
 
     plan: RoundPlan
@@ -66,6 +64,20 @@ class Durations:
     draft_half_s: float
     round_overhead_s: float
     messages: Messages
+
+
+class DurationFacts(NamedTuple):
+    """What is known of a schedule's times besides themselves.
+
+    Attributes:
+        plan: what its rounds compute.
+        target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
+            90 %); those of the target's parts are taken to err the same way, and count by their time.
+        features_relative_error: what passes that also return hidden states may be off by on their own; 0 without.
+        sources: where the numbers are from, each once.
+    """
+
+    plan: RoundPlan
     target_relative_error: float
     draft_relative_error: float
     features_relative_error: float
@@ -77,11 +89,11 @@ class DurationTables:
 
     def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
         """`costs` replaces the measured cost of the lanes that it names."""
-        self.profile, self.prices = profile, Prices(profile, costs)
+        self.profile, self.prices, self._given = profile, Prices(profile, costs), costs
         self._costs = self.prices.costs
         self.prefill = PrefillTimes(profile, self._costs)
+        self._range = contexts
         self._contexts = np.arange(contexts.start, contexts.stop, dtype=np.float64)
-        self._first_context = contexts.start
         self.missing_part = cache(self._why_missing)
         self._call_s = cache(self._seconds)
         self.work_s = cache(self._sum_s)
@@ -91,6 +103,10 @@ class DurationTables:
         self._facts: Callable[[str, Part], PartFacts] = cache(lambda lane, part: self._costs[lane].facts(part))
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
+    def over(self, contexts: range) -> DurationTables:
+        """Return the same over another range of contexts."""
+        return self if contexts == self._range else DurationTables(self.profile, contexts, self._given)
+
     def cost(self, lane: str) -> LaneCost:
         """Return what calls cost on a lane, collectives included; raises `ProfileError` if there is no such lane."""
         return self._costs[self.profile.lane(lane).name]
@@ -98,7 +114,7 @@ class DurationTables:
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """Return why `durations` would raise, or None."""
         try:
-            demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands()
+            demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands
             return next(filter(None, (self.missing_part(*demand) for demand in demands)), None)
         except (ConfigError, ProfileError) as error:
             return str(error)
@@ -117,8 +133,6 @@ class DurationTables:
         segments_s = [
             work_in_ticks(seconds + more) if more else seconds for seconds, more in zip(segments_s, more_s, strict=True)
         ]
-        drafting = [self._facts(draft.name, part) for part in plan.drafting_parts]
-        facts = [*(self._facts(target.name, part) for calls, _ in works for part, _ in calls), *drafting]
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
                 self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
@@ -128,7 +142,7 @@ class DurationTables:
         )
         return Durations(
             plan=plan,
-            first_context=self._first_context,
+            first_context=self._range.start,
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
@@ -144,7 +158,17 @@ class DurationTables:
             draft_half_s=one_in_ticks(draft.dispatch_s / 2),
             round_overhead_s=one_in_ticks(self.prices.round_overhead_s(schedule)),
             messages=Messages.of(schedule, profile),
-            target_relative_error=self._spread(target.name, tuple(works)),
+        )
+
+    def facts(self, schedule: Schedule, shape: RoundShape) -> DurationFacts:
+        """Return what is known of a schedule's durations besides themselves; arguments are those of `durations`."""
+        plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
+        works = tuple((tuple(one.calls.items()), one.rows) for one in plan.segments)
+        drafting = [self._facts(plan.draft_lane, part) for part in plan.drafting_parts]
+        facts = [*(self._facts(plan.target_lane, part) for calls, _ in works for part, _ in calls), *drafting]
+        return DurationFacts(
+            plan=plan,
+            target_relative_error=self._spread(plan.target_lane, works),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
             features_relative_error=self.prices.features(schedule).relative_error,
             sources=tuple(dict.fromkeys(one.source for one in facts)),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -64,6 +65,9 @@ LATER: Mapping[StepKind, StepKind] = {
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
 
+MOST_PLANS = 4096
+"""Plans that are kept: the same schedules are asked about on many machines, and twice on each."""
+
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
 DRAFT_START = Part("draft_start")
@@ -93,7 +97,7 @@ class Operation(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RoundPlan:
     """The operations of a schedule's rounds.
 
@@ -130,6 +134,7 @@ class RoundPlan:
     more_rows: int
 
     @classmethod
+    @lru_cache(MOST_PLANS)
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
         """Return the plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
 
@@ -181,8 +186,12 @@ class RoundPlan:
             return (step,)
         return step, (DRAFT_STREAMS, rows - rows // (1 + self.branch_guesses))
 
-    def demands(self) -> Iterator[tuple[str, Part, int]]:
-        """Yield every part that is ever called, with its lane and rows."""
+    @cached_property
+    def demands(self) -> tuple[tuple[str, Part, int], ...]:
+        """Every part that is ever called, with its lane and rows."""
+        return tuple(dict.fromkeys(self._demands()))
+
+    def _demands(self) -> Iterator[tuple[str, Part, int]]:
         for operation in self.segments:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)

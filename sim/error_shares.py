@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from math import hypot
 from typing import NamedTuple
 
-from costs.durations import Durations
+from costs.durations import DurationFacts
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 
@@ -73,22 +73,22 @@ def own_share(profile: Profile, schedule: Schedule) -> dict[str, ErrorShare]:
 
 
 def error_shares(
-    profile: Profile, durations: Durations, *, target_s: float, draft_s: float, both_s: float, total_s: float
+    profile: Profile, facts: DurationFacts, *, target_s: float, draft_s: float, both_s: float, total_s: float
 ) -> dict[str, ErrorShare]:
     """The causes of a schedule's time.
 
     `target_s` and `draft_s` wait for the target's parts, at their speed then, and for whatever drafts; in `both_s` both
     compute, and are as wrong as their slowdown is. What is left of `total_s` is messages and dispatch.
     """
-    plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.common_error)}
+    plan, shares = facts.plan, {ALL_TIMES: ErrorShare(1.0, profile.common_error)}
     lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
     target, draft = (lane.errs_as for lane in lanes)
     used = {target: target_s}
-    shares[f"target on {target}"] = ErrorShare(target_s / total_s, durations.target_relative_error)
+    shares[f"target on {target}"] = ErrorShare(target_s / total_s, facts.target_relative_error)
     if plan.step is not None:
         used[draft] = used.get(draft, 0.0) + draft_s
-        shares[f"{plan.step} on {draft}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
-    if error := durations.features_relative_error:
+        shares[f"{plan.step} on {draft}"] = ErrorShare(draft_s / total_s, facts.draft_relative_error)
+    if error := facts.features_relative_error:
         shares[f"states for {plan.step} from {target}"] = ErrorShare(target_s / total_s, error)
     errors = {lane.errs_as: lane.relative_error for lane in lanes}
     for name, seconds in used.items():

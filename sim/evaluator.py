@@ -9,6 +9,8 @@ and where messages of one round meet on a link their queue is solved (`costs.cro
 several sequences at once would make each other wait for is a matter of events.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from costs.cost_model import LaneCost
@@ -16,8 +18,9 @@ from costs.durations import DurationTables
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Acceptance, replay_of
+from sim.acceptance.walk import Walk
 from sim.arrays.array_lanes import Decided, time_rounds
-from sim.prediction import Prediction, summarise
+from sim.prediction import Prediction, RoundTimes, summarise
 
 
 class Evaluator:
@@ -30,11 +33,21 @@ class Evaluator:
         *,
         max_new_tokens: int | None = None,
         costs: Mapping[str, LaneCost] | None = None,
+        tables: DurationTables | None = None,
     ) -> None:
-        """Take what `evaluate` takes; `RecordError` if the record has no text, or was cut before `max_new_tokens`."""
+        """Take what `evaluate` takes, and perhaps the tables of another evaluator on the same machine.
+
+        Raises `RecordError` if the record has no text, or was cut before `max_new_tokens`.
+        """
         self._acceptance = replay_of(acceptance)
         self._max_new_tokens = max_new_tokens
-        self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)
+        contexts = self._acceptance.contexts(max_new_tokens)
+        self._tables = DurationTables(profile, contexts, costs) if tables is None else tables.over(contexts)
+
+    def with_texts(self, acceptance: Acceptance) -> Evaluator:
+        """Return an evaluator of other texts on the same machine; what operations take is looked up once for both."""
+        tables = self._tables
+        return Evaluator(tables.profile, acceptance, max_new_tokens=self._max_new_tokens, tables=tables)
 
     def missing(self, schedule: Schedule) -> str | None:
         """Return why `predict` would refuse the schedule (not recorded, or not measured), or None."""
@@ -43,21 +56,41 @@ class Evaluator:
 
     def predict(self, schedule: Schedule) -> Prediction:
         """Predict one schedule; errors are those of `evaluate`."""
+        return self.predict_alike([schedule])[0]
+
+    def predict_alike(self, schedules: Sequence[Schedule]) -> list[Prediction]:
+        """Predict schedules that take equally long, since they differ in the names of equal lanes; they are timed once.
+
+        Errors are those of `evaluate`, for the first of them.
+        """
+        walk, times = self._timed(schedules[0])
+        return [
+            summarise(
+                walk,
+                times,
+                self._tables.facts(one, self._acceptance.shape(one)),
+                profile=self._tables.profile,
+                schedule=one,
+                prefill_s=self._tables.prefill.known(one, walk.prompt_lengths),
+                acceptance_source=self._acceptance.source,
+            )
+            for one in schedules
+        ]
+
+    def tpot_s(self, schedule: Schedule) -> float:
+        """Return the `tpot_s` of `predict`, without all else that it works out."""
+        walk, times = self._timed(schedule)
+        return float(walk.sums(times.seconds).sum()) / int(walk.tokens_by_prompt.sum())
+
+    def _timed(self, schedule: Schedule) -> tuple[Walk, RoundTimes]:
+        """Return the rounds that texts go through, and how long they take."""
         acceptance = self._acceptance
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)
         durations = self._tables.durations(schedule, acceptance.shape(schedule))
         guessing = acceptance.guessing(schedule)
         guesses = None if guessing is None else guessing.counts(walk.at)
-        return summarise(
-            walk,
-            time_rounds(schedule, durations, Decided(walk, branches, guesses)),
-            durations,
-            profile=self._tables.profile,
-            schedule=schedule,
-            prefill_s=self._tables.prefill.known(schedule, walk.prompt_lengths),
-            acceptance_source=acceptance.source,
-        )
+        return walk, time_rounds(schedule, durations, Decided(walk, branches, guesses))
 
 
 def evaluate(

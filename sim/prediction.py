@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costs.cost_model import Floats
-from costs.durations import Durations
+from costs.durations import DurationFacts
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
@@ -135,7 +135,7 @@ class Prediction:
 def summarise(
     walk: Walk,
     times: RoundTimes,
-    durations: Durations,
+    facts: DurationFacts,
     *,
     profile: Profile,
     schedule: Schedule,
@@ -149,7 +149,7 @@ def summarise(
     first_s = times.seconds[first] - times.handing_over_s[first]
     errors = error_shares(
         profile,
-        durations,
+        facts,
         # a slowed target is as wrong as it is alone, and as the slowdown is
         target_s=waits.target_prefix + waits.target_suffix + waits.target_verify + waits.contention,
         draft_s=waits.draft + waits.fallback,
@@ -173,7 +173,7 @@ def summarise(
         hidden_draft_s=times.hidden_draft_s,
         exposed_draft_s=times.draft_busy_s - times.hidden_draft_s,
         bottlenecks=waits,
-        source="; ".join((acceptance_source, *durations.sources)),
+        source="; ".join((acceptance_source, *facts.sources)),
     )
 
 

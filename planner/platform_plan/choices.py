@@ -58,11 +58,9 @@ def _times_s(plan: PlatformPlan) -> list[float]:
         for one in reversed(plan.speculation)
         if (one.pair, one.schedule.method) == (best.pair, best.schedule.method)
     }
-    times = []
-    for rate in RATES:
-        evaluator = Evaluator(plan.profile, plan.question.record_at(rate), costs=plan.costs)
-        times.append(min(evaluator.predict(schedule).tpot_s for schedule in windows.values()))
-    return times
+    evaluator = Evaluator(plan.profile, plan.question.record, costs=plan.costs)
+    there = (evaluator.with_texts(plan.question.record_at(rate)) for rate in RATES)
+    return [min(map(one.tpot_s, windows.values())) for one in there]
 
 
 def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:

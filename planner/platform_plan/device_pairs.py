@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
+from decoding.schedule import Schedule
 from hwprofiles.platform import SECOND_STREAM, Platform
-from sim.derived.derived_profile import speed_on
+from sim.derived.derived_profile import DerivedProfile, speed_on
+from sim.derived.roofline import RooflineCost
 
 _MESSAGE_BYTES: Final = 1e3
 """Of a few tokens."""
@@ -109,3 +112,36 @@ def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
 def _shares_memory(platform: Platform, one: str, other: str) -> bool:
     pools = [{platform.pool_of(member)[0] for member in platform.members(lane)} for lane in (one, other)]
     return bool(pools[0] & pools[1])
+
+
+def basis_of(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
+    """Return all numbers that the times of schedules come from whose target and draft are on two lanes, or on one.
+
+    Schedules take equally long on all lanes of an equal basis, whatever these are called.
+    """
+    profile = machine.profile
+    links = [link and (link.latency_s, link.bytes_per_s) for link in (profile.link(*lanes), profile.link(*lanes[::-1]))]
+    contention = profile.slowdown(*lanes), profile.pool_bytes_per_s(*lanes)
+    found: list[object] = [lanes[0] == lanes[1], profile.round_overhead_s, links, contention]
+    for name in lanes:
+        cost = machine.costs.get(name)
+        if isinstance(cost, RooflineCost):
+            cost = replace(cost, device=replace(cost.device, name="", assumptions=()))
+        found += [cost, profile.lane(name).model_copy(update={"name": "", "devices": ()})]
+    return found
+
+
+def alike(machine: DerivedProfile, schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+    """Return schedules in groups that differ in nothing but the names of their lanes, and so take equally long."""
+    bases: list[list[object]] = []
+    places: dict[tuple[str, str], int] = {}
+    groups: dict[object, list[Schedule]] = {}
+    for one in schedules:
+        lanes = one.target_lane, one.draft_lane or one.target_lane
+        if lanes not in places:
+            if (basis := basis_of(machine, lanes)) not in bases:
+                bases.append(basis)
+            places[lanes] = bases.index(basis)
+        settings = one.model_copy(update={"target_lane": "", "draft_lane": one.draft_lane and ""})
+        groups.setdefault((places[lanes], settings), []).append(one)
+    return list(groups.values())

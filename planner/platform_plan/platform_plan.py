@@ -12,7 +12,7 @@ from typing import Final
 from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.paired_ratio import Ratio, comparer, ratio_of
+from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
@@ -20,6 +20,7 @@ from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
+from sim.evaluator import Evaluator
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 """Acceptances that are asked about; between them times and ratios are taken to be straight lines."""
@@ -221,10 +222,12 @@ def acceptance_needed(
     now = question.acceptance.value
     rates = sorted({*RATES, now})
 
+    evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
+
     @cache
     def best(rate: float) -> Ratio:
-        compare = comparer(machine.profile, question.record_at(rate), machine.costs)
-        return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
+        there = evaluator.with_texts(question.record_at(rate))
+        return ratio_of(there.predict(min(schedules, key=there.tpot_s)), there.predict(plain))
 
     ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(

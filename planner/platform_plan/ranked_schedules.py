@@ -14,7 +14,7 @@ from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, alike
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
@@ -97,7 +97,7 @@ def ranked(
     """
     evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
     alone = [Schedule(method="autoregressive", target_lane=lane) for lane in places.alone]
-    plain_s = {one.target_lane: evaluator.predict(one).tpot_s for one in alone if evaluator.missing(one) is None}
+    plain_s = {one.target_lane: evaluator.tpot_s(one) for one in alone if evaluator.missing(one) is None}
     if not plain_s:
         reasons = sorted({str(evaluator.missing(one)) for one in alone})
         raise PlanError(f"{question.target} can be decoded nowhere: {'; '.join(reasons)}")
@@ -118,8 +118,14 @@ def ranked(
     shortest = float(question.record.contexts.start)
     bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
 
+    predictions = {
+        one: prediction
+        for group in alike(machine, (schedule for schedule, _ in found))
+        for one, prediction in zip(group, evaluator.predict_alike(group), strict=True)
+    }
+
     def planned(schedule: Schedule, pair: LanePair) -> PlannedSchedule:
-        platform, prediction = question.platform, evaluator.predict(schedule)
+        platform, prediction = question.platform, predictions[schedule]
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,

@@ -138,7 +138,7 @@ class ArrayLanes:
         waits_s = self.times.waits_s
         self.times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
         for cause, waited_s in seconds_G.items():
-            waits_s[cause] += float(np.broadcast_to(waited_s, rounds.place.shape).sum())
+            waits_s[cause] += float(waited_s.sum())
         waits_s["overhead"] += len(rounds.place) * overhead_s
 
     def _verify(self, rounds: Rounds) -> None:

@@ -61,10 +61,13 @@ def contentions(
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
             wants = (num_members[target] * traffic(target, "layer"), num_members[draft] * traffic(draft, "draft_step"))
-            slowdown = stretches([np.array([want]) for want in wants], capacity)
+            slowdown = (1.0, 1.0)
+            if not is_by_operation:
+                of_target, of_draft = stretches([np.array([want]) for want in wants], capacity)
+                slowdown = float(of_target[0]), float(of_draft[0])
             fair = Contention(
                 lanes=(target, draft),
-                slowdown=(1.0, 1.0) if is_by_operation else (float(slowdown[0][0]), float(slowdown[1][0])),
+                slowdown=slowdown,
                 pool_bytes_per_s=capacity if is_by_operation else None,
                 relative_error=efficiency.relative_error,
                 source=f"fair shares of {' and '.join(shared)}",

@@ -12,9 +12,11 @@ at least what it computes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import hypot
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -40,11 +42,33 @@ _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""Cached tokens at which a part's traffic and errors are told."""
+"""Contexts tokens at which a part's traffic and errors are told."""
+_MOST_WORKS: Final = 512
+"""Kinds of calls whose work is kept."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Work(NamedTuple):
+    """Bytes and FLOPs of a call at each context, and the kernels that it starts; all devices of a group together."""
+
+    num_bytes: Floats
+    flops: Floats
+    num_kernels: int
+
+
+class Contexts(NamedTuple):
+    """Contexts tokens at which a call is asked about, as a key."""
+
+    content: bytes
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, contexts: Floats) -> Contexts:
+        """Return some contexts as a key."""
+        return cls(contexts.tobytes(), contexts.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredModel:
     """A model's shape, and how its weights and its cache are stored.
 
@@ -79,6 +103,24 @@ class StoredModel:
     def head_bytes(self) -> float:
         """Traffic of the output head."""
         return self.shape.head_bytes(self.weights)
+
+    @cached_property
+    def work(self) -> Callable[[LanePart, float, Contexts], Work]:
+        """What a call of a part over some rows takes on any device; kept, since devices ask again and again."""
+        return lru_cache(_MOST_WORKS)(self._work_of)
+
+    def _work_of(self, kind: LanePart, rows: float, cached: Contexts) -> Work:
+        contexts = np.frombuffer(cached.content).reshape(cached.shape)
+        depth = self.shape.num_layers
+        few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
+        num_layers = few.get(kind, depth)
+        num_heads = int(kind in _WITH_HEAD)
+        num_bytes = num_layers * self.layer_bytes(rows, contexts) + num_heads * self.head_bytes
+        flops = num_layers * self.shape.layer_flops(rows, contexts) + num_heads * self.shape.head_flops(rows)
+        if kind == "draft_streams" or self.head == LOOKUP:
+            # rows of a pass that reads weights and starts kernels anyway; or no pass at all
+            return Work(0.0 * num_bytes, flops, 0)
+        return Work(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +172,7 @@ class RooflineCost:
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        num_bytes, _, _ = self._work(part, model, 1, _TYPICAL)
+        num_bytes, _, _ = model.work(part.kind, 1, Contexts.of(_TYPICAL))
         source = f"roofline of {model} on {self.device.name}"
         return PartFacts(self._relative_error(part, model), float(num_bytes) / self.num_devices, source)
 
@@ -143,7 +185,9 @@ class RooflineCost:
         assert model is not None, "asked for what is missing"
         num_passes = rows if self.device.feeds_single_rows and part.kind not in _PROMPTS else 1
         rows_at_once = rows / num_passes
-        num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, self.device.padded_context(contexts))
+        num_bytes, flops, num_kernels = model.work(
+            part.kind, rows_at_once, Contexts.of(self.device.padded_context(contexts))
+        )
         pass_s = self._roofline_s(num_bytes * self.device.growth(rows_at_once), flops, num_kernels)
         return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
 
@@ -157,23 +201,10 @@ class RooflineCost:
         working_s = np.maximum(reading_s, computing_s) / self.num_devices
         return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
-    def _work(self, part: Part, model: StoredModel, rows: float, contexts: Floats) -> tuple[Floats, Floats, int]:
-        """Return bytes, FLOPs and kernels of a call at each context, over all members."""
-        depth = model.shape.num_layers
-        few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
-        num_layers = few.get(part.kind, depth)
-        num_heads = int(part.kind in _WITH_HEAD)
-        num_bytes = num_layers * model.layer_bytes(rows, contexts) + num_heads * model.head_bytes
-        flops = num_layers * model.shape.layer_flops(rows, contexts) + num_heads * model.shape.head_flops(rows)
-        if part.kind == "draft_streams" or model.head == LOOKUP:
-            # rows of a pass that reads weights and starts kernels anyway; or no pass at all
-            return 0.0 * num_bytes, flops, 0
-        return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
-
     def _relative_error(self, part: Part, model: StoredModel) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
         here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
-        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), _TYPICAL)
+        work = model.work(part.kind, self._padded(part, _TYPICAL_ROWS), Contexts.of(_TYPICAL))
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             num_bytes, flops, num_kernels = work

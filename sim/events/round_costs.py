@@ -127,7 +127,7 @@ class RoundCosts:
 
     def check(self, num_sequences: int) -> None:
         """Raise `OutOfRangeError` if a lane has no cost for the rows of so many sequences that all have a window."""
-        for lane, part, rows in self.plan.demands():
+        for lane, part, rows in self.plan.demands:
             if reason := self._tables.missing_part(lane, part, rows * num_sequences):
                 raise OutOfRangeError(reason)
 

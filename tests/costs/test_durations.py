@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from costs.durations import Durations, DurationTables
+from costs.durations import DurationFacts, Durations, DurationTables
 from costs.round_plan import RoundShape, step_rows
 from costs.ticks import TICK_S, in_ticks, one_in_ticks
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
@@ -19,6 +19,11 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> Durations:
     shape = RoundShape(schedule.num_rows - 1, num_exit_roots)
     return DurationTables(profile, range(3, 6)).durations(schedule, shape)
+
+
+def facts(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> DurationFacts:
+    shape = RoundShape(schedule.num_rows - 1, num_exit_roots)
+    return DurationTables(profile, range(3, 6)).facts(schedule, shape)
 
 
 def test_costs_follow_rows_and_context():
@@ -77,7 +82,7 @@ def test_what_features_may_be_off_by_is_known_for_the_schedules_that_pay_them():
     profile = machine(*(with_overheads(lane(name), {}, errors) for name in ("target", "draft")))
 
     def error_of(schedule):
-        return durations(schedule, profile, num_exit_roots=2).features_relative_error
+        return facts(schedule, profile, num_exit_roots=2).features_relative_error
 
     assert error_of(AUTOREGRESSIVE) == error_of(speculative(3)) == error_of(mirror("exit")) == 0
     assert error_of(speculative(3, exit_features=True)) == 0.1
@@ -190,6 +195,6 @@ def test_errors_of_the_targets_parts_count_by_time_and_sources_are_named_once():
     target = lane("target", lm_head=10)
     target = target.model_copy(update={"layer": measured(target.layer, relative_error=0.1, source="a")})
     target = target.model_copy(update={"lm_head": measured(target.lm_head, relative_error=0.3, source="b")})
-    found = durations(AUTOREGRESSIVE, machine(target))
+    found = facts(AUTOREGRESSIVE, machine(target))
     assert found.target_relative_error == pytest.approx(0.2)
     assert found.sources == ("a", "b")

@@ -2,10 +2,12 @@ from dataclasses import replace
 from math import hypot
 
 import pytest
+from hypothesis import given, settings
 
 from hwprofiles.profile import LatencyTable, LinkProfile
-from sim.evaluator import predict
+from sim.evaluator import Evaluator, predict
 from sim.prediction import Bottlenecks
+from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import lane, machine, reading
 from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
@@ -83,6 +85,15 @@ def test_a_request_is_read_before_it_is_decoded():
 def test_without_a_measured_prefill_nothing_is_said_of_requests():
     found = predict(speculative(), machine(), TEXTS)
     assert (found.prefill_s, found.ttft_s, found.e2e_s, found.e2e_at(9)) == (None, None, None, None)
+
+
+@given(schedules(), profiles(), records(), records())
+@settings(deadline=None)
+def test_a_time_alone_and_one_of_other_texts_are_those_of_whole_predictions(schedule, profile, texts, others):
+    evaluator = Evaluator(profile, texts)
+    assert evaluator.tpot_s(schedule) == predict(schedule, profile, texts).tpot_s
+    there, known = evaluator.with_texts(others).predict(schedule), predict(schedule, profile, others)
+    assert (there.prompt_decode_s, there.errors, there.source) == (known.prompt_decode_s, known.errors, known.source)
 
 
 def test_a_lower_bound_is_never_below_zero():
