@@ -39,6 +39,7 @@ class Demand:
 
     Attributes:
         lanes: devices or groups of the platform.
+        pairs: two lanes each that exchange messages; None for all that can work at once.
         exits: target layers after which an exit may be taken.
         calibrated: lanes that were timed.
         constants: values in place of `CONSTANTS` and of devices' numbers, by field.
@@ -50,6 +51,7 @@ class Demand:
     exits: tuple[int, ...]
     calibrated: CalibratedLanes | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
+    pairs: frozenset[frozenset[str]] | None = None
 
     def constant(self, known: Assumption) -> Assumption:
         """Return one of `CONSTANTS`, or what replaces it."""
@@ -88,7 +90,8 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     calibrated = {} if lanes is None else {name: lanes for name in demand.lanes if name in lanes.names}
     costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
-    pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or platform.are_apart(*pair)]
+    asked = [pair for pair in combinations(demand.lanes, 2) if demand.pairs is None or {*pair} in demand.pairs]
+    pairs = [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
     timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
     pairs = [pair for pair in pairs if pair not in timed]
     assumptions = [
@@ -134,9 +137,8 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
 
     Members that read one memory have equal parts of it.
     """
-    members = platform.members(name)
-    each = []
-    for member in members:
+    members, each = platform.members(name), []
+    for member in _unlike(platform, demand, members):
         speed, (_, pool) = speed_on(platform, member, demand.target, demand.constants), platform.pool_of(member)
         part = min(speed.bytes_per_s, pool.bytes_per_s.value / len({*pool.devices} & {*members}))
         device = replace(speed, name=name, bytes_per_s=part)
@@ -155,6 +157,23 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
         graph_s=max(one.graph_s for one in speeds),
     )
     return replace(slowest, device=device)
+
+
+def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Iterator[str]:
+    """Yield the members of a group that differ in more than their names from those before."""
+    known: list[object] = []
+    for member in members:
+        _, pool = platform.pool_of(member)
+        moved = {name.rpartition(".") for name in demand.constants}
+        own = (
+            platform.device(member),
+            pool.model_copy(update={"devices": ()}),
+            len({*pool.devices} & {*members}),
+            {field: demand.constants[f"{part}.{field}"] for part, _, field in moved if part == member},
+        )
+        if own not in known:
+            known.append(own)
+            yield member
 
 
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from math import inf
 from typing import Final, Literal, NamedTuple
 
 from decoding.errors import PlanError
+from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.overrides import devices_named, with_overrides
 from hwprofiles.platform import Platform
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, basis_of
 from planner.platform_plan.memory_fit import Places, places_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, demand_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
+from sim.acceptance.replay import Replay
 from sim.derived.derived_profile import CONSTANTS, DerivedProfile, derived_profile
 from sim.derived.device_speed import MOVABLE
 from sim.evaluator import Evaluator
@@ -84,8 +86,11 @@ class MovedQuestion:
         self._twins = {one.pair for one in plan.ranking} - {one.pair for one in best_of_each(plan.ranking)}
         self._places_today = self._without_twins(places_of(self.question))
         self._record_with = cache(self.question.record_with)
+        self._replays: dict[int, Replay] = {}  # by the record's identity, which they keep
         self._known = cache(self._asked)
+        self._there = lru_cache(1)(self._times_there)
         self.settings = cache(self._settings_of)
+        self.basis_today = cache(partial(basis_of, plan.machine))
 
     def standing(self, changes: Mapping[str, float] | None = None) -> Standing:
         """Return what is fastest with some numbers changed, by the names that `--set` and assumptions have.
@@ -93,7 +98,18 @@ class MovedQuestion:
         Raises:
             MirrorsdError: with such numbers nothing can be predicted.
         """
-        return self._known(tuple(sorted((changes or {}).items())))
+        return self._known(_key(changes or {}))
+
+    def is_overtaken(self, changes: Mapping[str, float], rival: Way) -> bool:
+        """Return whether a rival is faster than today's leader with some numbers changed; others are not asked about.
+
+        Errors are those of `standing`.
+        """
+        places, times = self._there(_key(changes))
+        leader_s, rival_s = (
+            times.best_s(self._schedules(way)) if self._has(places, way) else inf for way in (self.leader, rival)
+        )
+        return rival_s < leader_s
 
     def lead_lost(self, there: Standing) -> float:
         """Return how many times as long today's leader takes as the leader there; 1 where it still leads."""
@@ -130,17 +146,35 @@ class MovedQuestion:
         found = [f"{device}.{name}" for device in devices_named(self.question.platform, part)]
         return found if any(one in self._fields for one in found) else []
 
-    def _asked(self, changes: tuple[tuple[str, float], ...]) -> Standing:
+    def replay_of(self, record: AcceptanceRecord) -> Replay:
+        """Return the replay of a record, which all machines that are asked about share."""
+        if id(record) not in self._replays:
+            self._replays[id(record)] = Replay(record)
+        return self._replays[id(record)]
+
+    def _times_there(self, changes: _Changes) -> tuple[Places, _Times]:
+        """Return where models fit with some numbers changed, and the times there."""
         question = self.moved(dict(changes))
         places = self._places_today
         if _capacities(question.platform) != _capacities(self.question.platform):
             places = self._without_twins(places_of(question))
         lanes = list(dict.fromkeys([*places.alone, *(lane for pair in places.pairs for lane in pair[:2])]))
-        times = _Times(self, question, derived_profile(question.platform, demand_of(question, lanes)))
-        found = {
-            Way(LanePair.alone(lane), "plain"): times.of(Schedule(method="autoregressive", target_lane=lane))
-            for lane in places.alone
-        }
+        demand = replace(demand_of(question, lanes), pairs=frozenset(frozenset(pair[:2]) for pair in places.pairs))
+        return places, _Times(self, question, derived_profile(question.platform, demand))
+
+    def _has(self, places: Places, way: Way) -> bool:
+        return way.pair.target in places.alone if way.kind == "plain" else way.pair in places.pairs
+
+    def _schedules(self, way: Way) -> list[Schedule]:
+        """Return the schedules that are tried for a way, today's fastest first."""
+        if way.kind == "plain":
+            return [Schedule(method="autoregressive", target_lane=way.pair.target)]
+        return self.settings(way.pair)[way]
+
+    def _asked(self, changes: _Changes) -> Standing:
+        places, times = self._there(changes)
+        plain = [Way(LanePair.alone(lane), "plain") for lane in places.alone]
+        found = {way: times.of(self._schedules(way)[0]) for way in plain}
         slowest_s = min(found.values()) * times.most_tokens_a_round()
         targets = {way.pair.target for way, time_s in found.items() if time_s <= slowest_s}
         ways = {
@@ -180,6 +214,14 @@ class MovedQuestion:
         return {way: list(by_rows.values()) for way, by_rows in found.items()}
 
 
+_Changes = tuple[tuple[str, float], ...]
+"""Numbers that are changed, in the order of their names."""
+
+
+def _key(changes: Mapping[str, float]) -> _Changes:
+    return tuple(sorted(changes.items()))
+
+
 def _capacities(platform: Platform) -> list[object]:
     """Return what decides where models fit."""
     devices = [(device.memory_bytes, device.max_prompt_tokens) for device in platform.devices.values()]
@@ -191,16 +233,17 @@ class _Times:
 
     def __init__(self, asked: MovedQuestion, question: Question, machine: DerivedProfile) -> None:
         self._asked, self._machine = asked, machine
-        self._evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
+        self._evaluator = Evaluator(machine.profile, asked.replay_of(question.record), costs=machine.costs)
         self._is_todays_text = question.record is asked.question.record
-        self._today = cache(lambda lanes: _used(machine, lanes) == _used(asked.plan.machine, lanes))
+        self._today = cache(lambda lanes: basis_of(machine, lanes) == asked.basis_today(lanes))
+        self.of = cache(self._tpot_s)
 
-    def of(self, schedule: Schedule) -> float:
+    def _tpot_s(self, schedule: Schedule) -> float:
         """Return seconds per token; infinity where they cannot be predicted."""
         lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         if self._is_todays_text and schedule in self._asked.today_s and self._today(lanes):
             return self._asked.today_s[schedule]
-        return inf if self._evaluator.missing(schedule) else self._evaluator.predict(schedule).tpot_s
+        return inf if self._evaluator.missing(schedule) else self._evaluator.tpot_s(schedule)
 
     def best_s(self, schedules: list[Schedule]) -> float:
         """Return the best time of one way: from the first schedule on, fewer and more rows until they are slower."""
@@ -225,10 +268,3 @@ class _Times:
             found = self._evaluator.predict(longest)
             known[longest] = found.num_tokens / found.num_rounds
         return known[longest]
-
-
-def _used(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
-    """Return all that the times of schedules on two lanes come from."""
-    profile = machine.profile
-    found: list[object] = [profile.round_overhead_s, profile.link(*lanes), profile.contention_of(*lanes)]
-    return [*found, {one.name: one for one in profile.lanes if one.name in lanes}, *map(machine.costs.get, lanes)]

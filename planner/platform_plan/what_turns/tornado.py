@@ -1,13 +1,13 @@
 """What a plan's answer turns on: every uncertain number moved to its ends, and the question asked again.
 
 The answer is which way to decode is fastest, and its speed-up over plain decoding. Where another way is fastest at an
-end, halving finds the value from which on it is.
+end, halving finds the value from which on it is faster than today's: of these two alone, unless others lead in between.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import log, sqrt
@@ -140,12 +140,20 @@ def _turn(asked: MovedQuestion, number: Assumption, end: float, there: Standing)
     """Return where the lead changes between today's value and an end; None where it does not, or hardly."""
     if asked.lead_lost(there) < _WORTH or asked.is_like_today(there.leader):
         return None
-    before, after, leader = number.value, end, there.leader
+
+    def is_lost(value: float) -> bool:
+        return asked.lead_lost(asked.standing({number.field: value})) > 1
+
+    before, after = _halved(number.value, end, lambda value: asked.is_overtaken({number.field: value}, there.leader))
+    if (before != number.value and is_lost(before)) or (after != end and not is_lost(after)):
+        before, after = _halved(number.value, end, is_lost)  # other ways lead in between
+    leader = asked.standing({number.field: after}).leader
+    return Turn(after, "below" if end < number.value else "above", leader)
+
+
+def _halved(before: float, after: float, is_lost: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two near values between two others, at the first of which today's leader leads and at the second not."""
     for _ in range(_HALVINGS):
         half = sqrt(before * after)
-        found = asked.standing({number.field: half})
-        if asked.lead_lost(found) > 1:
-            after, leader = half, found.leader
-        else:
-            before = half
-    return Turn(after, "below" if end < number.value else "above", leader)
+        before, after = (before, half) if is_lost(half) else (half, after)
+    return before, after

@@ -8,6 +8,8 @@ from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
 from planner.platform_plan.what_turns.tornado import tornado, uncertain_numbers
 
+EXCHANGING = "gpu0-gpu1.collective_latency_s"
+
 
 @pytest.fixture(scope="module", params=["lunar_lake", "h100x2"])
 def asked(request):
@@ -73,14 +75,25 @@ def test_more_bandwidth_never_slows_plain_decoding_and_more_acceptance_is_never_
             assert slow >= fast
 
 
-def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(asked):
+def bar_of_exchanging(asked):
+    """The bar of how slowly the cards of a group exchange, where that may be much slower than it is."""
+    (number,) = (one for one in asked.plan.assumptions if one.field == EXCHANGING)
+    (bar,) = tornado(MovedQuestion(replace(asked.plan, assumptions=(replace(number, high=1e-3),))))
+    return bar
+
+
+def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(h100x2):
     """The slower the cards of a group exchange, the sooner one of them is the better place for both models."""
-    if not asked.question.platform.groups:
-        return
-    field = "gpu0-gpu1.collective_latency_s"
-    wide = [replace(one, high=1e-3) if one.field == field else one for one in asked.plan.assumptions]
-    (bar,) = (bar for bar in tornado(MovedQuestion(replace(asked.plan, assumptions=wide))) if bar.number.field == field)
+    asked = MovedQuestion(h100x2)
+    bar = bar_of_exchanging(asked)
     assert asked.leader.pair.target == "gpus"
     assert (bar.turn.side, bar.turn.leader.pair.target) == ("above", "gpu0")
-    whole = [plan_platform(asked.moved({field: by * bar.turn.at})).best.pair.target for by in (0.8, 1.01)]
+    whole = [plan_platform(asked.moved({EXCHANGING: by * bar.turn.at})).best.pair.target for by in (0.8, 1.01)]
     assert whole == ["gpus", "gpu0"]
+
+
+@pytest.mark.parametrize("is_overtaken", [True, False])
+def test_an_answer_turns_where_it_does_whatever_two_ways_alone_say(h100x2, monkeypatch, is_overtaken):
+    bar = bar_of_exchanging(MovedQuestion(h100x2))
+    monkeypatch.setattr(MovedQuestion, "is_overtaken", lambda *_: is_overtaken)
+    assert bar_of_exchanging(MovedQuestion(h100x2)) == bar
