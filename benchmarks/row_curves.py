@@ -5,8 +5,7 @@
 Points (row_curves.csv, and row-curves-more.csv beside this script) are lines of device, engine, backend, model,
 weights, context, rows, time_ms, how, source, date and note. Only what its source tells whole is taken: devices, models
 and weights that are named, sources with an address, whole passes, from one row on, by kernels that are in use; and
-rows of several sequences after at most 1,024 tokens only, since each reads a cache of its own. A kernel's own curve
-stands for a dense model's passes where no source tells of any on that device with that engine. Tables of kernels are
+rows of several sequences after at most 1,024 tokens only, since each reads a cache of its own. Tables of kernels are
 summed up to curves (`_served_curves.py`). Writes hwprofiles/curves/row-curves.csv; and to source-errors.yaml beside it
 and benchmarks/results/row-curves.json what every step away from a curve of the very device is off by, each curve or
 device left out in turn (`_left_out_curves.py`).
@@ -17,7 +16,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -42,8 +41,6 @@ _UNCLEAR: Final = re.compile(
 _UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|serial|second-hand|routing cliff")
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
-_KERNEL: Final = "kernel only"
-_OF_MIXTURES: Final = re.compile(r"moe|experts", re.IGNORECASE)
 _TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
@@ -116,12 +113,8 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    files = folder / "row_curves.csv", MORE
-    passes = [curve for file in files for curve in condensed(file, is_whole)]
-    passes += [_curve(*one) for one in served_curves(folder)]
-    known = {(one.device, one.engine) for one in passes if one.has_rows and not one.is_mixture}
-    kernels = [curve for file in files for curve in condensed(file, is_dense_kernel)]
-    write_table([*passes, *(one for one in kernels if (one.device, one.engine) not in known)])
+    told = [curve for file in (folder / "row_curves.csv", MORE) for curve in condensed(file)]
+    write_table([*told, *(_curve(*one) for one in served_curves(folder))])
     found = left_out(read_curves(), starts_s)
     write_errors(found)
     found |= {"starts_tried": starts_tried(read_curves())}
@@ -130,15 +123,15 @@ def main() -> None:
         print(question, *steps.items(), sep="\n  ")
 
 
-def condensed(path: Path, is_wanted: Callable[[Mapping[str, str]], bool]) -> Iterator[PublicCurve]:
-    """Yield every curve that is wanted and begins with one row."""
+def condensed(path: Path) -> Iterator[PublicCurve]:
+    """Yield every curve that can be used."""
     points = defaultdict[tuple[str, ...], dict[int, float]](dict)
     for row in lines_of(path):
         points[tuple(row[name] for name in _SHARED)][int(float(row["rows"]))] = float(row["time_ms"])
     for shared, times_ms in points.items():
         told = dict(zip(_SHARED, shared, strict=True))
         few = {rows: time for rows, time in sorted(times_ms.items()) if rows <= MOST_ROWS}
-        if is_wanted(told) and 1 in few:
+        if is_whole(told) and 1 in few:
             yield _curve(told, few)
 
 
@@ -258,20 +251,10 @@ def _rising(steps: Sequence[Mapping[str, float]]) -> list[float]:
 
 def is_whole(told: Mapping[str, str]) -> bool:
     """Return whether a curve's source tells all that it is of, and it is one of whole passes."""
-    return told["how"] != _KERNEL and is_told(told)
-
-
-def is_dense_kernel(told: Mapping[str, str]) -> bool:
-    """Return whether a curve is of kernels of a known engine that multiply by a dense model's weights."""
-    is_mixture = _OF_MIXTURES.search(f"{told['model']} {told['engine']}")
-    return told["how"] == _KERNEL and not is_mixture and engine_of(told["engine"]) is not None and is_told(told)
-
-
-def is_told(told: Mapping[str, str]) -> bool:
-    """Return whether a curve's source tells all that it is of."""
     named = " ".join(told[name] for name in ("device", "model", "weights"))
     return not (
         _UNCLEAR.search(named)
+        or told["how"] == "kernel only"
         or weights_class(told["weights"]) is None
         or (told["how"] == "batched decode" and longest_context(told["context"]) > _MOST_CONTEXT)
         or _UNFIT.search(f"{told['note']} {told['context']}")

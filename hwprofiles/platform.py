@@ -57,7 +57,8 @@ class Platform(Priced):
         host: the device on which the driver runs; None if the way to it costs nothing.
         groups: devices that work on one model as tensor-parallel ranks, by the group's name.
         lanes: what `mirrorsd run` calls devices and groups; it cannot run others.
-        makes: shipped platforms that replace this one where this host's CPU has their instruction sets, by rank.
+        makes: shipped platforms that replace this one where this host's CPU has just their instruction sets, of those
+            that `hwprofiles.host` looks for.
         price_usd_per_hour, price_usd, write_off_s: of the whole machine, where devices have no prices of their own.
     """
 
@@ -222,9 +223,9 @@ def load_platform(name_or_path: str | Path) -> Platform:
 
 
 def of_this_make(platform: Platform) -> Platform:
-    """Return the first of a platform's makes whose instruction sets this host's CPU has; else the platform itself."""
+    """Return the platform's make whose instruction sets are this host's; else the platform itself."""
     here = {*describe_host()["instruction_sets"].split()} if platform.makes else set()
-    return next((load_platform(name) for name, needed in platform.makes.items() if here >= {*needed}), platform)
+    return next((load_platform(name) for name, sets in platform.makes.items() if here == {*sets}), platform)
 
 
 MODELS: Final[Mapping[Kind, type[Platform | DeviceSheet | LinkSheet]]] = {

@@ -26,8 +26,7 @@ _FAMILIES: Final = {
     "rdna2": re.compile(r"rx6|w68|6[68]0m"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
     "gcn": re.compile(r"mi[568]\d$|radeon"),
-    "apple": re.compile(r"m[1-4]"),
-    "apple with matrix units": re.compile(r"m\d"),
+    "apple": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }
 _ENGINES: Final = {
@@ -38,8 +37,8 @@ _ENGINES: Final = {
 }
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
-    "apple": "metal", "apple with matrix units": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan",
-    "rdna3": "vulkan", "rdna4": "vulkan", "arc": "vulkan",
+    "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
+    "arc": "vulkan",
 }  # fmt: skip
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),

@@ -214,7 +214,9 @@ def test_every_platform_says_where_its_driver_runs_and_every_number_where_it_is_
     [
         ("avx2 avx512_bf16 avx512_vnni avx512f avx_vnni", "(Zen 5)"),
         ("avx2 avx512_bf16 avx512_vnni avx512f", "(Zen 4)"),
+        ("avx2", "(Zen 3)"),
         ("avx2 avx_vnni", "two cores of an AMD EPYC"),
+        ("amx_bf16 amx_int8 amx_tile avx2 avx512_bf16 avx512_vnni avx512f avx_vnni", "two cores of an AMD EPYC"),
     ],
 )
 def test_a_platform_of_several_makes_is_that_of_this_host(sets, make, monkeypatch):

@@ -46,7 +46,6 @@ ASKED = Asked("rtx3090", "ampere", "llama.cpp", "cuda", "four", 8.0, is_mixture=
         ("DGX Spark GB10", "gb10", "blackwell"),
         ("NVIDIA A100 80 GB SXM", "a100", "ampere"),
         ("Apple M4 Max, 128 GB", "m4max", "apple"),
-        ("Apple M5 Max", "m5max", "apple with matrix units"),
         ("RTX PRO 6000 Blackwell Max-Q", "rtxpro6000", "blackwell"),
         ("Radeon 780M", "780m", "rdna3"),
         ("Apple Neural Engine", "appleneuralengine", None),
