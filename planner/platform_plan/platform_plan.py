@@ -221,7 +221,6 @@ def acceptance_needed(
     """Compare the best of `schedules`, which draft (at least one), with `plain` at `RATES` and at today's rate."""
     now = question.acceptance.value
     rates = sorted({*RATES, now})
-
     evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
 
     @cache

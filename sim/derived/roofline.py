@@ -48,7 +48,7 @@ _MOST_WORKS: Final = 512
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
-class Work(NamedTuple):
+class CallWork(NamedTuple):
     """Bytes and FLOPs of a call at each context, and the kernels that it starts; all devices of a group together."""
 
     num_bytes: Floats
@@ -105,11 +105,11 @@ class StoredModel:
         return self.shape.head_bytes(self.weights)
 
     @cached_property
-    def work(self) -> Callable[[LanePart, float, Contexts], Work]:
+    def work(self) -> Callable[[LanePart, float, Contexts], CallWork]:
         """What a call of a part over some rows takes on any device; kept, since devices ask again and again."""
         return lru_cache(_MOST_WORKS)(self._work_of)
 
-    def _work_of(self, kind: LanePart, rows: float, cached: Contexts) -> Work:
+    def _work_of(self, kind: LanePart, rows: float, cached: Contexts) -> CallWork:
         contexts = np.frombuffer(cached.content).reshape(cached.shape)
         depth = self.shape.num_layers
         few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
@@ -119,8 +119,8 @@ class StoredModel:
         flops = num_layers * self.shape.layer_flops(rows, contexts) + num_heads * self.shape.head_flops(rows)
         if kind == "draft_streams" or self.head == LOOKUP:
             # rows of a pass that reads weights and starts kernels anyway; or no pass at all
-            return Work(0.0 * num_bytes, flops, 0)
-        return Work(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
+            return CallWork(0.0 * num_bytes, flops, 0)
+        return CallWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

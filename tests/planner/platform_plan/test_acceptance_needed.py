@@ -12,11 +12,17 @@ def asked(monkeypatch):
     """Ask with made-up comparisons: a ratio for each schedule and rate, known to `error`."""
 
     def ask(ratio, *, error=0.0, schedules=("one",)):
-        def comparer(profile, rate, costs):
-            return lambda one, plain: Ratio(value=ratio(one, rate), num_pairs=1, prompts_error=0.0, machine_error=error)
+        def evaluator(rate):
+            return SimpleNamespace(
+                tpot_s=lambda one: 1 / ratio(one, rate), predict=lambda one: (one, rate), with_texts=evaluator
+            )
 
-        monkeypatch.setattr(module, "comparer", comparer)
-        question = SimpleNamespace(acceptance=SimpleNamespace(value=0.6), record_at=lambda rate: rate)
+        def ratio_of(ours, plain):
+            return Ratio(value=ratio(*ours), num_pairs=1, prompts_error=0.0, machine_error=error)
+
+        monkeypatch.setattr(module, "Evaluator", lambda profile, record, costs: evaluator(None))
+        monkeypatch.setattr(module, "ratio_of", ratio_of)
+        question = SimpleNamespace(acceptance=SimpleNamespace(value=0.6), record=None, record_at=lambda rate: rate)
         return acceptance_needed(schedules, "plain", SimpleNamespace(profile=None, costs=None), question)
 
     return ask

@@ -28,7 +28,7 @@ def test_the_question_asked_again_unchanged_has_todays_answer(asked):
 
 
 def test_numbers_with_which_nothing_can_be_timed_have_no_answer(asked, monkeypatch):
-    monkeypatch.setattr("planner.platform_plan.what_turns.moved_question._Times.of", lambda self, schedule: inf)
+    monkeypatch.setattr("planner.platform_plan.what_turns.moved_question._Times._tpot_s", lambda self, schedule: inf)
     with pytest.raises(PlanError, match="timed nowhere"):
         asked.standing({"acceptance.rate": 0.123})
 
