@@ -25,7 +25,7 @@ FILLED = {"FOLDER": MINE, "NAME": "lunar-lake", "FILE": "my-file.yaml", "RECIPE.
 """What a user puts in the place of a word in capitals."""
 REACH = {"--max-new-tokens": "6", "--max-window": "2"}
 QUICK = {
-    ("demo",): REACH | {"--minutes": "0.5", "--max-prompts": "2"},
+    ("demo",): REACH | {"--minutes": "0.5", "--max-prompts": "2", "--seed": "4"},
     ("calibrate",): REACH | {"--minutes": "0.1", "--lanes": lanes_of("openvino:CPU")[0].name},
     ("record",): REACH | {"--per-category": "1"},
     ("run",): {"--max-new-tokens": "24"},
@@ -34,18 +34,25 @@ QUICK = {
     ("train", "exits"): {"--target": MINE, "--recipe": "smollm2-135m-exits"},
     ("train", "recipe"): {"--target": MINE},
 }
-"""What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes."""
-DEMO = """
+"""What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
+FEW_SIZES = """
 from dataclasses import replace
 from calibrate.profiling import task
 
 usual = task.effort_for
-task.effort_for = lambda *sizes, quick: replace(usual(*sizes, quick=quick), passes=2, run_tokens=8)
+
+def few(*sizes, quick):
+    effort = usual(*sizes, quick=quick)
+    rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
+    rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
+    return replace(effort, **rows, passes=2, run_tokens=8)
+
+task.effort_for = few
 from mirrorsd.cli import main
 
 main()
 """
-"""`mirrorsd demo`, but for a calibration that makes a few passes and does not use up its time."""
+"""`mirrorsd`, but for a calibration of few sizes and passes, which does not use up its time."""
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
@@ -91,7 +98,8 @@ class Walk:
         if known_as in self.done:
             return self.done[known_as]
         before = time.time()
-        command = [sys.executable, "-c", DEMO] if words[1] == "demo" else [MIRRORSD]
+        has_few_sizes = words[1] == "demo" or (words[1] == "calibrate" and "--quick" not in words)
+        command = [sys.executable, "-c", FEW_SIZES] if has_few_sizes else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
@@ -139,7 +147,7 @@ class Walk:
             added.pop("--lanes", None)
         if path == ("demo",) and "--target" not in words and ("--device" in words or inputs(words)):
             added["--target"] = MINE  # that quick training was for, and quick on lanes of torch
-        elif path == ("demo",) and not {"--target", "--heads"} & set(words):
+        elif path in {("demo",), ("calibrate",)} and not {"--quick", "--target", "--heads"} & set(words):
             added["--heads"] = "prompt-lookup,smollm2-135m-eagle3"  # the quick calibration times all that ship
         words += tuple(word for option in added.items() for word in option)
         if path[:1] == ("train",):
