@@ -31,6 +31,16 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(pytest.mark.skip(reason=f"torch {torch.__version__} finds no NVIDIA GPU here"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let torch compute with one thread: tiny models gain nothing from more, and lose a lot where cores are busy.
+
+    Before every test, since a recording takes as many as it is asked for from then on.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def embedded_model_folder() -> Path:
     """The Hugging Face folder of the embedded model; tests that need it skip where it was never fetched."""

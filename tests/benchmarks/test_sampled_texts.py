@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from decoding.methods import METHODS
 from tests.benchmarks.scripts import RESULTS, load_script
@@ -29,11 +28,8 @@ def result(script):
 
 @pytest.fixture(scope="module")
 def sampler(script):
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     with script.tiny_sampler(is_compiled=False) as sampler:
         yield sampler
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

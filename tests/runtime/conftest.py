@@ -1,18 +1,9 @@
-"""Tiny models gain nothing from threads, and lose a lot where cores are busy."""
+"""Tiny models in folders, as the runtime loads them."""
 
 import pytest
-import torch
 
 from tests.runtime.tiny_folders import save_all
 from tests.tiny_models import tiny_target
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

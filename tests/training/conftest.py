@@ -8,13 +8,9 @@ import torch
 
 from runtime.models.decoder import load_decoder
 from tests.runtime import plain
-from tests.runtime.conftest import one_thread
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data.states import TargetStates, read_conversations
-
-__all__ = ["one_thread"]
-"""Tiny models gain nothing from threads here either."""
 
 NUM_CONVERSATIONS = 14
 

@@ -69,7 +69,7 @@ def recorded(folders, drafter, prompts=PROMPTS, **settings) -> AcceptanceRecord:
     wanted = {"exit_layers": (2,), "max_new_tokens": 16, "max_window": 4, "temperature": TEMPERATURE, "trees": ()}
     recorder = Recorder(models, RecordSettings(**wanted | settings))
     numbers = range(recorder.settings.num_texts)
-    return recorder.assemble([recorder.record(prompt, number) for prompt in prompts for number in numbers])
+    return recorder.assemble([*recorder.records([(prompt, number) for prompt in prompts for number in numbers])])
 
 
 def drafter_of(folders, fields):
