@@ -101,6 +101,7 @@ class DurationTables:
         self._rollout_s = cache(self._rollout_times)
         self._spread = cache(self._error_of)
         self._facts: Callable[[str, Part], PartFacts] = cache(lambda lane, part: self._costs[lane].facts(part))
+        self._pool_bytes_per_s = cache(profile.pool_bytes_per_s)
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
     def over(self, contexts: range) -> DurationTables:
@@ -211,7 +212,7 @@ class DurationTables:
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind, start_s: float) -> Slowdown:
         """Return how much an operation of the target and a draft step slow each other."""
         lanes = plan.target_lane, plan.draft_lane
-        if self.profile.pool_bytes_per_s(*lanes) is None:
+        if self._pool_bytes_per_s(*lanes) is None:
             return self._pair(*lanes, (), 0, (), 0.0)
         calls, more_s = plan.calls_of(kind, plan.step_rows[kind]), start_s * (kind in STARTS)
         return self._pair(*lanes, tuple(operation.calls.items()), operation.rows, calls, more_s)
