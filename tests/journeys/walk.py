@@ -45,14 +45,14 @@ def few(*sizes, quick):
     effort = usual(*sizes, quick=quick)
     rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
     rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
-    return replace(effort, **rows, passes=2, run_tokens=8)
+    return replace(effort, **rows, passes=1, run_tokens=8)
 
 task.effort_for = few
 from mirrorsd.cli import main
 
 main()
 """
-"""`mirrorsd`, but for a calibration of few sizes and passes, which does not use up its time."""
+"""`mirrorsd`, but for a calibration of few sizes and one pass, which does not use up its time."""
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
