@@ -1,8 +1,8 @@
 """The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
 
 `OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The first step is not
-among them, since levels of work in runs count it in: it is fitted before these (`fitted_profile`). The spread of paces
-is that of the finished profile. Lanes of as many threads share what no run tells apart.
+among them, since levels of work in runs count it in: it is fitted before these (`fitted_profile`). Lanes of as many
+threads share what no run tells apart.
 
 What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
 counted, and the profile's notes say so.

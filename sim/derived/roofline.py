@@ -42,7 +42,7 @@ _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""Contexts tokens at which a part's traffic and errors are told."""
+"""Cached tokens at which a part's traffic and errors are told."""
 _MOST_WORKS: Final = 512
 """Kinds of calls whose work is kept."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
@@ -57,7 +57,7 @@ class CallWork(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Contexts tokens at which a call is asked about, as a key."""
+    """Cached tokens at which a call is asked about, as a key."""
 
     content: bytes
     shape: tuple[int, ...]
