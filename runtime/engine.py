@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -100,6 +100,17 @@ class Engine:
         """Start a lane and load the target and its exits into it, where that is not done yet."""
         self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
         return self._lanes.load_target(lane)
+
+    def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
+        """Load the target, and compile it at once in all pieces that exits after layers and drafters' features take.
+
+        A cut that comes later compiles again what it divides. Where lanes compile nothing, or a graph for each size,
+        nothing is done.
+        """
+        target = self.load_target(lane)
+        if target.spec.device.has_open_sizes:
+            read = {layer for one in drafters for layer in self._lanes.load_draft(lane, one)[1].feature_layers}
+            target.request(TargetRole.cut, sorted(read.union(layers))).result()
 
     def row_invariance(self, lane: str) -> RowInvariance:
         """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.

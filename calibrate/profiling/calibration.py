@@ -70,11 +70,10 @@ def calibrate(
     measuring = Measuring(engine, task, progress, clock)
     measuring.run_passes()
     profile = measuring.decode_again(partial(fitted_profile, task))
-    rows = {lane.name: engine.row_invariance(lane.name) for lane in task.lanes}
     facts = {
-        "is_row_invariant": all(found.is_invariant for found in rows.values()),
+        "is_row_invariant": all(found.is_invariant for found in measuring.rows.values()),
         "calibration_s": clock() - start_s,
-        "notes": (*_in_words(rows), *profile.notes),
+        "notes": (*_in_words(measuring.rows), *profile.notes),
     }
     progress("done", 1.0)
     return Calibration(profile.model_copy(update=facts), measuring.samples)

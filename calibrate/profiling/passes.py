@@ -25,6 +25,7 @@ from hwprofiles.profile import Profile
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
+from runtime.wire.operations import RowInvariance
 
 _PASSES_BY: Final = 0.95
 """Share of the time by which passes end."""
@@ -42,7 +43,7 @@ Cells = Mapping[str, Sequence[Cell]]
 
 
 class Measuring:
-    """One calibration under way; `samples` is what it has so far.
+    """One calibration under way; `samples` is what it has so far, `rows` how exact each lane is.
 
     A pass goes through the drafters, the draft model (None) first: each is loaded on all lanes, timed and decoded with.
     """
@@ -57,9 +58,10 @@ class Measuring:
         self._names = [spec.name for spec in task.lanes]
         self._parts = {spec.name: LaneParts(task, spec) for spec in task.lanes}
         progress("loading the models", 0.0)
-        # at once: most of it is loading torch and reading weights, which lanes do in processes of their own
+        # at once: most of it is reading weights and compiling, which lanes do in processes of their own
         with ThreadPoolExecutor() as pool:
-            lanes = dict(zip(self._names, pool.map(engine.load_target, self._names), strict=True))
+            self.rows = dict(zip(self._names, pool.map(self._first_load, self._names), strict=True))
+        lanes = {name: engine.load_target(name) for name in self._names}
         self._anchors = Anchors(lanes, context=task.anchor_context, clock=clock)
         self.samples.anchors = self._anchors.samples
         self.samples.shared_anchors = self._anchors.shared
@@ -111,6 +113,13 @@ class Measuring:
             for run in filter(None, (fit, doubtful)):
                 self._decode(run.schedule, is_check=run.is_check)
         return profile_of(self.samples)
+
+    def _first_load(self, lane: str) -> RowInvariance:
+        """Load the target on a lane, cut as all that follows needs it, and test its rows."""
+        engine, task = self._engine, self._task
+        readers = [name for name, method in task.heads.items() if METHODS[method].reads_states]
+        engine.cut_target(lane, task.exit_layers, [None, *readers] if task.sizes.feature_width else readers)
+        return engine.row_invariance(lane)
 
     def _load(self, drafter: str | None) -> dict[str, Lane]:
         """Load a drafter on all lanes; the target before its draft model, which then shares its embedding."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
@@ -25,6 +25,9 @@ from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans
 
 F = TypeVar("F", ExitSignal, Verdict)
 
+_CUT_ROWS: Final = (1, 2)
+"""A row of its own has its own graph; two share that of all others."""
+
 
 class TargetRole:
     """Operations of a target."""
@@ -37,6 +40,11 @@ class TargetRole:
         """Test whether a row has the same bits, whatever rows are computed with it."""
         backend = self._model.backend
         return RowInvariance(is_row_invariant(backend), backend.least_rows, described())
+
+    @operation
+    def cut(self, layers: Sequence[int]) -> None:
+        """Compile the target in pieces that end at these layers, where the device compiles."""
+        self._model.prepare(num_prompt=0, num_slots=_CUT_ROWS[-1], rows=_CUT_ROWS, feature_layers=tuple(layers))
 
     @operation
     def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:

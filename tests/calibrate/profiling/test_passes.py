@@ -49,6 +49,16 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before
             assert list(own) in (taken[first : first + len(own)], taken[first - 1 : first - 1 + len(own)])
 
 
+@pytest.mark.parametrize(
+    ("exit_features", "readers"), [((), ["eagle"]), ((4,), [None, "eagle"])], ids=["plain draft", "draft with features"]
+)
+def test_targets_are_cut_for_all_exits_and_features_before_anything_is_timed(exit_features, readers):
+    engine = machine()
+    heads = {"eagle": "eagle2", "streams": "speculative_streaming"}
+    measured(engine, task(heads=heads, exit_features=exit_features))
+    assert engine.cuts == dict.fromkeys(SPEEDS, ({4, 6}, readers, 0.0))
+
+
 def test_every_pass_times_and_decodes_everything_once():
     samples = measured(machine(), task(time_s=1000.0))
     passes = samples.num_passes

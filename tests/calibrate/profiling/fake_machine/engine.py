@@ -1,7 +1,7 @@
 """The machine made of laws as calibration sees it: an engine that loads lanes, heads and streams, and decodes."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -48,6 +48,8 @@ class FakeEngine:
     drafters: dict[str, str] = field(default_factory=dict)
     """What lanes draft with, by lane; `loads` are all of them in turn."""
     loads: list[tuple[str, str]] = field(default_factory=list)
+    cuts: dict[str, tuple[set[int], list[str | None], float]] = field(default_factory=dict)
+    """What targets were cut for, by lane: layers of exits and drafters that read states; and when."""
 
     def clock(self) -> float:
         return self.now_s
@@ -68,6 +70,10 @@ class FakeEngine:
     def load_target(self, lane: str) -> FakeLane:
         self.loaded.add((lane, "target"))
         return FakeLane(lane, self.laws[lane], self)
+
+    def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
+        self.load_target(lane)
+        self.cuts[lane] = {*layers}, [*drafters], self.now_s
 
     def load_draft(self, lane: str, drafter: str = "draft") -> FakeLane:
         self.loads.append((lane, drafter))

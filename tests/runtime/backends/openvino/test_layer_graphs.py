@@ -14,6 +14,8 @@ from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.target.target_model import TargetModel
+from runtime.worker.roles import TargetRole
 from tests.runtime.reading import new_backend, read
 from tests.tiny_models import tiny_target
 
@@ -73,6 +75,24 @@ def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compil
     assert compiled == []
     backend.prepare(plan(3))
     assert sorted(compiled) == ["layers 3 to 3", "layers 4 to 4"]
+
+
+@pytest.mark.parametrize("num_copies", [0, 1])
+def test_cuts_that_are_told_before_anything_is_compiled_let_no_layer_be_compiled_again(copies, compiled, num_copies):
+    backend = new_backend()
+    copies(num_copies * weights_of(backend))
+    compiled.clear()
+    TargetRole(TargetModel(backend, early_exit=None)).cut([3, 1])
+    read(backend, [40, 3])
+    pieces = ["layers 1 to 1", "layers 2 to 3", "layers 4 to 4"]
+    probe = ["layers 1 to 1"]
+    assert sorted(name for name in compiled if name != "a head") == sorted([*pieces * (1 + num_copies), *probe])
+    compiled.clear()
+    backend.prepare(plan(3, rows=(1, 5)))
+    backend.prepare(plan(1, rows=(1, 2), num_slots=300))
+    backend.prepare(plan())
+    read(backend, [7] * 40, cuts=(1, 3))
+    assert compiled == []
 
 
 @pytest.mark.usefixtures("copies")
