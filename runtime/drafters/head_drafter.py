@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -123,18 +123,11 @@ def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def save_tree_heads(
-    kind: type[TreeFolderConfig],
-    heads: Any,
-    paths: Sequence[TreePath],
-    folder: Path,
-    *,
-    target: Decoder,
-    target_name: str,
-    metadata: Mapping[str, Any],
+    kind: type[TreeFolderConfig], heads: Any, paths: Sequence[TreePath], folder: Path, **origin: Any
 ) -> None:
-    """Write heads, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_trained`)."""
-    config = kind.of(target.config, target_name, metadata, **asdict(heads.config), paths=tuple(paths))
-    save_trained(folder, config, own_weights(heads), embedding_VD=target.embedding.weight, kept_ids=heads.kept_ids)
+    """Write heads and the nodes of their tree; `origin` has `target`, `target_name`, `metadata` of `save_trained`."""
+    own = asdict(heads.config) | {"paths": tuple(paths)}
+    save_trained(folder, kind, own_weights(heads), kept_ids=heads.kept_ids, **own, **origin)
 
 
 def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any, Tensor]:

@@ -18,7 +18,7 @@ candidates, V kept ids.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -238,21 +238,9 @@ class StreamFolderConfig(TreeFolderConfig):
         return StreamModel(target, self.sizes(StreamConfig))
 
 
-def save_streams(
-    model: StreamModel,
-    paths: Sequence[TreePath],
-    folder: Path,
-    *,
-    kept_ids: Tensor,
-    target: Decoder,
-    target_name: str,
-    metadata: Mapping[str, Any],
-) -> None:
-    """Write streams, the target ids that they may propose, and their tree (`FolderConfig.of`, `save_trained`)."""
-    config = StreamFolderConfig.of(
-        target.config, target_name, metadata, **asdict(model.config), draft_vocab_size=len(kept_ids), paths=tuple(paths)
-    )
-    save_trained(folder, config, model.trained, embedding_VD=target.embedding.weight, kept_ids=kept_ids)
+def save_streams(model: StreamModel, paths: Sequence[TreePath], folder: Path, **origin: Any) -> None:
+    """Write streams and their tree; `origin` has `kept_ids`, `target`, `target_name`, `metadata` of `save_trained`."""
+    save_trained(folder, StreamFolderConfig, model.trained, **asdict(model.config), paths=tuple(paths), **origin)
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:

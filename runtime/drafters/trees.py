@@ -107,20 +107,30 @@ def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
 ROOT = -1
 
 
-class DynamicTree:
-    """A growing tree: nodes are numbered as they are made, `frontier` are those to be expanded next, best first."""
+class GrowingTree:
+    """A dynamic tree after `base` slots of a text; nodes are numbered as they are made, best first on their level.
 
-    def __init__(self, top_k: int) -> None:
+    `frontier` are those to be expanded next. How the text goes on, `text`, is followed through the tree by `nodes`. Of
+    the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
+    additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
+    """
+
+    def __init__(self, top_k: int, base: int, root_1D: Tensor, text: Sequence[int] = ()) -> None:
+        """Args: nodes to expand on a level; slots before the tree; the feature of the last; the tokens after it."""
         self._top_k = top_k
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depths: list[int] = []
         self.scores: list[float] = []
         self.frontier: list[int] = [ROOT]
+        self.base, self.text, self.nodes = base, text, list[int]()
+        self.feature_RD, self.seen_RF, self.rows = root_1D, root_1D.new_zeros(1, 0), {ROOT: 0}
+        self.keys_2KFH: Tensor | None = None
 
     def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
-        """Give every node of the frontier its children, best first, and go on to the best of them all."""
-        first = len(self.tokens)
+        """Give every node of the frontier its children, best first, go on to the best of all, and follow the text."""
+        first, level = len(self.tokens), len(self.nodes)
+        is_followed = level == self.num_levels < len(self.text)
         for parent, ids, values in zip(self.frontier, tokens, log_probs, strict=True):
             above, depth = (0.0, 0) if parent == ROOT else (self.scores[parent], self.depths[parent])
             self.tokens += ids
@@ -128,45 +138,10 @@ class DynamicTree:
             self.depths += [depth + 1] * len(ids)
             self.scores += [above + value for value in values]
         new = range(first, len(self.tokens))
-        self.frontier = sorted(new, key=self.worth)[: self._top_k]
-
-    def worth(self, node: int) -> tuple[float, int, int]:
-        """Return the sort key of a node, the best first: score, then depth, then number."""
-        return (-self.scores[node], self.depths[node], node)
-
-    def order(self) -> list[int]:
-        """Return all nodes, the best first, parents before children."""
-        return sorted(range(len(self.tokens)), key=self.worth)
-
-    def window(self, size: int) -> Window:
-        """Return the best nodes, at most `size` of them, as a window."""
-        nodes = self.order()[:size]
-        places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
-        return Window(
-            tuple(self.tokens[node] for node in nodes), parents=tuple(places[self.parents[node]] for node in nodes)
-        )
-
-    def child(self, node: int, token: int) -> int | None:
-        """Return the child of a node that has a token; None if there is none."""
-        for other, (parent, own) in enumerate(zip(self.parents, self.tokens, strict=True)):
-            if parent == node and own == token:
-                return other
-        return None
-
-
-class GrowingTree(DynamicTree):
-    """A tree after `base` slots of a text; how that goes on, the `text`, is followed through the tree: by `nodes`.
-
-    Of the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
-    additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
-    """
-
-    def __init__(self, top_k: int, base: int, root_1D: Tensor, text: Sequence[int] = ()) -> None:
-        """Args: nodes to expand on a level; slots before the tree; the feature of the last; the tokens after it."""
-        super().__init__(top_k)
-        self.base, self.text, self.nodes = base, text, list[int]()
-        self.feature_RD, self.seen_RF, self.rows = root_1D, root_1D.new_zeros(1, 0), {ROOT: 0}
-        self.keys_2KFH: Tensor | None = None
+        self.frontier = sorted(new, key=self._worth)[: self._top_k]
+        if is_followed:
+            above_it, token = self.nodes[-1] if self.nodes else ROOT, self.text[level]
+            self.nodes += [node for node in new if (self.parents[node], self.tokens[node]) == (above_it, token)][:1]
 
     def next_rows(self) -> tuple[list[int], Tensor]:
         """Go on to the nodes of the last level; return their tokens and the features of the nodes above, [R, D]."""
@@ -176,14 +151,26 @@ class GrowingTree(DynamicTree):
         self.rows = {node: row for row, node in enumerate(self.frontier)}
         return [self.tokens[node] for node in self.frontier], self.feature_RD[above]
 
-    def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
-        """Give the last level its children, and follow the text to one of them."""
-        level = len(self.nodes)
-        is_followed = level == self.num_levels < len(self.text)
-        super().expand(tokens, log_probs)
-        if is_followed:
-            child = self.child(self.nodes[-1] if self.nodes else ROOT, self.text[level])
-            self.nodes += [] if child is None else [child]
+    def window(self, size: int) -> Window:
+        """Return the best nodes, at most `size` of them, as a window."""
+        nodes = self._ranked(self.num_levels)[:size]
+        places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
+        return Window(
+            tuple(self.tokens[node] for node in nodes), parents=tuple(places[self.parents[node]] for node in nodes)
+        )
+
+    def places(self, depth: int) -> list[int]:
+        """Return the ranks of `nodes` when only the first so many levels are ranked, the best node first."""
+        places = {node: place for place, node in enumerate(self._ranked(depth))}
+        return [places[node] for node in self.nodes[:depth]]
+
+    def _ranked(self, depth: int) -> list[int]:
+        """Return the nodes of so many levels, the best first, parents before children."""
+        return sorted((node for node, own in enumerate(self.depths) if own <= depth), key=self._worth)
+
+    def _worth(self, node: int) -> tuple[float, int, int]:
+        """Return the sort key of a node, the best first: score, then depth, then number."""
+        return (-self.scores[node], self.depths[node], node)
 
     @property
     def num_levels(self) -> int:
@@ -197,9 +184,3 @@ class GrowingTree(DynamicTree):
             return False
         # what grows after the frontier is worth no more than its best
         return not self.nodes or self.scores[self.frontier[0]] <= self.scores[self.nodes[-1]]
-
-    def places(self, depth: int) -> list[int]:
-        """Return the ranks of `nodes` when only the first so many levels are ranked, the best node first."""
-        order = [node for node in self.order() if self.depths[node] <= depth]
-        places = {node: place for place, node in enumerate(order)}
-        return [places[node] for node in self.nodes[:depth]]

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,18 +97,6 @@ class FolderConfig(Strict):
     weights_sha256: str = ""
     metadata: dict[str, Any]
 
-    @classmethod
-    def of(cls, target: ModelConfig, target_name: str, metadata: Mapping[str, Any], **fields: Any) -> Self:
-        """Return the config of weights trained for a target: the kind's own `fields`, how they were trained."""
-        verifier = Verifier(name_or_path=target_name)
-        algorithm = cls.model_fields["speculators_model_type"].default
-        return cls(
-            speculators_config=SpeculatorsConfig(algorithm=algorithm, verifier=verifier),
-            target_shape=TargetShape.of(target),
-            metadata=dict(metadata),
-            **fields,
-        )
-
     def sizes(self, kind: type[S], **known: Any) -> S:
         """Return the dataclass that a model is built from: its fields are `known`, or fields of this config."""
         own = self.model_dump() | {"vocab_size": self.draft_vocab_size} | known
@@ -140,15 +128,28 @@ class TrainedWeights(Generic[C]):
 
 def save_trained(
     folder: Path,
-    config: FolderConfig,
+    kind: type[FolderConfig],
     weights: Mapping[str, Array],
     *,
-    embedding_VD: Array,
+    target: Any,
+    target_name: str,
     kept_ids: Array,
     unquantized: Collection[str] = (),
+    **fields: Any,
 ) -> None:
-    """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`)."""
-    save_folder(folder, config, pack(weights, unquantized=unquantized) | target_tensors(embedding_VD, kept_ids))
+    """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`).
+
+    `target` has the target's `config` and `embedding`. `fields` are the kind's own and `metadata`, how they were
+    trained.
+    """
+    algorithm = kind.model_fields["speculators_model_type"].default
+    config = kind(
+        speculators_config=SpeculatorsConfig(algorithm=algorithm, verifier=Verifier(name_or_path=target_name)),
+        target_shape=TargetShape.of(target.config),
+        **fields | {"vocab_size": len(kept_ids)},
+    )
+    arrays = pack(weights, unquantized=unquantized) | _target_tensors(target.embedding.weight, kept_ids)
+    save_folder(folder, config, arrays)
 
 
 def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> TrainedWeights[C]:
@@ -194,7 +195,7 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
         raise ModelFormatError(described(error, source=str(path))) from error
 
 
-def target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
+def _target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
     """Return the arrays that tie weights to a target: `t2d`, `d2t` and `target_probe`."""
     kept = as_array(kept_ids) if is_tensor(kept_ids) else kept_ids
     t2d = np.zeros(len(embedding_VD), bool)
@@ -205,7 +206,7 @@ def target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[An
 def _take_kept_ids(
     tensors: dict[str, NDArray[Any]], config: FolderConfig, target: EmbeddedTarget, folder: Path
 ) -> NDArray[np.int64]:
-    """Remove the arrays of `target_tensors`, and return the kept target ids [draft_vocab_size] if the target fits."""
+    """Remove the arrays of `_target_tensors`, and return the kept target ids [draft_vocab_size] if the target fits."""
     path, name = folder / WEIGHTS_FILE, config.speculators_config.verifier.name_or_path
     present = TargetShape.of(target.config).model_dump()
     for field, wanted in config.target_shape.model_dump().items():

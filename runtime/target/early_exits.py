@@ -81,23 +81,20 @@ class ExitFolderConfig(FolderConfig):
 def save_exits(
     exits: ExitHeads, folder: Path, *, target: Decoder, target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write exit adapters of one width, trained for this target; see `FolderConfig.of`, `save_trained`."""
+    """Write exit adapters of one width, trained for this target (`save_trained`)."""
     layers = tuple(sorted(exits.adapters))
-    config = ExitFolderConfig.of(
-        target.config,
-        target_name,
-        metadata,
-        draft_vocab_size=len(exits.kept_ids),
+    save_trained(
+        folder,
+        ExitFolderConfig,
+        {f"{layer}.{name}": weight for layer in layers for name, weight in exits.adapters[layer].named_parameters()},
+        target=target,
+        target_name=target_name,
+        kept_ids=exits.kept_ids,
+        # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
+        unquantized={f"{layer}.affine.weight" for layer in layers},
         exit_layers=layers,
         width=exits.adapters[layers[0]].up.out_features,
-    )
-    weights = {
-        f"{layer}.{name}": weight for layer in layers for name, weight in exits.adapters[layer].named_parameters()
-    }
-    # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
-    affine = {f"{layer}.affine.weight" for layer in layers}
-    save_trained(
-        folder, config, weights, embedding_VD=target.embedding.weight, kept_ids=exits.kept_ids, unquantized=affine
+        metadata=metadata,
     )
 
 

@@ -54,11 +54,11 @@ class Eagle3FolderConfig(HeadFolderConfig):
 def save_eagle(
     head: EagleHead, folder: Path, *, feature_layers: Sequence[int], target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write a head (`FolderConfig.of`, `save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
+    """Write a head (`save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
     own = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
-    config = kind.of(head.config, target_name, metadata, draft_vocab_size=len(head.kept_ids), **own)
-    save_trained(folder, config, own_weights(head), embedding_VD=head.embedding.weight, kept_ids=head.kept_ids)
+    origin = {"target": head, "target_name": target_name, "kept_ids": head.kept_ids, "metadata": metadata}
+    save_trained(folder, kind, own_weights(head), **origin, **own)
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:

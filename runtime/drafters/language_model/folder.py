@@ -76,11 +76,11 @@ class DraftArrays(NamedTuple):
 
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
-    """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_trained`)."""
-    sizes = asdict(replace(draft.config, streams=None))
-    config = DrafterFolderConfig.of(draft.decoder.config, target_name, metadata, **sizes)
+    """Write a draft without streams, whose embedding and head are its target's (`save_trained`)."""
+    own = asdict(replace(draft.config, streams=None)) | {"metadata": metadata}
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
-    save_trained(folder, config, weights, embedding_VD=draft.decoder.embedding.weight, kept_ids=draft.kept_ids)
+    origin = {"target": draft.decoder, "target_name": target_name, "kept_ids": draft.kept_ids}
+    save_trained(folder, DrafterFolderConfig, weights, **origin, **own)
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:

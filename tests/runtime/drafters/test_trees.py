@@ -5,8 +5,9 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
-from runtime.drafters.trees import ROOT, DynamicTree, places_along, require_tree
+from runtime.drafters.trees import ROOT, GrowingTree, places_along, require_tree
 
 PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0))
 
@@ -42,7 +43,7 @@ def test_every_beginning_of_the_order_is_a_tree_made_of_the_best_paths(seed):
             values[path] = sorted((-dice.choice([0.0, 0.5, 1.0, 1.5, 2.0]) for _ in range(top_k)), reverse=True)
         return values[path]
 
-    tree = DynamicTree(top_k)
+    tree = GrowingTree(top_k, 0, torch.zeros(1, 2))
     level = [((), 0.0)]
     pool = []
     for _ in range(depth):
