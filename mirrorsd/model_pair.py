@@ -5,10 +5,10 @@ A target may be a shipped shape, of which only the sizes are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.files import named_path
@@ -31,10 +31,10 @@ _FAMILIES: Final = {
 def is_shipped_shape(name: str) -> bool:
     """Return whether a name is `shape:` with a shape that ships, and no path of the user's."""
     from hwprofiles.model_shape import shipped_models
-    from runtime.models.model_folder import PREFIX, is_shape_name
+    from runtime.models.model_folder import PREFIX
 
     own = name.removeprefix(PREFIX)
-    return is_shape_name(name) and own.lower() in shipped_models() and not named_path(own).exists()
+    return name.startswith(PREFIX) and own.lower() in shipped_models() and not named_path(own).exists()
 
 
 def shipped_shape_folder(name: str) -> Path:
@@ -85,14 +85,8 @@ NO_DRAFTER: Final = "none"
 """In place of a drafter's name: heads and prompt lookup draft alone."""
 
 
-class _Role(NamedTuple):
-    """What a folder is asked for, and the kinds of folder that can be it."""
-
-    name: str
-    kinds: Collection[str]
-
-
-_EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
+_Role = Literal["exit adapters", "a draft model", "a head"]
+"""What a folder is asked for; a head is whatever drafts by a method of its own, without the pair's draft model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,14 +164,20 @@ def find_pair(
 
     name = str(target)
     folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
-    shipped = shipped_for(folder.name)
+
+    def shipped(role: _Role) -> tuple[NamedFolder, ...]:
+        return tuple(model for model in shipped_for(folder.name) if _kind(model) in _kinds(role))
+
+    def chosen(role: _Role, name: str | Path | None) -> NamedFolder | None:
+        return next(iter(shipped(role)), None) if name is None else _named(role, name)
+
     return ModelPair(
         target=str(target),
         target_folder=folder,
-        drafter=_drafter(drafter, shipped),
-        exits=_first(_EXITS, shipped) if exits is None else _named(_EXITS, exits),
+        drafter=None if str(drafter) == NO_DRAFTER else chosen("a draft model", drafter),
+        exits=chosen("exit adapters", exits),
         dtype=dtype,
-        heads=_fitting(_head(), shipped) if heads is None else tuple(_named(_head(), name) for name in heads),
+        heads=shipped("a head") if heads is None else tuple(_named("a head", name) for name in heads),
     )
 
 
@@ -218,28 +218,13 @@ def folder_of(model: NamedFolder | None) -> Path | None:
     return None if model is None else model.folder
 
 
-def _head() -> _Role:
-    """Whatever drafts by a method of its own, without the pair's draft model."""
+def _kinds(role: _Role) -> list[str]:
+    """Return the kinds of folder that can be it."""
     from runtime.drafters.registry import KINDS
 
-    return _Role("a head", [name for name, kind in KINDS.items() if kind.method is not None])
-
-
-def _drafter(name: str | Path | None, shipped: Sequence[NamedFolder]) -> NamedFolder | None:
-    from runtime.drafters.registry import KINDS
-
-    role = _Role("a draft model", [kind for kind, loader in KINDS.items() if loader.method is None])
-    if name is None:
-        return _first(role, shipped)
-    return None if str(name) == NO_DRAFTER else _named(role, name)
-
-
-def _fitting(role: _Role, models: Sequence[NamedFolder]) -> tuple[NamedFolder, ...]:
-    return tuple(model for model in models if _kind(model) in role.kinds)
-
-
-def _first(role: _Role, models: Sequence[NamedFolder]) -> NamedFolder | None:
-    return next(iter(_fitting(role, models)), None)
+    if role == "exit adapters":
+        return ["mirrorsd_exits"]
+    return [name for name, kind in KINDS.items() if (kind.method is not None) == (role == "a head")]
 
 
 def _named(role: _Role, name: str | Path) -> NamedFolder:
@@ -249,12 +234,11 @@ def _named(role: _Role, name: str | Path) -> NamedFolder:
     # by its folder: lanes know no shapes that ship
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
     found = _kind(model)
-    if found not in role.kinds:
-        msg = (
-            f"{model.folder}: is not {role.name}: config.json has speculators_model_type {found!r}, "
-            f"expected {', '.join(role.kinds)}"
+    if found not in _kinds(role):
+        raise ModelFormatError(
+            f"{model.folder}: is not {role}: config.json has speculators_model_type {found!r}, "
+            f"expected {', '.join(_kinds(role))}"
         )
-        raise ModelFormatError(msg)
     return model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -69,33 +70,13 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
 
 
 def _shapes() -> Iterable[str]:
-    from hwprofiles.model_shape import shipped_models
-
-    return shipped_models()
-
-
-def _drafts() -> Iterable[str]:
-    from hwprofiles.models.head_shapes import HEADS
-
-    return (*_shapes(), *HEADS)
+    names: Iterable[str] = import_module("hwprofiles.model_shape").shipped_models()
+    return names
 
 
 def _devices(*kinds: str) -> Iterable[str]:
-    from hwprofiles.sheets import shipped_names
-
-    return [name for kind in (*kinds, "device") for name in shipped_names(kind)]
-
-
-def _weights() -> Iterable[str]:
-    from hwprofiles.weights.formats import weight_formats
-
-    return weight_formats()
-
-
-def _engines() -> Iterable[str]:
-    from hwprofiles import engines
-
-    return engines.engine_names()
+    shipped = import_module("hwprofiles.sheets").shipped_names
+    return [name for kind in (*kinds, "device") for name in shipped(kind)]
 
 
 shape_names = completing(_shapes)
@@ -196,18 +177,18 @@ DraftsOption = Annotated[
         "Draft model, named like --target; or [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
         "[bold]prompt-lookup[/]. Of several, separated by commas, the fastest is recommended.",
         metavar="NAMES",
-        autocompletion=completing(_drafts),
+        autocompletion=completing(lambda: (*_shapes(), *import_module("hwprofiles.models.head_shapes").HEADS)),
     ),
 ]
 FORMATS: Final = "bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m"
-weights_option = {"autocompletion": completing(_weights)}
+weights_option = {"autocompletion": completing(lambda: import_module("hwprofiles.weights.formats").weight_formats())}
 WeightsOption = Annotated[str, option(f"How weights are stored: {FORMATS}.", **weights_option)]
 EngineOption = Annotated[
     str | None,
     option(
         "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: speeds are those measured "
         "with it. Default: vllm on data-centre GPUs, else llama.cpp.",
-        autocompletion=completing(_engines),
+        autocompletion=completing(lambda: import_module("hwprofiles.engines").engine_names()),
     ),
 ]
 PlatformOption = Annotated[

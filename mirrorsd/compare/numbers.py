@@ -6,12 +6,13 @@ Such JSON has neither NaN nor infinity. And the command that comes next.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_jsonable_python
 
 from decoding import metrics
 from decoding.schedule import Schedule
@@ -25,24 +26,13 @@ if TYPE_CHECKING:
 
 def json_text(data: Any) -> str:
     """Return indented JSON with a final newline; numbers that are not finite become null."""
-    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    plain = to_jsonable_python(data, inf_nan_mode="null")
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def path_from(folder: Path, path: Path) -> str:
     """Return `path` as seen from `folder`: files that name each other so can be moved together."""
     return os.path.relpath(path.resolve(), folder.resolve())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Path):
-        return str(value)
-    return value
 
 
 def run_command(schedule: Path, models: Sequence[str] = ()) -> str:

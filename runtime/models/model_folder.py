@@ -43,7 +43,7 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     """
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
-    if is_shape_name(name):
+    if name.startswith(PREFIX):
         return shape_folder(name)
     path = named_path(name)
     if path.is_dir() and name:
@@ -65,7 +65,7 @@ def is_model_name(name: str) -> bool:
     """Return whether a name is an embedded model's, a shape's, or a hub model's as far as one can tell here."""
     path = named_path(name)
     is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
-    return name in EMBEDDED_MODELS or is_shape_name(name) or is_hub_id
+    return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:
@@ -105,12 +105,8 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
 
 
 PREFIX: Final = "shape:"
+"""Of the name of a model that asks for its shape alone."""
 _SEED: Final = 0
-
-
-def is_shape_name(name: str) -> bool:
-    """Return whether a model's name asks for its shape alone."""
-    return name.startswith(PREFIX)
 
 
 def shape_folder(name: str) -> Path:

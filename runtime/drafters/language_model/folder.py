@@ -77,10 +77,9 @@ class DraftArrays(NamedTuple):
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
     """Write a draft without streams, whose embedding and head are its target's (`save_trained`)."""
-    own = asdict(replace(draft.config, streams=None)) | {"metadata": metadata}
+    own = asdict(replace(draft.config, streams=None)) | {"target": draft.decoder, "kept_ids": draft.kept_ids}
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
-    origin = {"target": draft.decoder, "target_name": target_name, "kept_ids": draft.kept_ids}
-    save_trained(folder, DrafterFolderConfig, weights, **origin, **own)
+    save_trained(folder, DrafterFolderConfig, weights, target_name=target_name, metadata=metadata, **own)
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
