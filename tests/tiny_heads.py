@@ -36,7 +36,7 @@ def tiny_hydra(target, *, num_heads=4, kept=KEPT):
 
 def propose_the_same_after_every_prompt(model):
     """A text then is continued the same whether it is a prompt or partly an answer."""
-    model.output = OutputRows(model.kept_ids, model.output.rows)
+    model.output = OutputRows(model.output.kept_ids, model.output.rows)
 
 
 def run(steps):

@@ -21,7 +21,7 @@ from runtime.drafters.trees import Ranks, candidates_per_level, places_along, ra
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
-from runtime.models.vocabulary import OutputRows, all_ids
+from runtime.models.vocabulary import OutputRows
 from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
 
 
@@ -73,22 +73,17 @@ class HeadDrafter(WindowDrafter):
 class KeptRowHeads(nn.Module):
     """Heads that read out through rows of the target's: `output` has kept ones, and those of a prompt that is added."""
 
-    kept_ids: Tensor
-    head_VD: Tensor
+    output: OutputRows
     target_norm: Tensor
 
-    def __init__(self, hidden_size: int, vocab_size: int) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.register_buffer("kept_ids", all_ids(vocab_size), persistent=False)
-        self.register_buffer("head_VD", torch.zeros(vocab_size, hidden_size), persistent=False)
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
-        self.output = OutputRows(self.kept_ids, self.head_VD)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's final norm and the kept rows of its output head, which stay as they are."""
-        head_VD, self.kept_ids = target.lm_head.weight.detach(), kept_ids
-        self.head_VD, self.target_norm = head_VD[kept_ids], target.final_norm.detach()
-        self.output = OutputRows(kept_ids, self.head_VD, head_VD)
+        head_VD, self.target_norm = target.lm_head.weight.detach(), target.final_norm.detach()
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
 
 class HeadFolderConfig(FolderConfig):
@@ -127,7 +122,7 @@ def save_tree_heads(
 ) -> None:
     """Write heads and the nodes of their tree; `origin` has `target`, `target_name`, `metadata` of `save_trained`."""
     own = asdict(heads.config) | {"paths": tuple(paths)}
-    save_trained(folder, kind, own_weights(heads), kept_ids=heads.kept_ids, **own, **origin)
+    save_trained(folder, kind, own_weights(heads), kept_ids=heads.output.kept_ids, **own, **origin)
 
 
 def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any, Tensor]:

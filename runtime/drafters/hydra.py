@@ -75,7 +75,7 @@ class HydraModel(KeptRowHeads):
     embedding_VD: Tensor
 
     def __init__(self, target_config: ModelConfig, config: HydraConfig) -> None:
-        super().__init__(target_config.hidden_size, config.vocab_size)
+        super().__init__(target_config.hidden_size)
         self.config = config
         self.layer_config = replace(target_config, num_layers=1, intermediate_size=config.prefix_width)
         hidden_size, eps = target_config.hidden_size, target_config.norm_eps
@@ -111,7 +111,7 @@ class HydraModel(KeptRowHeads):
         return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
 
     def forward(self, prefix_MD: Tensor, tokens_MD: Sequence[Tensor]) -> Tensor:
-        """Return the states for `head_VD` [M, D] of the head that sees as many tokens as are given, one or more.
+        """Return the states for `output` [M, D] of the head that sees as many tokens as are given, one or more.
 
         `prefix_MD` is h' of the last known position, `tokens_MD` what `embed` makes of the tokens after it, the last
         one first.

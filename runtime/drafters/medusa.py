@@ -74,7 +74,7 @@ class MedusaModel(KeptRowHeads):
     """Of every head, if not all read out through `output`."""
 
     def __init__(self, hidden_size: int, config: MedusaConfig, *, has_projections: bool = True) -> None:
-        super().__init__(hidden_size, config.vocab_size)
+        super().__init__(hidden_size)
         self.config = config
         self.heads = nn.ModuleList(
             MedusaHead(hidden_size, config.num_blocks, has_projection=has_projections) for _ in range(config.num_heads)
@@ -189,8 +189,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     device, targets_VD = target.embedding.weight.device, target.lm_head.weight.detach().to(dtype)
     ids = torch.arange(vocab_size, device=device)
     medusa.outputs = [OutputRows(ids, weights.get(name, targets_VD).to(device)) for name in own_rows]
-    medusa.output, medusa.kept_ids, medusa.head_VD = medusa.outputs[0], ids, targets_VD
-    medusa.target_norm = target.final_norm.detach().to(dtype)
+    medusa.output, medusa.target_norm = medusa.outputs[0], target.final_norm.detach().to(dtype)
     medusa.eval().requires_grad_(requires_grad=False)
     return MedusaDrafter(medusa.to(device), default_tree(num_heads), num_layers=target.config.num_layers)
 

@@ -30,7 +30,7 @@ class OutputRows:
 
     def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
         """Start with the kept target ids [K] and their rows; without the target's whole head a prompt adds nothing."""
-        self._kept_ids, self._kept_KD, self._target_VD = kept_ids, kept_KD, target_VD
+        self.kept_ids, self._kept_KD, self._target_VD = kept_ids, kept_KD, target_VD
         self._backend: Backend | None = None
         self._kept_logits: Head | None = None
         self._forget_prompt()
@@ -45,7 +45,7 @@ class OutputRows:
 
     def move_to(self, device: Any) -> None:
         """Move rows and ids to a device; those of a prompt are dropped."""
-        self._kept_ids, self._kept_KD = self._kept_ids.to(device), self._kept_KD.to(device)
+        self.kept_ids, self._kept_KD = self.kept_ids.to(device), self._kept_KD.to(device)
         self._target_VD = None if self._target_VD is None else self._target_VD.to(device)
         self._forget_prompt()
 
@@ -56,7 +56,7 @@ class OutputRows:
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too, in place of those of the last one."""
         self._forget_prompt()
-        kept = self._kept_ids
+        kept = self.kept_ids
         new = np.setdiff1d(np.array(prompt, np.int64), kept.cpu().numpy() if is_tensor(kept) else kept)
         if self._target_VD is None or not len(new):
             return
@@ -78,7 +78,7 @@ class OutputRows:
         return kept if self._prompt_logits is None else concatenated([wide(kept), self._prompt_logits(x)], axis=-1)
 
     def _forget_prompt(self) -> None:
-        self.ids = self._kept_ids
+        self.ids = self.kept_ids
         self._rows = self._prompt_ED = self._prompt_logits = None
 
 

@@ -36,7 +36,6 @@ class DraftTask(StatesTask[DraftRecipe]):
     def __init__(self, recipe: DraftRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
         self.module = initial_draft(recipe, self.target, kept_ids).to(states.device)
-        self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Return the soft cross-entropy at the answer positions, features dropped at random."""
@@ -44,7 +43,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
         student = answer_logits(self.module, rows, features)
-        return soft_cross_entropy(student, rows.final_MD @ self._head_VD.T), len(rows.final_MD)
+        return soft_cross_entropy(student, rows.final_MD @ self.head_VD.T), len(rows.final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
         """Return the held-out top-1 agreement with the target."""
@@ -99,7 +98,7 @@ def answer_logits(draft: DraftModel, rows: Batch, features_BTE: Tensor | None) -
 @torch.no_grad()
 def held_out_agreement(task: StatesTask[Any], draft: DraftModel) -> Mapping[str, float]:
     """Return the held-out top-1 agreement with the target: without features, with all, with every second."""
-    layers, head_VD = draft.config.exit_features, draft.decoder.lm_head.weight.to(torch.bfloat16)
+    layers = draft.config.exit_features
     patterns = {"agreement_without_features": 0}
     if layers:
         patterns |= {"agreement_with_features": 1, "agreement_alternating_features": 2}
@@ -107,7 +106,7 @@ def held_out_agreement(task: StatesTask[Any], draft: DraftModel) -> Mapping[str,
     total = 0
     for batch in task.held_out_batches():
         rows = make_batch(task.states, batch)
-        wanted = (rows.final_MD @ head_VD.T).argmax(-1)
+        wanted = (rows.final_MD @ task.head_VD.T).argmax(-1)
         total += len(wanted)
         for name, period in patterns.items():
             present = periodic_presence(rows.ids.shape, period)

@@ -44,13 +44,12 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
     def __init__(self, recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
         self.module: EagleHead = initial_head(recipe, kept_ids, states).to(states.device)
-        self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Return the recipe's loss of a batch."""
         rows = EagleRows.of(self.states, batch)
         wanted_MD = row_states(self.states, batch)[rows.roots]
-        mean_MD = mean_rows(wanted_MD, self._head_VD)
+        mean_MD = mean_rows(wanted_MD, self.head_VD)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             entered_RD = self.module.input_feature(self._features(batch))
             if isinstance(self.recipe, Eagle1Recipe):
@@ -74,7 +73,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
         for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
-            wanted = (row_states(self.states, batch)[rows.roots] @ self._head_VD.T).argmax(-1)
+            wanted = (row_states(self.states, batch)[rows.roots] @ self.head_VD.T).argmax(-1)
             with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
                 entered = self.module.input_feature(self._features(batch))
                 for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
@@ -104,7 +103,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)))
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
-        return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self._head_VD)
+        return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self.head_VD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

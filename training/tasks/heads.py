@@ -47,6 +47,7 @@ R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 class HeadsTask(TreeTask[R]):
     """Trains heads that read the target's last state and propose a static tree."""
 
+    initial: Callable[..., MedusaModel | HydraModel]
     drafter: Callable[..., HeadDrafter]
     save: Callable[..., None]
     load: Callable[..., HeadDrafter]
@@ -54,23 +55,27 @@ class HeadsTask(TreeTask[R]):
     """Weight of each head's loss, relative to the head before."""
     module: MedusaModel | HydraModel
 
+    def __init__(self, recipe: R, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = self.initial(recipe, self.target, self.kept_ids).to(states.device)
+
     @abstractmethod
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Return every head's states that propose the tokens after `predicting_places`, [M, D] each."""
+        """Return every head's states that propose the tokens after the places of the flattened batch, [M, D] each."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Return the weighted mean of the heads' losses at the answer positions."""
-        final_MD, students, head_VD = self._run(batch)
-        teacher_MD = mean_rows(final_MD, head_VD)
-        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, head_VD) for x_MD in students]
+        final_MD, students = self._run(batch)
+        teacher_MD = mean_rows(final_MD, self.head_VD)
+        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self.head_VD) for x_MD in students]
         return decayed_mean(losses, self.decay), len(final_MD)
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Return how often the target's token is among the k best of each head, on held-out answers."""
-        count = AgreementCount()
+        count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
-            final_MD, students, head_VD = self._run(batch)
+            final_MD, students = self._run(batch)
             wanted_M = (final_MD @ head_VD.T).argmax(-1)
             for head, x_MD in enumerate(students, 1):
                 count.add(head, x_MD.to(head_VD.dtype) @ head_VD.T, wanted_M)
@@ -91,64 +96,34 @@ class HeadsTask(TreeTask[R]):
         row, features = self.states.conversations[index], row_features(self.states, [index], drafter.feature_layers)
         return drafter.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
-    def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Return the target's states [M, D], every head's [M, D], and the kept rows of the output head, bfloat16."""
+    def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        """Return the target's states [M, D] and every head's, where `num_heads` positions are before."""
         rows, final_BTD = make_batch(self.states, batch), self.states.padded(self.states.layers[-1], batch)
-        places_M = predicting_places(rows, self.recipe.num_heads)
+        places_M = (rows.predicting & (rows.positions >= self.recipe.num_heads)).flatten().nonzero().flatten()
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             students = self.head_states(rows, final_BTD, places_M)
-        return final_BTD.flatten(0, 1)[places_M], students, self.module.head_VD.to(torch.bfloat16)
+        return final_BTD.flatten(0, 1)[places_M], students
+
+
+def initial_medusa(recipe: MedusaRecipe, target: Decoder, kept_ids: Tensor) -> MedusaModel:
+    """Return heads in float32 that start as the target's own output head."""
+    medusa = MedusaModel(target.config.hidden_size, recipe.sizes(MedusaConfig))
+    medusa.share(target, kept_ids)
+    return medusa
 
 
 class MedusaTask(HeadsTask[MedusaRecipe]):
     """Trains a `MedusaModel`; the paper too weights head k by 0.8^k, but takes the token of the text."""
 
     module: MedusaModel
-    drafter, save, load = MedusaDrafter, staticmethod(save_medusa), staticmethod(load_medusa)
+    initial, drafter = staticmethod(initial_medusa), MedusaDrafter
+    save, load = staticmethod(save_medusa), staticmethod(load_medusa)
     decay = 0.8
-
-    def __init__(self, recipe: MedusaRecipe, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, kept_ids, states)
-        self.module = MedusaModel(self.target.config.hidden_size, recipe.sizes(MedusaConfig))
-        self.module.share(self.target, self.kept_ids)
-        self.module.to(states.device)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
         """Return every head's states, each from a target's state of its own."""
         final = final_BTD.flatten(0, 1)
         return [head(final[places_M - shift].float()) for shift, head in enumerate(self.module.heads, 1)]
-
-
-class HydraTask(HeadsTask[HydraRecipe]):
-    """Trains a `HydraModel`."""
-
-    module: HydraModel
-    drafter, save, load = HydraDrafter, staticmethod(save_hydra), staticmethod(load_hydra)
-    decay = 1.0
-
-    def __init__(self, recipe: HydraRecipe, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, kept_ids, states)
-        self.module = initial_hydra(recipe, self.target, self.kept_ids).to(states.device)
-
-    @classmethod
-    def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
-        """Refuse also a recipe whose prefix layer is wider than the target's layers."""
-        super().require_fit(recipe, target)
-        if recipe.prefix_width > target.config.intermediate_size:
-            msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
-            raise TrainingError(msg)
-
-    def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Return every head's states, from the prefix layer's state and the tokens after it."""
-        prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
-        prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
-        tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
-        return [self.module(prefix[places_M - head], tokens[:head]) for head in range(1, num_heads + 1)]
-
-
-def predicting_places(rows: Batch, num_heads: int) -> Tensor:
-    """Return the places in the flattened batch that predict an answer token and have `num_heads` positions before."""
-    return (rows.predicting & (rows.positions >= num_heads)).flatten().nonzero().flatten()
 
 
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
@@ -176,6 +151,30 @@ def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> Hyd
     return hydra
 
 
+class HydraTask(HeadsTask[HydraRecipe]):
+    """Trains a `HydraModel`."""
+
+    module: HydraModel
+    initial, drafter = staticmethod(initial_hydra), HydraDrafter
+    save, load = staticmethod(save_hydra), staticmethod(load_hydra)
+    decay = 1.0
+
+    @classmethod
+    def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
+        """Refuse also a recipe whose prefix layer is wider than the target's layers."""
+        super().require_fit(recipe, target)
+        if recipe.prefix_width > target.config.intermediate_size:
+            msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
+            raise TrainingError(msg)
+
+    def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
+        """Return every head's states, from the prefix layer's state and the tokens after it."""
+        prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
+        prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
+        tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
+        return [self.module(prefix[places_M - head], tokens[:head]) for head in range(1, num_heads + 1)]
+
+
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 
 
@@ -193,15 +192,14 @@ class ExitTask(StatesTask[ExitRecipe]):
             nn.init.normal_(adapter.up.weight, std=config.hidden_size**-0.5, generator=generator)
         self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
         self.module.to(states.device)
-        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Return the mean soft cross-entropy over the exits."""
         final_MD = answer_states(self.states, batch, self.states.layers[-1])
-        teacher = final_MD @ self._head_VD.T
+        teacher = final_MD @ self.head_VD.T
         losses = []
         for layer, adapter in self.adapters.items():
-            logits_MV = self._logits(adapter, answer_states(self.states, batch, layer), self._head_VD)
+            logits_MV = self._logits(adapter, answer_states(self.states, batch, layer), self.head_VD)
             losses.append(soft_cross_entropy(logits_MV, teacher))
         return torch.stack(losses).mean(), len(final_MD)
 

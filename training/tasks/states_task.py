@@ -51,7 +51,9 @@ class Judgement:
 class StatesTask(ABC, Generic[R]):
     """Something to learn on cached states of the frozen target, on its device: a loss, and a score.
 
-    `module` is trained: its parameters that require gradients. Conversations after `num_conversations` are held out.
+    `module` is trained: its parameters that require gradients. `head_VD` are the rows of an `lm_head` that read what is
+    learnt, the target's of the kept ids unless a task has others, in bfloat16. Conversations after `num_conversations`
+    are held out.
     """
 
     module: nn.Module
@@ -59,6 +61,7 @@ class StatesTask(ABC, Generic[R]):
     def __init__(self, recipe: R, kept_ids: Tensor, states: TargetStates) -> None:
         self.recipe, self.target, self.states = recipe, states.target, states
         self.kept_ids = kept_ids.to(states.device)
+        self.head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     @classmethod

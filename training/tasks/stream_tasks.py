@@ -76,8 +76,6 @@ class StreamsTask(StatesTask[R]):
 
     streams: StreamModel
     """Streams of the trained module, all of it or a part."""
-    head_VD: Tensor
-    """Rows of `lm_head` that read the streams, bfloat16."""
 
     @abstractmethod
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
@@ -142,7 +140,6 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
     def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
         self.streams = self.module = new_streams(self.target, recipe).to(states.device)
-        self.head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     @classmethod
     def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:

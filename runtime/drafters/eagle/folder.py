@@ -57,7 +57,7 @@ def save_eagle(
     """Write a head (`save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
     own: dict[str, Any] = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
-    own |= {"target": head, "kept_ids": head.kept_ids, "metadata": metadata}
+    own |= {"target": head, "kept_ids": head.output.kept_ids, "metadata": metadata}
     save_trained(folder, kind, own_weights(head), target_name=target_name, **own)
 
 

@@ -25,7 +25,7 @@ from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, new_embedding, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import WithinCall
-from runtime.models.vocabulary import OutputRows, all_ids
+from runtime.models.vocabulary import OutputRows
 
 
 class EagleLayer(Layer):
@@ -40,9 +40,9 @@ class EagleLayer(Layer):
 
 
 class EagleHead(nn.Module, ABC):
-    """The base of both kinds; `embedding` and `lm_head` are the target's rows, `kept_ids` maps ids of the head."""
+    """The base of both kinds; `embedding` and `lm_head` are the target's rows, `output` maps ids of the head."""
 
-    kept_ids: Tensor
+    output: OutputRows
 
     def __init__(self, target_config: ModelConfig, vocab_size: int, input_size: int) -> None:
         super().__init__()
@@ -51,8 +51,6 @@ class EagleHead(nn.Module, ABC):
         self.layer = EagleLayer(config, input_size)
         self.lm_head = nn.Linear(config.hidden_size, vocab_size, bias=False)
         self.rotary = Rotary(config, config.max_position)
-        self.register_buffer("kept_ids", all_ids(vocab_size))
-        self.output = OutputRows(self.kept_ids, self.lm_head.weight)
 
     @abstractmethod
     def input_feature(self, features: Tensor) -> Tensor:
@@ -91,7 +89,6 @@ class EagleHead(nn.Module, ABC):
 
     def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, num_positions: int) -> None:
         """Use an embedding and rows of a head, frozen; prompts add no further rows."""
-        self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
         self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
         self.output = OutputRows(kept_ids, head_KD.detach())
