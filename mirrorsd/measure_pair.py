@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable
-from mirrorsd.compare.numbers import picked
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
 
@@ -192,8 +191,12 @@ def record(
     trained = tuple(sorted(models.exits.adapters)) if models.exits else (usual,)
     settings = RecordSettings(
         exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
+        max_new_tokens=reach.max_new_tokens,
+        max_window=reach.max_window,
         num_exit_candidates=reach.max_exit_top_k + 1,
         trees=USUAL_TREES if reach.trees is None else reach.trees,
-        **picked(reach, "max_new_tokens max_window temperature num_texts seed"),
+        temperature=reach.temperature,
+        num_texts=reach.num_texts,
+        seed=reach.seed,
     )
     return record_acceptance(models, encoded, settings, Path(path), progress, reach.enough)

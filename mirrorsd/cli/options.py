@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -70,13 +69,33 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
 
 
 def _shapes() -> Iterable[str]:
-    names: Iterable[str] = import_module("hwprofiles.model_shape").shipped_models()
-    return names
+    from hwprofiles.model_shape import shipped_models
+
+    return shipped_models()
+
+
+def _drafts() -> Iterable[str]:
+    from hwprofiles.models.head_shapes import HEADS
+
+    return (*_shapes(), *HEADS)
 
 
 def _devices(*kinds: str) -> Iterable[str]:
-    shipped = import_module("hwprofiles.sheets").shipped_names
-    return [name for kind in (*kinds, "device") for name in shipped(kind)]
+    from hwprofiles.sheets import shipped_names
+
+    return [name for kind in (*kinds, "device") for name in shipped_names(kind)]
+
+
+def _weights() -> Iterable[str]:
+    from hwprofiles.weights.formats import weight_formats
+
+    return weight_formats()
+
+
+def _engines() -> Iterable[str]:
+    from hwprofiles import engines
+
+    return engines.engine_names()
 
 
 shape_names = completing(_shapes)
@@ -177,18 +196,18 @@ DraftsOption = Annotated[
         "Draft model, named like --target; or [bold]mtp[/], [bold]eagle3[/], [bold]medusa[/], [bold]dflash[/] or "
         "[bold]prompt-lookup[/]. Of several, separated by commas, the fastest is recommended.",
         metavar="NAMES",
-        autocompletion=completing(lambda: (*_shapes(), *import_module("hwprofiles.models.head_shapes").HEADS)),
+        autocompletion=completing(_drafts),
     ),
 ]
 FORMATS: Final = "bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m"
-weights_option = {"autocompletion": completing(lambda: import_module("hwprofiles.weights.formats").weight_formats())}
+weights_option = {"autocompletion": completing(_weights)}
 WeightsOption = Annotated[str, option(f"How weights are stored: {FORMATS}.", **weights_option)]
 EngineOption = Annotated[
     str | None,
     option(
         "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: speeds are those measured "
         "with it. Default: vllm on data-centre GPUs, else llama.cpp.",
-        autocompletion=completing(lambda: import_module("hwprofiles.engines").engine_names()),
+        autocompletion=completing(_engines),
     ),
 ]
 PlatformOption = Annotated[
