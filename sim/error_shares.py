@@ -14,7 +14,7 @@ measured would no longer be hidden.
 
 from collections.abc import Mapping
 from math import hypot
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from costs.durations import DurationFacts
 from decoding.schedule import Schedule
@@ -42,6 +42,8 @@ class ErrorShare(NamedTuple):
 Errors = Mapping[str, ErrorShare]
 """Error shares by the name of their cause."""
 _NOTHING = ErrorShare(0.0, 0.0)
+_STRAIGHT: Final = 0.5
+"""Relative errors up to this one are taken off a time as they are."""
 
 
 def relative_error(errors: Errors) -> float:
@@ -50,8 +52,12 @@ def relative_error(errors: Errors) -> float:
 
 
 def interval(seconds: float, relative_error: float) -> tuple[float, float]:
-    """Ends of a time that may be off by so much; where it may be off by all of itself, nothing is known from below."""
-    return seconds * max(0.0, 1 - relative_error), seconds * (1 + relative_error)
+    """Return the ends of a time that may be off by so much. The lower one is above zero, as every time is.
+
+    From half of the time on it falls with the inverse of the error, which goes on where a straight line leaves off.
+    """
+    lowest = 1 - relative_error if relative_error <= _STRAIGHT else _STRAIGHT**2 / relative_error
+    return seconds * lowest, seconds * (1 + relative_error)
 
 
 def ratio_error(one: Errors, other: Errors) -> float:

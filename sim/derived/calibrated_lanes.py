@@ -24,6 +24,7 @@ from hwprofiles.quantity import CALIBRATION, Quantity
 from hwprofiles.weights.formats import stored_weights
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import RooflineCost
+from sim.error_shares import interval
 
 CARRIED: Final = (0.75, 1.35)
 """Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
@@ -96,7 +97,7 @@ class CalibratedLanes:
         if not self.has_target or lane.layer is None or lane.lm_head is None:
             return carried
         seconds, error = _pass_s(lane, self.profile, 1), hypot(lane.relative_error, lane.layer.relative_error)
-        span = (seconds * max(0.0, 1 - error), seconds * (1 + error))
+        span = interval(seconds, error)
         timed = Assumption.of(f"{name}.pass_s", seconds, "measured", lane.layer.source, span=span)
         return (timed,) if self.has_draft else (timed, *carried)
 

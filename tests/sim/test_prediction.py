@@ -96,9 +96,12 @@ def test_a_time_alone_and_one_of_other_texts_are_those_of_whole_predictions(sche
     assert (there.prompt_decode_s, there.errors, there.source) == (known.prompt_decode_s, known.errors, known.source)
 
 
-def test_a_lower_bound_is_never_below_zero():
-    found = predict(AUTOREGRESSIVE, machine(relative_error=3.0), TEXTS)
-    assert (found.tpot_s_low, found.tpot_s_high) == (0, 4 * found.tpot_s)
+@pytest.mark.parametrize(
+    ("error", "low", "high"), [(0.2, 0.8, 1.2), (0.5, 0.5, 1.5), (1.0, 0.25, 2.0), (3.0, 1 / 12, 4.0)]
+)
+def test_a_time_that_may_be_off_by_all_of_itself_still_takes_some(error, low, high):
+    found = predict(AUTOREGRESSIVE, machine(relative_error=error), TEXTS)
+    assert (found.tpot_s_low, found.tpot_s_high) == pytest.approx((low * found.tpot_s, high * found.tpot_s))
 
 
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative(3), mirror("exit")])
