@@ -4,8 +4,6 @@ Simulation and calibration both price by these rules. Which parts an operation c
 call costs the lane's (`costs.cost_model`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

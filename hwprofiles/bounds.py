@@ -3,8 +3,6 @@
 They hold every machine there is, and keep predictions finite.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field

@@ -3,8 +3,6 @@
 An engine may be named with its back end or version: `llama.cpp`, `llama.cpp vulkan`, `vllm 0.27`.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Final, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """This machine: its name in profiles and records, and the lanes that its cores make."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

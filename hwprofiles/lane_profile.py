@@ -11,8 +11,6 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
 no draft model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 

@@ -3,8 +3,6 @@
 Between grid points times are interpolated linearly; outside the grid there is an error, never a silent extrapolation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import hypot
 from typing import Annotated, Self

@@ -3,8 +3,6 @@
 Files that cannot be read at all are findings too. What else is looked for is listed in `hwprofiles.suspicions`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ many decoders of `hidden_size` side by side, whose states meet after each segmen
 draft); its head reads the states of all tracks.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self

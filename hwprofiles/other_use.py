@@ -4,8 +4,6 @@ The time that the cores worked is compared with what the processes of this progr
 our own lanes, and the last minute. Only where there is `/proc` (Linux).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict

@@ -7,8 +7,6 @@ thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a numb
 (`row_buckets`, `static_shapes`) it is YAML.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 Own fields win over the sheet's, one by one. A bare number among them counts as guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 

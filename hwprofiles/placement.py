@@ -1,7 +1,5 @@
 """Lanes that can work at the same time, and lanes that are the whole machine, by their cores alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Protocol

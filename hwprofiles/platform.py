@@ -21,8 +21,6 @@
 Fields that a device or a link does not give are those of its sheet (`hwprofiles.placed`).
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A profile: what was measured on one machine, and its errors. Written by calibration, read by the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar

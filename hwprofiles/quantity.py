@@ -1,7 +1,5 @@
 """Quantities: numbers with their status (published, measured, derived or guessed) and source."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import date

@@ -4,8 +4,6 @@ Peaks are dense, bandwidths single-direction, units SI and base 10. What a machi
 calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self

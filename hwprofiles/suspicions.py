@@ -3,8 +3,6 @@
 A number without a suspicion may still be wrong. `hwprofiles.lint` reads files, and says on which line a number stands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ Each trace is a process, each lane a track in it, with further tracks where tran
 slices always nest. Rounds have a track of their own; arrows lead from the draft's last step to the verification.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Whether two models can be a pair: they need one tokenizer."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from decoding.errors import PlanError

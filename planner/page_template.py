@@ -1,7 +1,5 @@
 """Templates of pages: sandboxed and escaped; an unknown name is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """From a profile and a record to an answer: search, sensitivity and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

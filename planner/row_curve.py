@@ -1,7 +1,5 @@
 """The cost of verifying on a device by rows, which decides whether speculation pays, and its picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot

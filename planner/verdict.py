@@ -4,8 +4,6 @@ Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. A verdic
 ratio contradicts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf

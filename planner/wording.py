@@ -1,7 +1,5 @@
 """Names of kinds and schedules, and numbers in human units, for what is printed and shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """Names that people give devices, engines and weights, as one name each, so that measurements can be compared."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Each curve is of one device, engine, back end, model and weights. Times are rela
 nothing between measured rows is in the table (`benchmarks/row_curves.py` made it).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, get_args
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
@@ -66,10 +66,6 @@ class StepErrors(StrictModel):
     rows: Annotated[float, Field(gt=0, le=10)]
     reading: Annotated[float, Field(gt=0, le=10)]
     reading_of_mixtures: Annotated[float, Field(gt=0, le=10)]
-
-
-class _Errors(RootModel[dict[Step, StepErrors]]):
-    """Of all steps."""
 
 
 class Asked(NamedTuple):
@@ -123,7 +119,7 @@ class Reading(NamedTuple):
 @cache
 def source_errors() -> dict[Step, StepErrors]:
     """Return what answers of every step were measured to be off by."""
-    return load_yaml(ERRORS_FILE, _Errors).root
+    return load_yaml(ERRORS_FILE, dict[Step, StepErrors])
 
 
 def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> RowPrices | None:

@@ -7,8 +7,6 @@ A device makes a machine: a PC or a server with so many of a card, or the chip t
 known: the CPU beside it, and how they are linked, are the usual ones for it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """What drafts for a target and is no model of its own, as shapes: a few layers beside it, output heads, or nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final

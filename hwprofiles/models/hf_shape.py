@@ -4,8 +4,6 @@ Nothing is converted: a number in quotes is a damaged file. Parts that a shape h
 would be missing from every prediction.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 A shape describes full attention by its own sizes; these are what other layers have instead.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, TypeVar
 
 import numpy as np

@@ -3,15 +3,13 @@
 Bits are those of files: scales, zeros and the mix of types in one file included (`formats.yaml`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, RootModel
+from pydantic import BeforeValidator, Field
 
 from decoding.errors import ConfigError, unknown
 from decoding.validation import Many
@@ -46,14 +44,10 @@ class StoredWeights(StrictModel):
     source: Annotated[str, Field(min_length=1)]
 
 
-class _Formats(RootModel[dict[str, StoredWeights]]):
-    """All of them, by name."""
-
-
 @cache
 def weight_formats() -> Mapping[str, StoredWeights]:
     """Return all formats by name, those of eight and more bits among them."""
-    return load_yaml(_FILE, _Formats).root
+    return load_yaml(_FILE, dict[str, StoredWeights])
 
 
 def stored_weights(name: str) -> StoredWeights:

@@ -5,8 +5,6 @@ minute. All others time rows of several sequences, each with a cache of its own.
 plain passes: of such a run only the acceptance is read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Whatever engines write about a model's speed: one reader a format, chosen by what a page looks like."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of siz
 between those that were timed is taken on the straight line of logarithms, and none beyond them.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping

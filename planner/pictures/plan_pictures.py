@@ -1,7 +1,5 @@
 """What the pages of plans and searches show as pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf

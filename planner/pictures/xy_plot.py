@@ -1,7 +1,5 @@
 """A plot of numbers over numbers: lines with markers, or points with names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import ceil, floor, log10
 from pathlib import Path

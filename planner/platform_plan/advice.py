@@ -1,7 +1,5 @@
 """The verdict of a plan: whether to speculate, where to put the draft, and what that rests on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args

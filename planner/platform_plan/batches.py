@@ -4,8 +4,6 @@ Plain decoding is compared with every window of each method and placement, with 
 Batches are simulated only, see `sim.batch_prediction`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import cycle, islice

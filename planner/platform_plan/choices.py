@@ -1,7 +1,5 @@
 """Several drafts or machines beside each other, the fastest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The default acceptance: public measurements, for plans without a record or rates of one's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Measured runs beside what a plan predicts of their schedules, and predictions beside those of the event world."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

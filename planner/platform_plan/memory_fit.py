@@ -1,7 +1,5 @@
 """The lanes and placements whose memories hold the models."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Final

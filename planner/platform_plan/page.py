@@ -4,8 +4,6 @@ It has the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirr
 that are neither recorded nor given are taken to be right as often as the paper's; the ranking has no such streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """`mirrorsd plan`: from data sheets of a platform and two model shapes to an answer; nothing is downloaded or run."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence

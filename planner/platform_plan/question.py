@@ -1,7 +1,5 @@
 """The question of a plan: a platform, two models, and how often the target accepts drafted tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

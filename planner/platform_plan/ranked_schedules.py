@@ -1,7 +1,5 @@
 """The time, energy and price of every schedule on every placement of a platform, the fastest first."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

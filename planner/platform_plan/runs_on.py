@@ -4,8 +4,6 @@ Options are as of 2026-11: llama.cpp after pull request 22964, vLLM at 002e77c, 
 OpenVINO GenAI. None of them can split the target for an early exit, or draft while the target verifies.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple

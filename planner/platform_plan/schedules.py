@@ -1,7 +1,5 @@
 """The schedules that a plan tries on a placement: in turn, and mirror with roots from the draft or from exits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """Schedules compared by more than time: money, energy, memory and devices, and the Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter, le

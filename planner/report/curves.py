@@ -1,7 +1,5 @@
 """Lines over what may vary: acceptance by drafted position, and what would have to change for another kind to win."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import log10
 from typing import Any, Final, Literal

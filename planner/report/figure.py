@@ -1,7 +1,5 @@
 """What all figures share: plain Plotly dictionaries whose colours are names of the page's style sheet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 

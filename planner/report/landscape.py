@@ -1,7 +1,5 @@
 """The search at a glance: what each kind can reach with every window, and the exit layers against each other."""
 
-from __future__ import annotations
-
 from itertools import cycle
 from math import ceil, floor, log10
 from typing import Any

@@ -1,7 +1,5 @@
 """One self-contained HTML page: the verdict, predicted and measured times, and why. Opens offline, fetches nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a report is made of. Whoever has searched, simulated and run fills it; the report computes the rest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from decoding.metrics import tpot_s

@@ -1,7 +1,5 @@
 """The rows of the page's tables, and what stands around its figures: heading, facts of the calibration, fine print."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 from typing import Final, NamedTuple

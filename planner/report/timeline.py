@@ -1,7 +1,5 @@
 """Simulated and measured lanes over the same seconds, one above the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple

@@ -5,8 +5,6 @@ name. Of those `Vanilla SD` has to be there; `Mirror-SD` and `EAGLE-3` are what 
 underscores in these names do not matter. An empty field means that nothing was published.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ These are how far it is off, what its constants mean, and what it is no proof of
 predicted is a picture too.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The machine of a case: the sheet that its label means, how many of them, and how they hold a model together."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

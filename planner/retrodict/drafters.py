@@ -4,8 +4,6 @@ A head for multi-token prediction (mtp, eagle) runs one layer and an output head
 whole; a block drafter runs a few layers once for a whole window, Medusa's heads run once too; a lookup costs nothing.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Two questions: `ratio` (plain speed, and acceptance where it is told, are given:
 `absolute` (nothing but device, engine and models is given). `plain` is the speed without speculation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """What predictions of this kind were worth where they were held against public measurements."""
 
-from __future__ import annotations
-
 from typing import Final
 
 WORTH: Final = (

@@ -1,7 +1,5 @@
 """The page of a search: one HTML file that opens offline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The schedules of a search: what may vary, and what of it a profile and a record can predict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ A tree knows a token if one of its nodes is that token. A forgotten token is in 
 of the node before it, and after it the tree goes on as the one recorded at that position.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

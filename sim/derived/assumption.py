@@ -1,7 +1,5 @@
 """A number that a prediction rests on, with its source and its error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import hypot

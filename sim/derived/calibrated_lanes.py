@@ -4,8 +4,6 @@ With the models of the calibration a lane costs what its tables say. With others
 computes and starts graphs as fast as it did with those, with a wider interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations

@@ -1,7 +1,5 @@
 """How much lanes on one memory slow each other, by data sheets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import hypot

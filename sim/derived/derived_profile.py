@@ -1,7 +1,5 @@
 """A profile of a machine that nobody measured: lanes and links by data sheets, costs of parts by rooflines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise

@@ -8,12 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
+from decoding.yaml_file import load_yaml
 from hwprofiles.curves.row_prices import Reading, RowPrices
 from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
@@ -23,66 +26,6 @@ from sim.derived.assumption import Assumption, joint_error
 Kind = Literal["cpu", "gpu", "npu"]
 
 
-def _guess(value: float, span: tuple[float, float], source: str) -> Quantity:
-    return Quantity(value=value, span=span, status="guessed", source=source)
-
-
-_GROWTH_PER_ROW: Final = _guess(
-    0.03,
-    (0.01, 0.09),
-    "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
-    "rows), 0.02 on a CPU core of ours (8 rows)",
-)
-GUESSES: Final[Mapping[str, Mapping[Kind, Quantity]]] = {
-    "memory_efficiency": {
-        "gpu": _guess(
-            0.75,
-            (0.65, 0.85),
-            "decoding of 3B to 8B models reached 0.68 to 0.80 of the bandwidth of other chips' sheets (MLX on an M4, "
-            "Vulkan on a Radeon 8060S); a copy on one H200 0.90",
-        ),
-        "cpu": _guess(
-            0.35,
-            (0.2, 0.6),
-            "a 0.6B draft in int4 takes 10.4 ms a token on an Arrow Lake CPU: about a third of its memory's bandwidth",
-        ),
-        "npu": _guess(
-            0.25,
-            (0.1, 0.6),
-            "decoding on NPUs reached from less than a tenth to 0.84 of the bandwidth of their chips' memory",
-        ),
-    },
-    "flops_efficiency": {
-        "gpu": _guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less"),
-        "cpu": _guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
-        "npu": _guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
-    },
-    "growth_per_row": {
-        "cpu": _GROWTH_PER_ROW,
-        "gpu": _guess(
-            0.03,
-            (0.004, 0.3),
-            "between 0.004 (vLLM, 16 bits) and 0.3 (four-bit kernels of llama.cpp) where somebody measured an engine",
-        ),
-        "npu": _GROWTH_PER_ROW,
-    },
-    "dispatch_s": {
-        "gpu": _guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
-        "cpu": _guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
-        "npu": _guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
-    },
-    "engine_step_s": {
-        "gpu": Quantity(
-            value=5.6e-4,
-            span=(3.6e-4, 1.46e-3),
-            status="derived",
-            source="what one-row passes by vLLM take beyond a kernel law: 0.36 ms (Qwen2.5-0.5B on H100, vllm#53060), "
-            "0.56 (Qwen3-4B on an RTX 4090, tt-inference-server#394), 1.46 (Qwen3-1.7B on an A100, the same #340)",
-        )
-    },
-    "bf16_flops": {"cpu": _guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
-}
-"""Numbers for sheets that do not give them, by kind of device, with spans."""
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 _GROWING_ROWS: Final = 8
 _USUAL_ROWS: Final = 5
@@ -261,6 +204,12 @@ def device_speed(
     )
 
 
+@cache
+def guesses() -> Mapping[str, Mapping[Kind, Quantity]]:
+    """Return numbers for sheets that do not give them, by field and kind of device."""
+    return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[Kind, Quantity]])
+
+
 class _Numbers:
     """The numbers of a sheet, or what replaces them; `assumptions` keeps those that were taken.
 
@@ -286,11 +235,12 @@ class _Numbers:
         own: Quantity | None = self._efficiency if field == "memory_efficiency" else getattr(self._sheet, field)
         if self.reading is not None and field == "dispatch_s":
             start_s = self.reading.kernel_start_s
-            own = _guess(start_s, (start_s / 2, 2 * start_s), _START_SOURCE).model_copy(update={"status": "derived"})
+            span = start_s / 2, 2 * start_s
+            own = Quantity(value=start_s, span=span, status="derived", source=_START_SOURCE)
         if self.reading is not None and field == "memory_efficiency" and own is None:
             value, error = self.reading.efficiency, self.reading.error
             return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
-        quantity = own or GUESSES.get(field, {}).get(self._sheet.kind)
+        quantity = own or guesses().get(field, {}).get(self._sheet.kind)
         if quantity is None:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")

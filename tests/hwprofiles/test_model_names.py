@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ModelError
 from hwprofiles.model_shape import model_shape, shipped_models
-from hwprofiles.models.model_names import ALIASES, named_shape
+from hwprofiles.models.model_names import aliases, named_shape
 
 SHIPPED = shipped_models()
 NAMES = {
@@ -40,17 +40,17 @@ def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
 
 
 @given(
-    st.sampled_from([*SHIPPED, *ALIASES]),
+    st.sampled_from([*SHIPPED, *aliases()]),
     st.sampled_from(["", "owner/"]),
     st.sampled_from(["", "-Instruct", "-it-GGUF", "-UD-Q4_K_XL.gguf", "-FP8", "-Instruct-2507-4bit"]),
 )
 def test_what_is_around_a_name_does_not_matter(name, owner, ending):
-    assert named_shape(f"{owner}{name.upper()}{ending}", SHIPPED) == ALIASES.get(name, name)
+    assert named_shape(f"{owner}{name.upper()}{ending}", SHIPPED) == aliases().get(name, name)
 
 
 def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
-    assert not set(ALIASES) & set(SHIPPED)
-    assert set(ALIASES.values()) <= set(SHIPPED)
+    assert not set(aliases()) & set(SHIPPED)
+    assert set(aliases().values()) <= set(SHIPPED)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A small machine and a small record, made up but plausible: 135M-like target on cores, a draft five times faster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A plan's answer over a range of one of its numbers, or over a grid of two."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ The answer is which way to decode is fastest, and its speed-up over plain decodi
 end, halving finds the value from which on it is faster than today's: of these two alone, unless others lead in between.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Random questions for `mirrorsd plan`, as words of a command line: sensible ones, slips, and impossible ones."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from itertools import product

@@ -1,7 +1,5 @@
 """Random questions are answered by the laws, or refused in words."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

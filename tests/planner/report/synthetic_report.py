@@ -1,7 +1,5 @@
 """Report data from the made-up machine: real search and simulation, and a "real" world that is a bit different."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

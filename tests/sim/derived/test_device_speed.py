@@ -3,7 +3,7 @@ import pytest
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet
-from sim.derived.device_speed import GUESSES, ROW_BUCKETS, device_speed
+from sim.derived.device_speed import ROW_BUCKETS, device_speed, guesses
 
 
 def known(value, status="datasheet", span=None):
@@ -21,7 +21,7 @@ def sheet(**fields):
     ("fields", "efficiency"),
     [
         ({"memory_efficiency": known(0.8, "measured", (0.7, 0.9))}, known(0.8, "measured", (0.7, 0.9))),
-        ({}, GUESSES["memory_efficiency"]["gpu"]),
+        ({}, guesses()["memory_efficiency"]["gpu"]),
     ],
     ids=["by the sheet", "guessed by the kind of device"],
 )
