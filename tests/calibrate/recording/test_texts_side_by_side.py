@@ -17,12 +17,13 @@ from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.verification.rules import GREEDY, Sampling
 from tests.calibrate.recording.test_recorder import PROMPTS, SETTINGS, models
-from tests.runtime.reading import compiled
+from tests.runtime.reading import compiled, first_layers
 from tests.tiny_models import tiny_target
 
-SAMPLED = Sampling("match", 0.8, 5)
+SAMPLED = Sampling("match", 3.0, 5)
+"""So warm that the first layers alone, whose greedy texts are much alike, write texts of their own."""
 LENGTHS = (40, 270, 63, 130)
-LAYERS = (20, 6, 30)
+LAYERS = (4, 1, 6)
 NUM_TOKENS = 6
 
 
@@ -48,7 +49,7 @@ def assert_same(one, other):
 
 @pytest.fixture(params=["torch", "bfloat16", "int8"])
 def backend(request):
-    decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
+    decoder = first_layers(load_decoder(embedded_folder(), dtype=torch.bfloat16))
     return EagerBackend(decoder) if request.param == "torch" else compiled(decoder, request.param)
 
 
