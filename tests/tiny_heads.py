@@ -18,7 +18,7 @@ PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0), (1, 1), (1, 0, 0),
 
 def tiny_medusa(target, *, num_heads=4, num_blocks=2, kept=KEPT):
     torch.manual_seed(4)
-    config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks, vocab_size=len(kept))
+    config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks)
     model = randomise(MedusaModel(target.config.hidden_size, config), std=0.3, mean=0.5, vector_std=0.3)
     model.share(target, kept)
     return model
@@ -26,9 +26,7 @@ def tiny_medusa(target, *, num_heads=4, num_blocks=2, kept=KEPT):
 
 def tiny_hydra(target, *, num_heads=4, kept=KEPT):
     torch.manual_seed(5)
-    config = HydraConfig(
-        num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12), vocab_size=len(kept)
-    )
+    config = HydraConfig(num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12))
     model = randomise(HydraModel(target.config, config), std=0.3, mean=0.5, vector_std=0.3)
     model.share(target, kept)
     return model

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
@@ -17,7 +16,6 @@ MOST: Final = 10**12
 """Upper limit of every count: a larger number is a typing error."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
-S = TypeVar("S")
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
@@ -68,10 +66,6 @@ class _Common(RecipeFields):
             if wrong:
                 msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}; change {name} in the recipe"
                 raise TrainingError(msg)
-
-    def sizes(self, kind: type[S]) -> S:
-        """Return the dataclass that a model is built from, of the fields that it shares with the recipe."""
-        return kind(**{field.name: getattr(self, field.name) for field in fields(kind) if hasattr(self, field.name)})  # type: ignore[arg-type]
 
     def _layers(self, field: str) -> tuple[int, ...]:
         value = getattr(self, field)

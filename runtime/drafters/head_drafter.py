@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -107,6 +106,12 @@ class TreeFolderConfig(HeadFolderConfig):
         require_tree(self.paths, getattr(self, self.depth_field))
         return self
 
+    @classmethod
+    def fields_with_tree(cls, sizes: Any, paths: Sequence[TreePath]) -> dict[str, Any]:
+        """Return the fields that this kind alone has, taken from the sizes of a model, and `paths`."""
+        own = cls.model_fields.keys() - TreeFolderConfig.model_fields.keys()
+        return {name: getattr(sizes, name) for name in own} | {"paths": tuple(paths)}
+
 
 C = TypeVar("C", bound=HeadFolderConfig)
 
@@ -121,7 +126,7 @@ def save_tree_heads(
     kind: type[TreeFolderConfig], heads: Any, paths: Sequence[TreePath], folder: Path, **origin: Any
 ) -> None:
     """Write heads and the nodes of their tree; `origin` has `target`, `target_name`, `metadata` of `save_trained`."""
-    own = asdict(heads.config) | {"paths": tuple(paths)}
+    own = kind.fields_with_tree(heads.config, paths)
     save_trained(folder, kind, own_weights(heads), kept_ids=heads.output.kept_ids, **own, **origin)
 
 

@@ -14,7 +14,7 @@ level.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,19 +36,17 @@ from runtime.models.decoder import Decoder, Layer, Rotary, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import WithinCall
 from runtime.models.vocabulary import ranked_ids
-from runtime.storage.weight_folder import Count, Width
+from runtime.storage.weight_folder import Count, Strict, Width
 from runtime.wire.measurement import Measurement
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HydraConfig:
-    """Sizes: heads, the prefix layer's MLP, each head's own block, the blocks that all heads share, the vocabulary."""
+class HydraConfig(Strict):
+    """Sizes: heads, the prefix layer's MLP, each head's own block, the blocks that all heads share."""
 
-    num_heads: int
-    prefix_width: int
-    head_width: int
-    shared_widths: tuple[int, ...]
-    vocab_size: int
+    num_heads: Count
+    prefix_width: Width
+    head_width: Width
+    shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
 
 class ResidualBlock(nn.Module):
@@ -221,18 +219,14 @@ class HydraDrafter(HeadDrafter):
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]
 
 
-class HydraFolderConfig(TreeFolderConfig):
+class HydraFolderConfig(HydraConfig, TreeFolderConfig):
     """`config.json` of Hydra++ heads."""
 
     speculators_model_type: Literal["mirrorsd_hydra"] = "mirrorsd_hydra"
-    num_heads: Count
-    prefix_width: Width
-    head_width: Width
-    shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
     def build(self, target: Decoder) -> HydraModel:
         """See `HeadFolderConfig`."""
-        return HydraModel(target.config, self.sizes(HydraConfig))
+        return HydraModel(target.config, self)
 
 
 save_hydra = partial(save_tree_heads, HydraFolderConfig)

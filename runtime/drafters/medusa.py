@@ -12,7 +12,6 @@ leave out: their heads read out through the target's. All names may begin with `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
@@ -35,17 +34,15 @@ from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids
 from runtime.storage.safetensors_files import published_parameters, read_published
-from runtime.storage.weight_folder import Count, read_config
+from runtime.storage.weight_folder import Count, Strict, read_config
 from runtime.wire.measurement import Measurement
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MedusaConfig:
-    """Sizes: heads (head k, from 1, proposes the token k + 1 places on), blocks of each, the kept vocabulary."""
+class MedusaConfig(Strict):
+    """Sizes: heads (head k, from 1, proposes the token k + 1 places on), and blocks of each."""
 
-    num_heads: int
-    num_blocks: int
-    vocab_size: int
+    num_heads: Count
+    num_blocks: Count
 
 
 class MedusaHead(nn.Module):
@@ -125,16 +122,14 @@ class MedusaDrafter(HeadDrafter):
         return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]
 
 
-class MedusaFolderConfig(TreeFolderConfig):
+class MedusaFolderConfig(MedusaConfig, TreeFolderConfig):
     """`config.json` of Medusa heads."""
 
     speculators_model_type: Literal["mirrorsd_medusa"] = "mirrorsd_medusa"
-    num_heads: Count
-    num_blocks: Count
 
     def build(self, target: Decoder) -> MedusaModel:
         """See `HeadFolderConfig`."""
-        return MedusaModel(target.config.hidden_size, self.sizes(MedusaConfig))
+        return MedusaModel(target.config.hidden_size, self)
 
 
 save_medusa = partial(save_tree_heads, MedusaFolderConfig)
@@ -173,7 +168,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     path, arrays = read_published(folder, WEIGHT_FILES, _PICKLED_FILE)
     tensors = {name.removeprefix(_PREFIX): array for name, array in arrays.items()}
     num_heads, num_layers, vocab_size = config.medusa_num_heads, config.medusa_num_layers, target.config.vocab_size
-    sizes = MedusaConfig(num_heads=num_heads, num_blocks=num_layers, vocab_size=vocab_size)
+    sizes = MedusaConfig(num_heads=num_heads, num_blocks=num_layers)
     with torch.device("meta"):
         medusa = MedusaModel(target.config.hidden_size, sizes, has_projections=False)
     shapes = {name: tuple(weight.shape) for name, weight in medusa.named_parameters()}

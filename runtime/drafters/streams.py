@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -39,7 +38,7 @@ from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import LayerKeys, Linear, WithinCall
 from runtime.models.vocabulary import OutputRows, ranked_ids
-from runtime.storage.weight_folder import Count, Width, save_trained
+from runtime.storage.weight_folder import save_trained
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.target.target_model import TargetModel
 
@@ -223,24 +222,22 @@ class StreamTree:
         return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]
 
 
-class StreamFolderConfig(TreeFolderConfig):
+class StreamFolderConfig(StreamConfig, TreeFolderConfig):
     """`config.json` of streams."""
 
     depth_field = "num_streams"
 
     speculators_model_type: Literal["mirrorsd_streams"] = "mirrorsd_streams"
-    num_streams: Count
-    start_layer: int
-    rank: Width
 
     def build(self, target: Decoder) -> StreamModel:
         """See `HeadFolderConfig`."""
-        return StreamModel(target, self.sizes(StreamConfig))
+        return StreamModel(target, self)
 
 
 def save_streams(model: StreamModel, paths: Sequence[TreePath], folder: Path, **origin: Any) -> None:
     """Write streams and their tree; `origin` has `kept_ids`, `target`, `target_name`, `metadata` of `save_trained`."""
-    save_trained(folder, StreamFolderConfig, model.trained, **asdict(model.config), paths=tuple(paths), **origin)
+    own = StreamFolderConfig.fields_with_tree(model.config, paths)
+    save_trained(folder, StreamFolderConfig, model.trained, **own, **origin)
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:

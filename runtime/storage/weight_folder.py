@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -38,9 +38,9 @@ _LEAST_SIMILARITY = 0.9
 
 
 class Strict(BaseModel):
-    """A part of a config; unknown fields are errors."""
+    """A part of a config, which can be taken from anything that has its fields; unknown fields of a file are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, from_attributes=True)
 
 
 class Verifier(Strict):
@@ -72,7 +72,7 @@ class TargetShape(Strict):
     def of(cls, config: ModelConfig) -> TargetShape:
         """Return the shape of a target; raises `ModelError` for a family that nothing can be trained for."""
         config.require_rotary("trained drafts, heads and exits")
-        return cls(**{name: getattr(config, name) for name in cls.model_fields})
+        return cls.model_validate(config)
 
 
 Width = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -97,16 +97,9 @@ class FolderConfig(Strict):
     weights_sha256: str = ""
     metadata: dict[str, Any]
 
-    def sizes(self, kind: type[S], **known: Any) -> S:
-        """Return the dataclass that a model is built from: its fields are `known`, or fields of this config."""
-        own = self.model_dump() | {"vocab_size": self.draft_vocab_size} | known
-        return kind(**{field.name: own[field.name] for field in fields(kind)})  # type: ignore[arg-type]
-
 
 B = TypeVar("B", bound=BaseModel)
 C = TypeVar("C", bound=FolderConfig)
-S = TypeVar("S")
-
 
 EmbeddedTarget: TypeAlias = "Decoder | StoredDecoder"
 """A target whose embedding is loaded, of either library."""

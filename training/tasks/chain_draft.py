@@ -57,7 +57,8 @@ class DraftTask(StatesTask[DraftRecipe]):
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
     """Return a draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
-    draft = DraftModel(target.config, recipe.sizes(DraftConfig))
+    sizes = recipe.model_dump(include={"source_layers", "vocab_size", "exit_features", "feature_layer"})
+    draft = DraftModel(target.config, DraftConfig(**sizes))
     for own, source in zip(draft.decoder.layers, recipe.source_layers, strict=True):
         own.load_state_dict(target.layers[source - 1].state_dict())
     with torch.no_grad():

@@ -107,7 +107,7 @@ class HeadsTask(TreeTask[R]):
 
 def initial_medusa(recipe: MedusaRecipe, target: Decoder, kept_ids: Tensor) -> MedusaModel:
     """Return heads in float32 that start as the target's own output head."""
-    medusa = MedusaModel(target.config.hidden_size, recipe.sizes(MedusaConfig))
+    medusa = MedusaModel(target.config.hidden_size, MedusaConfig.model_validate(recipe))
     medusa.share(target, kept_ids)
     return medusa
 
@@ -133,7 +133,7 @@ def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> Hyd
     their three norms. What both halves of the layer add starts at zero.
     """
     torch.manual_seed(recipe.optimisation.seed)
-    hydra = HydraModel(target.config, recipe.sizes(HydraConfig))
+    hydra = HydraModel(target.config, HydraConfig.model_validate(recipe))
     source = target.layers[-1]
     weights = {name: weight.float() for name, weight in source.state_dict().items()}
     gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)

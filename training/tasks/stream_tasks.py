@@ -175,7 +175,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
 
 def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
     """Return streams with seeded low-rank changes, which do nothing yet; all their other weights are zero."""
-    streams = StreamModel(decoder, recipe.sizes(StreamConfig))
+    streams = StreamModel(decoder, StreamConfig.model_validate(recipe))
     generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
         if name.endswith(".narrow.weight"):
@@ -301,5 +301,5 @@ def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder,
     if draft.config.exit_features != recipe.exit_features:
         own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
         raise TrainingError(f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}")
-    draft.streams, draft.config = None, replace(draft.config, streams=recipe.sizes(StreamConfig))
+    draft.streams, draft.config = None, replace(draft.config, streams=StreamConfig.model_validate(recipe))
     return draft

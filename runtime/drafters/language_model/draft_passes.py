@@ -23,16 +23,16 @@ from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
+from runtime.storage.weight_folder import Count, Strict, Width
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StreamConfig:
+class StreamConfig(Strict):
     """Sizes of streams: tokens guessed after the one that a row predicts, layers before, rank of low-rank changes."""
 
-    num_streams: int
+    num_streams: Count
     start_layer: int
-    rank: int
+    rank: Width
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,12 +22,9 @@ from runtime.storage.safetensors_files import pack, unpack
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
-    Count,
     EmbeddedTarget,
     FolderConfig,
     Layers,
-    Strict,
-    Width,
     load_folder,
     load_trained,
     save_folder,
@@ -46,14 +43,6 @@ _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
 
 
-class StreamFields(Strict):
-    """`StreamConfig` as a folder holds it."""
-
-    num_streams: Count
-    start_layer: int
-    rank: Width
-
-
 class DrafterFolderConfig(FolderConfig):
     """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
@@ -63,7 +52,7 @@ class DrafterFolderConfig(FolderConfig):
     source_layers: Layers
     exit_features: Layers
     feature_layer: int
-    streams: StreamFields | None = None
+    streams: StreamConfig | None = None
 
 
 class DraftArrays(NamedTuple):
@@ -92,8 +81,7 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OF_STREAMS)}
     added = {_OF_STREAMS + name: tensor for name, tensor in pack(streams.trained).items()}
     metadata = config.metadata | {"streams": dict(training)}
-    sizes = StreamFields(**asdict(streams.config))
-    config = config.model_copy(update={"streams": sizes, "metadata": metadata})
+    config = config.model_copy(update={"streams": streams.config, "metadata": metadata})
     save_folder(folder, config, kept | added)
 
 
@@ -150,11 +138,16 @@ def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> Dr
     stored = load_trained(folder, DrafterFolderConfig, target)
     config, arrays = stored.config, stored.arrays
     try:
-        streams = StreamConfig(**config.streams.model_dump()) if config.streams else None
-        own_config = config.sizes(DraftConfig, streams=streams)
+        own_config = DraftConfig(
+            source_layers=config.source_layers,
+            vocab_size=config.draft_vocab_size,
+            exit_features=config.exit_features,
+            feature_layer=config.feature_layer,
+            streams=config.streams,
+        )
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
-    of_streams = {name: arrays.pop(name) for name in list(arrays) if streams and name.startswith(_OF_STREAMS)}
+    of_streams = {name: arrays.pop(name) for name in list(arrays) if config.streams and name.startswith(_OF_STREAMS)}
     parameters = stored.unpacked(_shapes(target.config, own_config), dtype)
     return DraftArrays(own_config, parameters, of_streams, stored.kept_ids)
 

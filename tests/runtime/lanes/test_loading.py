@@ -84,12 +84,12 @@ from runtime.drafters.hydra import HydraConfig, HydraModel
 from runtime.drafters.medusa import MedusaConfig, MedusaModel
 from tests.tiny_models import tiny_config
 
-config, of_heads = tiny_config(), {"num_heads": 2, "vocab_size": 8}
+config = tiny_config()
 with torch.device("meta"):
     Eagle1(config, 8)
     Eagle3(config, 8, 3)
-    HydraModel(config, HydraConfig(prefix_width=6, head_width=8, shared_widths=(10,), **of_heads))
-    MedusaModel(config.hidden_size, MedusaConfig(num_blocks=1, **of_heads))
+    HydraModel(config, HydraConfig(num_heads=2, prefix_width=6, head_width=8, shared_widths=(10,)))
+    MedusaModel(config.hidden_size, MedusaConfig(num_heads=2, num_blocks=1))
 """
 
 

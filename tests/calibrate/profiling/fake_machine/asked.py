@@ -6,7 +6,8 @@ from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from hwprofiles.profile import Profile
-from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
+from runtime.drafters.language_model.draft_passes import StreamConfig
+from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
@@ -32,7 +33,7 @@ def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> D
         source_layers=(1, 2),
         exit_features=exit_features,
         feature_layer=0,
-        streams=StreamFields(num_streams=num_streams, start_layer=1, rank=2) if num_streams else None,
+        streams=StreamConfig(num_streams=num_streams, start_layer=1, rank=2) if num_streams else None,
     )
 
 

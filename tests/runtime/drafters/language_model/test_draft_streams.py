@@ -1,7 +1,5 @@
 """A draft with streams drafts what it drafts without them, in fewer steps."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import (
     DrafterFolderConfig,
-    StreamFields,
     add_streams,
     load_draft,
     save_draft,
@@ -115,7 +112,7 @@ def test_more_streams_than_the_draft_has_are_refused(draft, message):
 
 @pytest.mark.parametrize(("start_layer", "feature_layer", "allowed"), [(1, 2, "2..3"), (4, 0, "1..3")])
 def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(start_layer, feature_layer, allowed):
-    sizes = replace(SIZES, start_layer=start_layer)
+    sizes = SIZES.model_copy(update={"start_layer": start_layer})
     with pytest.raises(ModelError, match=f"start_layer {start_layer} of the streams is outside {allowed}"):
         DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=5, feature_layer=feature_layer, streams=sizes)
 
@@ -190,7 +187,7 @@ def test_tensors_of_streams_must_be_there_if_and_only_if_the_config_says_so(fold
 def test_impossible_sizes_are_refused(folders):
     target, _, path = folders
     config, tensors = load_folder(path / "with", DrafterFolderConfig)
-    sizes = StreamFields(num_streams=3, start_layer=0, rank=2)
+    sizes = SIZES.model_copy(update={"start_layer": 0})
     save_folder(path / "wrong", config.model_copy(update={"streams": sizes}), tensors)
     with pytest.raises(ModelFormatError, match=r"config.json: start_layer 0 of the streams is outside 1"):
         load_draft(path / "wrong", target, dtype=torch.float32)
