@@ -198,8 +198,8 @@ class Race:
 
     def going_on(self, measured: Measured) -> list[Schedule]:
         """Return the schedules that are to run the next prompt; none if there is no time for it."""
-        num_done = measured.num_prompts
-        left = [one for one in self._candidates if one.schedule not in self._lost(measured)]
+        num_done, lost = measured.num_prompts, self._lost(measured)
+        left = [one for one in self._candidates if one.schedule not in lost]
         done_s = sum(
             self._run_s(one, place)
             for one, runs in zip(self._candidates, measured.runs, strict=True)
