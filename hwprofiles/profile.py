@@ -60,10 +60,6 @@ class LinkProfile(StrictModel):
     bytes_per_s: BytesPerSecond
     source: str
 
-    def transfer_s(self, num_bytes: float) -> float:
-        """Seconds of one message."""
-        return self.latency_s + num_bytes / self.bytes_per_s
-
 
 class Profile(StrictModel):
     """Everything that the simulator knows about one machine and one model pair.

@@ -144,12 +144,6 @@ def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(name for name, field in model.model_fields.items() if may_be_quantity(field.annotation))
 
 
-def quantities_of(model: BaseModel) -> dict[str, Quantity]:
-    """Return the quantities that a model holds, by field."""
-    values = {field: getattr(model, field) for field in quantity_fields(type(model))}
-    return {field: value for field, value in values.items() if value is not None}
-
-
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
     """Return the data of a model with bare numbers as guessed quantities; `ValueError` where a text is no number."""
     found, fields = dict(data), quantity_fields(model)

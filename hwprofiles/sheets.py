@@ -14,7 +14,7 @@ from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
-from hwprofiles.quantity import Quantity, quantities_of, within
+from hwprofiles.quantity import Quantity, quantity_fields, within
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
@@ -44,7 +44,8 @@ class Sourced(StrictModel):
     @property
     def quantities(self) -> dict[str, Quantity]:
         """Its own numbers, by field."""
-        return quantities_of(self)
+        values = {field: getattr(self, field) for field in quantity_fields(type(self))}
+        return {field: value for field, value in values.items() if value is not None}
 
 
 class Priced(Sourced):

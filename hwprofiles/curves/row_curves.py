@@ -70,11 +70,6 @@ class PublicCurve(StrictModel):
         return self
 
     @property
-    def has_rows(self) -> bool:
-        """Whether it tells of further rows."""
-        return len(self.rows) > 1
-
-    @property
     def is_mixture(self) -> bool:
         """Whether it is of a mixture of experts."""
         return "(MoE" in self.model or self.experts > 0

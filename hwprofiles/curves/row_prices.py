@@ -124,7 +124,7 @@ def source_errors() -> dict[Step, StepErrors]:
 
 def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> RowPrices | None:
     """Return what rows cost by the nearest curves; None where no curve is of such a device and model."""
-    near = _nearest(asked, curves, lambda curve: curve.has_rows)
+    near = _nearest(asked, curves, lambda curve: len(curve.rows) > 1)
     if not near:
         return None
     step = _step(asked, near)
@@ -196,13 +196,9 @@ def _distance(asked: Asked, curve: PublicCurve) -> float:
     differs = sum(far for name, far in _FARTHER.items() if getattr(asked, name) != getattr(curve, name))
     differs += _FARTHER_PER_KIND * abs(_WEIGHT_KINDS[asked.weights] - _WEIGHT_KINDS[curve.weights])
     size = abs(log((asked.billions or _USUAL_BILLIONS) / (curve.billions or _USUAL_BILLIONS)))
-    age = max(0.0, _COLLECTED - _year(curve))
-    return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
-
-
-def _year(curve: PublicCurve) -> float:
     year, *month = (float(part) for part in curve.date.split("-")[:2])
-    return year + (month[0] / 12 if month else 0.5)
+    age = max(0.0, _COLLECTED - (year + (month[0] / 12 if month else 0.5)))
+    return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
 
 
 def _step(asked: Asked, near: Sequence[tuple[PublicCurve, float]]) -> Step:

@@ -10,7 +10,6 @@ from itertools import cycle, islice
 from math import ceil
 
 from decoding.errors import ProfileError
-from decoding.record import AcceptanceRecord
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -93,7 +92,10 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     left_out: dict[str, None] = {}
     asked = _asked(plan)
     for size in sorted(set(sizes)):
-        predictor = BatchPredictor(plan.profile, _full_batches(plan.question.record, size), costs=plan.costs)
+        record = plan.question.record  # all texts, and the first ones again until every batch is full
+        count = max(1, size * ceil(len(record.prompts) / max(size, 1)))
+        full = replace(record, prompts=tuple(islice(cycle(record.prompts), count)))
+        predictor = BatchPredictor(plan.profile, full, costs=plan.costs)
         fits = {pair: _fits(plan, pair, size, left_out) for pair in dict.fromkeys(one.pair for one in asked)}
         fitting = [one for one in asked if fits[one.pair]]
         refused: dict[LanePair, list[ProfileError]] = {}
@@ -150,9 +152,3 @@ def _fits(plan: PlatformPlan, pair: LanePair, size: int, left_out: dict[str, Non
     misfits = [need.in_words for need in needs_of(plan.question, pair, num_sequences=size) if not need.fits]
     left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
     return not misfits
-
-
-def _full_batches(record: AcceptanceRecord, size: int) -> AcceptanceRecord:
-    """Return all texts, and the first ones again until every batch is full."""
-    count = max(1, size * ceil(len(record.prompts) / max(size, 1)))
-    return replace(record, prompts=tuple(islice(cycle(record.prompts), count)))

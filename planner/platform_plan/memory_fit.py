@@ -150,7 +150,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
             kv[memory] += num_sequences * model.kv_bytes(question.num_tokens) / len(members)
             if place and not pair.in_turn:
                 num_branches = num_sequences * most_branch_tokens()
-                branches[memory] += num_branches * model.kv_bytes_per_token() / len(members)
+                branches[memory] += num_branches * (model.kv_bytes(1) - model.kv_bytes(0)) / len(members)
     return [
         MemoryNeed(
             pair=pair,

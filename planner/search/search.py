@@ -54,10 +54,6 @@ class Candidate:
         parts["contention"] = max(0.0, parts["contention"])
         return {name: time_s * scale for name, time_s in parts.items()}
 
-    def seconds_on(self, places: Sequence[int]) -> float:
-        """Return the predicted decoding time of some prompts, by their places in the record."""
-        return sum(self.prediction.prompt_decode_s[place] for place in places)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
@@ -97,8 +93,11 @@ class SearchResult:
         if self.halves is None:
             return self
         places = self.halves.choosing
-        ranked = tuple(sorted(self.candidates, key=lambda one: one.seconds_on(places)))
-        return replace(self, candidates=ranked, halves=None)
+
+        def seconds(one: Candidate) -> float:
+            return sum(one.prediction.prompt_decode_s[place] for place in places)
+
+        return replace(self, candidates=tuple(sorted(self.candidates, key=seconds)), halves=None)
 
     def best(
         self,

@@ -43,13 +43,9 @@ class AssumedAcceptance(Replay):
         self.by_task, self.texts = dict(by_task), texts or Texts()
         super().__init__(draw_record(self.by_task, self.texts))
 
-    def drawn_as(self, texts: Texts) -> AssumedAcceptance:
-        """Return the same assumptions, drawn as other texts."""
-        return AssumedAcceptance(self.by_task, texts)
-
     def within(self, profile: Profile) -> AssumedAcceptance:
         """Return the same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
-        return self.drawn_as(self.texts.within(profile))
+        return AssumedAcceptance(self.by_task, self.texts.within(profile))
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
         """Return committed tokens per verification of a chain in closed form, to which drawn texts come but for chance.

@@ -151,11 +151,6 @@ class DeviceSpeed:
         """Relative error of `flops`."""
         return self.error_of("bf16_flops", "flops_efficiency", "unhidden_share")
 
-    @property
-    def dispatch_error(self) -> float:
-        """Relative error of a dispatch."""
-        return self.error_of("dispatch_s", "kernel_start_s")
-
 
 def device_speed(
     name: str,

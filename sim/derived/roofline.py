@@ -90,10 +90,6 @@ class StoredModel:
         """Return the cached bytes of a sequence."""
         return self.shape.kv_bytes(num_tokens, self.cache_bits)
 
-    def kv_bytes_per_token(self) -> float:
-        """Return the cached bytes that one more token of a short sequence adds."""
-        return self.kv_bytes(1) - self.kv_bytes(0)
-
     def layer_bytes(self, rows: float, context: Number) -> Number:
         """Return the traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
         kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits)
@@ -212,7 +208,7 @@ class RooflineCost:
             alone_s = self._roofline_s(num_bytes, flops * (1 + computing), kernels) - self._roofline_s(*work)
             return abs(float(alone_s) + dispatch * self.device.graph_s) / here
 
-        dispatch = moved(dispatch=self.device.dispatch_error)
+        dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))
         return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:

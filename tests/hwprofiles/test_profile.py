@@ -207,7 +207,6 @@ def test_events_that_older_profiles_have_are_passed_over_or_renamed() -> None:
 
 def test_a_link_known_one_way_round_serves_both_ways_and_its_own_way_first() -> None:
     (link,) = profile().links
-    assert link.transfer_s(1e5) == 5e-5 + 1e5 / 2e9
     assert profile().link("cpu0", "cpu1") == profile().link("cpu1", "cpu0") == link
     assert profile(links=()).link("cpu0", "cpu1") is None
     back = LinkProfile(lanes=("cpu1", "cpu0"), latency_s=1, bytes_per_s=1, source="test")

@@ -22,7 +22,7 @@ def sizes(asked):
     models = asked.target, asked.draft
     weights = [one.shape.weight_bytes("bf16") for one in models]
     caches = [one.kv_bytes(asked.num_tokens) for one in models]
-    return weights, caches, most_branch_tokens() * asked.draft.kv_bytes_per_token()
+    return weights, caches, most_branch_tokens() * (asked.draft.kv_bytes(1) - asked.draft.kv_bytes(0))
 
 
 def test_one_memory_holds_both_models_their_keys_and_values_and_the_branches():

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from hwprofiles.quantity import quantities_of
 from hwprofiles.sheets import KINDS, device_sheet, shipped_file, shipped_names
 from mirrorsd.cli.verbs.profiles import WIDTH
 from planner.wording import amount
@@ -27,7 +26,7 @@ def test_show_fits_a_terminal_and_tells_every_number_with_status_and_source(name
     text = call("profiles", "show", name).stdout
     assert [line for line in text.splitlines() if len(line) > WIDTH] == []
     flat = " ".join(text.split())
-    for field, quantity in quantities_of(device_sheet(name)).items() if name in shipped_names("device") else ():
+    for field, quantity in device_sheet(name).quantities.items() if name in shipped_names("device") else ():
         line = next(line for line in text.splitlines() if line.split()[:1] == [field])
         assert line.endswith(f" {quantity.status}")
         assert f" {amount(field, quantity.value)} " in line
