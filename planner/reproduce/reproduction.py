@@ -134,7 +134,8 @@ def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
     )
 
 
-class PredictedCell(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedCell:
     """One cell; speed-ups are times plain decoding, and `rate` is that of acceptance, given that all before it were.
 
     Attributes:
@@ -208,8 +209,20 @@ def predict_table(
     """Predict all cells with given constants; errors as in `Setup.profiles`."""
     arms, coverage = Arms.of(setup, constants), constants["exit_coverage"]
     rates = arms.rate_of(np.array([cell.vanilla for cell in table.cells]))
-    speedups = [arms.speedup(arm, rates, coverage).tolist() for arm in arms[1:]]
-    cells = tuple(map(PredictedCell, table.cells, rates.tolist(), *speedups))
+    found = {
+        "in_turn": arms.speedup(arms.in_turn, rates, coverage),
+        "in_turn_streaming": arms.speedup(arms.in_turn_streaming, rates, coverage),
+        "mirror": arms.speedup(arms.mirror, rates, coverage),
+        "mirror_streaming": arms.speedup(arms.mirror_streaming, rates, coverage),
+    }
+    cells = tuple(
+        PredictedCell(
+            published=cell,
+            rate=float(rates[index]),
+            **{name: float(speedups[index]) for name, speedups in found.items()},
+        )
+        for index, cell in enumerate(table.cells)
+    )
     return Reproduction(
         table=table, setup=setup, constants=dict(constants), fitted=tuple(fitted), arms=arms, cells=cells
     )

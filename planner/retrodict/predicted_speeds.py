@@ -173,8 +173,10 @@ class PredictedCase:
             drafting_s * DRAFTING_ERROR,
             host_s * self._host.relative_error,
         )
-        both = verifying_s, drafting_s + host_s
-        round_s = max(both) if self.case.drafter.parallel else verifying_s + drafting_s + host_s
+        if self.case.drafter.parallel:
+            round_s = max(verifying_s, drafting_s + host_s)
+            return round_s, hypot(*errors) / round_s
+        round_s = verifying_s + drafting_s + host_s
         return round_s, hypot(*errors) / round_s
 
     def _pass_s(self, rows: int, context: int) -> float:
@@ -209,8 +211,11 @@ class PredictedCase:
 
 
 def _weights(case: Case) -> str:
-    shape = re.sub(r"[^a-z0-9]", "", case.target.shape.lower())
-    released = next((weights for name, weights in _RELEASED_IN.items() if name in shape), "bf16")
+    released = next((weights for name, weights in _RELEASED_IN.items() if name in _squeezed(case)), "bf16")
     named = weights_told(case.target.weights or released)
     engine = engine_of(case.engine) or case.engine
     return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)
+
+
+def _squeezed(case: Case) -> str:
+    return re.sub(r"[^a-z0-9]", "", case.target.shape.lower())

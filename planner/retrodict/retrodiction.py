@@ -4,14 +4,13 @@ Two questions: `ratio` (plain speed, and acceptance where it is told, are given:
 `absolute` (nothing but device, engine and models is given). `plain` is the speed without speculation.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from statistics import median
 from typing import Any, Final, Literal, get_args
 
 from decoding.errors import MirrorsdError
-from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed
+from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed, as_text
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 
 Question = Literal["ratio", "absolute", "plain"]
@@ -57,12 +56,8 @@ class Retrodicted:
 
     def as_entry(self) -> dict[str, Any]:
         """Return it as a result has it."""
-        case, found = self.case, self.predicted
-        return {
-            "id": case.id,
-            "device": case.device,
-            "engine": case.engine,
-            "source": case.source,
+        found = self.predicted
+        return as_text(self.case) | {
             "question": self.question,
             "drafted": int(self.drafted) if self.drafted.isdigit() else self.drafted,
             "context": self.context,
@@ -94,8 +89,8 @@ class Retrodiction:
         """Return errors and coverage by question, those of the other predictors, and what was skipped."""
         told: dict[str, Any] = {question: self._judged(question) for question in QUESTIONS}
         told["baselines"] = {
-            name: {question: self._error_of(question, told_by) for question in ("ratio", "absolute")}
-            for name, told_by in (("always_1x", "one"), ("bandwidth_and_leviathan", "naive"))
+            name: {question: self._error_of(question, predictor) for question in ("ratio", "absolute")}
+            for name, predictor in (("always_1x", _ONE), ("bandwidth_and_leviathan", _NAIVE))
         }
         told["skipped"] = {
             "count": len(self.skipped),
@@ -110,11 +105,10 @@ class Retrodiction:
     def _judged(self, question: Question) -> dict[str, Any]:
         own = self.of(question)
         coverage = sum(one.is_held for one in own) / len(own) if own else None
-        return {"num": len(own), "median_abs_error": self._error_of(question, "predicted.value"), "coverage": coverage}
+        return {"num": len(own), "median_abs_error": self._error_of(question, _OWN), "coverage": coverage}
 
-    def _error_of(self, question: Question, told_by: str) -> float | None:
-        """Return the median error of what an attribute of each case says; None without cases."""
-        errors: list[float] = [abs(attrgetter(told_by)(one) / one.published - 1) for one in self.of(question)]
+    def _error_of(self, question: Question, predictor: Callable[[Retrodicted], float]) -> float | None:
+        errors = [abs(predictor(one) / one.published - 1) for one in self.of(question)]
         return median(errors) if errors else None
 
 
@@ -134,6 +128,21 @@ def worth(found: Retrodiction) -> str:
                 f"intervals hold {100 * own['coverage']:.0f} %"
             )
     return f"{'. '.join(one[0].upper() + one[1:] for one in told)}." if told else "Nothing was predicted."
+
+
+def _own(one: Retrodicted) -> float:
+    return one.predicted.value
+
+
+def _always_one(one: Retrodicted) -> float:
+    return one.one
+
+
+def _naive(one: Retrodicted) -> float:
+    return one.naive
+
+
+_OWN, _ONE, _NAIVE = _own, _always_one, _naive
 
 
 def retrodict(cases: Iterable[Case]) -> Retrodiction:
@@ -193,7 +202,7 @@ def _answers(predictor: PredictedCase, question: Question) -> Iterator[Retrodict
         else:
             found, published = predictor.ratio(one), one.tokens_per_s / one.plain
             others = 1.0, predictor.naive_ratio(one, one.share)
-        yield _retrodicted(predictor, question, one, (published, found, *others))
+        yield _retrodicted(predictor.case, question, one, published, found, others)
 
 
 def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
@@ -205,21 +214,24 @@ def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
         tokens = predictor.case.context or USUAL_CONTEXT if context is None else int(context)
         one = PublishedSpeed("0", 0, True, tokens, speed, speed, None)
         naive = predictor.naive_plain
-        yield _retrodicted(predictor, "plain", one, (speed, predictor.plain(tokens), naive, naive))
+        yield _retrodicted(predictor.case, "plain", one, speed, predictor.plain(tokens), (naive, naive))
 
 
 def _retrodicted(
-    predictor: PredictedCase, question: Question, one: PublishedSpeed, told: tuple[float, PredictedSpeed, float, float]
+    case: Case,
+    question: Question,
+    one: PublishedSpeed,
+    published: float,
+    found: PredictedSpeed,
+    others: tuple[float, float],
 ) -> Retrodicted:
-    """Return what is published of a speed, predicted, and said by the two other predictors."""
-    published, predicted, always_one, naive = told
     return Retrodicted(
-        case=predictor.case,
+        case=case,
         question=question,
         drafted=one.key,
         context=one.context,
         published=published,
-        predicted=predicted,
-        one=always_one,
-        naive=naive,
+        predicted=found,
+        one=others[0],
+        naive=others[1],
     )
