@@ -85,14 +85,17 @@ def _fitting_multiple(
     weight[:, half : 2 * half] = weight[:, :half]
     weight = weight.to(dtype)
     bias = torch.zeros(outputs, dtype=dtype) if has_bias else None
-    expected = F.linear(rows, weight, bias)
 
     @cache
-    def is_same(count: int) -> bool:
-        return torch.equal(F.linear(rows[:count], weight, bias), expected[:count])
+    def product(count: int) -> Tensor:
+        return F.linear(rows[:count], weight, bias)
 
-    fitting = (multiple for multiple in _MULTIPLES if all(is_same(count + -count % multiple) for count in _PROBED_ROWS))
-    return next(fitting, None)
+    def fits(multiple: int) -> bool:
+        counts = [count + -count % multiple for count in _PROBED_ROWS]
+        return all(torch.equal(product(count), product(most)[:count]) for count in counts)
+
+    with torch.autocast("cpu", enabled=False):  # training may be the first to ask, and the answer is kept
+        return next(filter(fits, _MULTIPLES), None)
 
 
 KEYS_AT_ONCE: Final = 64

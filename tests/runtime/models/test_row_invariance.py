@@ -126,6 +126,15 @@ def test_rows_of_plain_layers_are_alike_in_multiples_of_what_is_said(monkeypatch
     assert not row_invariance.rows_are_alike(weight, 8)
 
 
+def test_what_is_found_within_a_training_step_holds_after_it():
+    weight, found = torch.randn(16, 32), []
+    for autocasts in (True, False):
+        row_invariance._fitting_multiple.cache_clear()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocasts):
+            found.append(row_invariance._multiple(weight, None))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "dtype"), [({}, torch.float32), ({}, torch.bfloat16), (OPT, torch.bfloat16)], ids=str
 )
