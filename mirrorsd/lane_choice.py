@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
+from decoding.schedule import Schedule
 from hwprofiles.host import lanes_of
+from hwprofiles.placement import PlacedLane
+from hwprofiles.profile import Profile
+from mirrorsd.model_pair import Dtype, ModelPair
 from runtime.backends.devices import devices, require_device, require_form, status_of
 from runtime.backends.lane_device import Device
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
-
-if TYPE_CHECKING:
-    from decoding.schedule import Schedule
-    from hwprofiles.placement import PlacedLane
-    from hwprofiles.profile import Profile
-    from mirrorsd.model_pair import Dtype, ModelPair
 
 USUAL_DEVICES: Final = ("openvino:CPU", "cpu")
 """Lanes are those of the first of them that is there and computes with the weights: compiled graphs, or torch as it

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Required, TypedDict, Unpack
+from typing import Required, TypedDict, Unpack
 
+from calibrate.profiling.calibration import calibrate as measure
+from calibrate.profiling.model_sizes import ModelSizes
+from calibrate.profiling.task import CalibrationTask
+from calibrate.prompts import Prompt
 from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable
+from decoding.record import AcceptanceRecord
+from hwprofiles.profile import Profile
+from mirrorsd.lane_choice import device_lanes, fitted_to, usual_device
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
-
-if TYPE_CHECKING:
-    from calibrate.profiling.model_sizes import ModelSizes
-    from calibrate.profiling.task import CalibrationTask
-    from calibrate.prompts import Prompt
-    from decoding.record import AcceptanceRecord
-    from hwprofiles.profile import Profile
-    from runtime.engine import Engine
-    from runtime.lanes.lane import LaneSpec
+from mirrorsd.text_engine import new_engine
+from planner.search.space import SearchSpace
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.models.model_folder import NamedFolder, has_random_weights
 
 
 class CalibrationSettings(TypedDict, total=False):
@@ -51,10 +54,6 @@ def calibrate(
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
-    from calibrate.profiling.calibration import calibrate as measure
-    from mirrorsd.lane_choice import device_lanes, usual_device
-    from mirrorsd.text_engine import new_engine
-
     require_writable(Path(path))
     lanes = device_lanes(device or usual_device(pair), pair.dtype) if lanes is None else lanes
     with new_engine(pair, lanes) as engine:
@@ -69,11 +68,6 @@ def calibration_task(
 
     Raises `ConfigError` where the contexts are no range, or beyond the target's positions.
     """
-    from calibrate.profiling.model_sizes import ModelSizes
-    from calibrate.profiling.task import CalibrationTask
-    from mirrorsd.lane_choice import fitted_to
-    from planner.search.space import SearchSpace
-
     pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     sizes = sizes.without_draft_streams() if left_out else sizes
@@ -167,8 +161,6 @@ def record(
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
-    from mirrorsd.lane_choice import fitted_to, usual_device
-    from runtime.models.model_folder import NamedFolder, has_random_weights
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.files import named_path
 from decoding.schedule import Method, Schedule
-
-if TYPE_CHECKING:
-    from hwprofiles.model_shape import ModelShape
-    from runtime.models.model_folder import NamedFolder
-
+from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from runtime.drafters.registry import KINDS, kind_of, named_drafter, shipped_for
+from runtime.models.model_folder import PREFIX, NamedFolder, resolve_model, save_shape
 
 _FAMILIES: Final = {
     "Qwen3": "Qwen3ForCausalLM",
@@ -30,18 +28,12 @@ _FAMILIES: Final = {
 
 def is_shipped_shape(name: str) -> bool:
     """Return whether a name is `shape:` with a shape that ships, and no path of the user's."""
-    from hwprofiles.model_shape import shipped_models
-    from runtime.models.model_folder import PREFIX
-
     own = name.removeprefix(PREFIX)
     return name.startswith(PREFIX) and own.lower() in shipped_models() and not named_path(own).exists()
 
 
 def shipped_shape_folder(name: str) -> Path:
     """Return a folder with random weights for a shipped shape; `ModelError` where no decoder here has its parts."""
-    from hwprofiles.model_shape import model_shape
-    from runtime.models.model_folder import PREFIX, save_shape
-
     own = name.removeprefix(PREFIX).lower()
     return save_shape(_as_config(model_shape(own), name), own, source=name)
 
@@ -111,8 +103,6 @@ class ModelPair:
     @property
     def head_methods(self) -> Mapping[str, Method]:
         """Return each head's method by the head's name; `ModelFormatError` where its configuration is damaged."""
-        from runtime.drafters.registry import KINDS
-
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
@@ -159,9 +149,6 @@ def find_pair(
     Raises:
         ModelError: a model is not to be had, or is of an unsupported family.
     """
-    from runtime.drafters.registry import shipped_for
-    from runtime.models.model_folder import resolve_model
-
     name = str(target)
     folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
 
@@ -220,8 +207,6 @@ def folder_of(model: NamedFolder | None) -> Path | None:
 
 def _kinds(role: _Role) -> list[str]:
     """Return the kinds of folder that can be it."""
-    from runtime.drafters.registry import KINDS
-
     if role == "exit adapters":
         return ["mirrorsd_exits"]
     return [name for name, kind in KINDS.items() if (kind.method is not None) == (role == "a head")]
@@ -229,8 +214,6 @@ def _kinds(role: _Role) -> list[str]:
 
 def _named(role: _Role, name: str | Path) -> NamedFolder:
     """The model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
-    from runtime.drafters.registry import named_drafter
-
     # by its folder: lanes know no shapes that ship
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
     found = _kind(model)
@@ -243,6 +226,4 @@ def _named(role: _Role, name: str | Path) -> NamedFolder:
 
 
 def _kind(model: NamedFolder) -> str:
-    from runtime.drafters.registry import kind_of
-
     return kind_of(model.folder)

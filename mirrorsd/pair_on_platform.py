@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError, ModelError, PlanError
 from decoding.files import named_path
@@ -19,10 +19,11 @@ from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_named
 from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
-from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
 from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
 from runtime.models.model_folder import is_model_name
+from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import Texts
 from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
@@ -31,10 +32,6 @@ _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
 _PUBLISHED_IN: Final = {"gpt-oss": "mxfp4"}
 """Models that their makers publish in few bits alone."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
-
-if TYPE_CHECKING:
-    from planner.platform_plan.platform_plan import PlatformPlan
-    from sim.acceptance.assumed import AssumedAcceptance
 
 
 class Accepted(NamedTuple):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from calibrate.prompts import EncodedPrompt, Prompt, encode_prompts
 from decoding.errors import ModelError
-
-if TYPE_CHECKING:
-    from calibrate.prompts import EncodedPrompt, Prompt
-    from runtime.models.tokenizer import Tokenizer
-
+from runtime.models.model_folder import has_random_weights
+from runtime.models.tokenizer import Tokenizer
 
 _CHARACTERS_PER_TOKEN: Final = 3
 """Of the prompts that ship, in the chat template of SmolLM2: 14,900 characters are 5,002 tokens."""
@@ -19,8 +17,6 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
     """Count each prompt's tokens for the target; by characters for one with random weights, which has no tokenizer."""
-    from runtime.models.model_folder import has_random_weights
-
     if has_random_weights(Path(target_folder)):
         return tuple(max(1, len(prompt.text) // _CHARACTERS_PER_TOKEN) for prompt in prompts)
     return tuple(len(prompt.ids) for prompt in encode(prompts, target_folder))
@@ -33,9 +29,6 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
         ModelError: the target has random weights, and no tokenizer.
         ModelFormatError: the target's tokenizer is missing or damaged.
     """
-    from runtime.models.model_folder import has_random_weights
-    from runtime.models.tokenizer import Tokenizer
-
     if has_random_weights(Path(target_folder)):
         raise ModelError(
             f"{Path(target_folder).name} has random weights and reads no prompts: `mirrorsd calibrate` measures it, "
@@ -46,8 +39,6 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
 
 def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:
     """Return what `encode` returns, with a tokenizer that is loaded already."""
-    from calibrate.prompts import encode_prompts
-
     return encode_prompts(prompts, tokenizer if tokenizer.has_chat_template else _Plain(tokenizer))
 
 

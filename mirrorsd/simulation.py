@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import planner.plan
 import planner.search.search
@@ -18,23 +18,19 @@ import sim.world
 from decoding.errors import ConfigError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from hwprofiles.profile import Profile
+from mirrorsd.compare.measured_answer import JudgedRuns
 from planner.paired_ratio import Ratio, comparer, paired_ratio
-from planner.search.space import judging_part
+from planner.plan import Plan
+from planner.search.search import SearchResult
+from planner.search.space import SearchSpace, judging_part
 from planner.verdict import times
 from planner.wording import listing
 from runtime.backends.lane_device import Device
-from sim.acceptance.replay import record_of
-
-if TYPE_CHECKING:
-    from decoding.schedule import Schedule
-    from decoding.trace import Trace
-    from hwprofiles.profile import Profile
-    from mirrorsd.compare.measured_answer import JudgedRuns
-    from planner.plan import Plan
-    from planner.search.search import SearchResult
-    from planner.search.space import SearchSpace
-    from sim.acceptance.replay import Acceptance
-    from sim.prediction import Prediction
+from sim.acceptance.replay import Acceptance, record_of
+from sim.prediction import Prediction
 
 _MOST_NAMES: Final = 3
 

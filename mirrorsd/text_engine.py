@@ -21,6 +21,7 @@ from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
 from mirrorsd.model_pair import Dtype, ModelPair, find_scheduled_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
+from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import NOBODY, Listener
@@ -229,15 +230,13 @@ def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
     return covered(accepted, hits, texts=texts, exit_layers=[schedule.exit_layer] if schedule.exit_layer else [])
 
 
-def replayed_texts(
-    acceptance: Acceptance, schedule: Schedule, *, vocab_size: int, max_new_tokens: int | None = None
-) -> list[ReplayedText]:
+def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: int) -> list[ReplayedText]:
     """Return what models say, prompt by prompt, when a schedule goes through the rounds of an acceptance model.
 
     Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
     a record, or `ConfigError` where rates, do not cover the schedule.
     """
-    outcomes = replay_of(acceptance).outcomes(schedule, max_new_tokens)
+    outcomes = replay_of(acceptance).outcomes(schedule, None)
     return [_text(outcomes, prompt, vocab_size) for prompt in range(len(outcomes.starts))]
 
 
@@ -248,8 +247,6 @@ def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[
 
 def vocab_size_of(pair: ModelPair) -> int:
     """Number of token ids that both models have."""
-    from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
-
     folders = [pair.target_folder]
     if pair.drafter is not None and kind_of(pair.drafter.folder) == CAUSAL_LM_KIND:
         folders.append(pair.drafter.folder)

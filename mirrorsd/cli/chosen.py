@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from decoding.errors import ConfigError, shown
 from mirrorsd.cli.options import DEFAULT_TARGET, MAX_NEW_TOKENS, MAX_WINDOW, Dtype
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Prof
 
     Raises `ConfigError` where neither or both are given.
     """
-    from decoding.errors import ConfigError
     from decoding.record import AcceptanceRecord
 
     if (record is None) == (acceptance is None):
@@ -98,8 +98,6 @@ def listed(text: str) -> list[str]:
 
 def counts(option: str, text: str, most: int) -> tuple[int, ...]:
     """Return the numbers of 1..`most` that an option lists, one at least; `ConfigError` where they are others."""
-    from decoding.errors import ConfigError, shown
-
     parts = [part.strip() for part in text.split(",") if part.strip()]
     wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= most)]
     if wrong or not parts:
@@ -109,8 +107,6 @@ def counts(option: str, text: str, most: int) -> tuple[int, ...]:
 
 def num_tokens(text: str) -> int:
     """Return a number of tokens, one at least, as people type it: `8192`, `8k`; `ConfigError` where it is none."""
-    from decoding.errors import ConfigError, shown
-
     plain = text.strip().lower()
     digits = plain.removesuffix("k")
     if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):

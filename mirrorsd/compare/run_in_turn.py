@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from calibrate.profiling.anchors import Anchors, decode_with_anchors, lanes_of
+from calibrate.prompts import EncodedPrompt
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import Measured, Run, anchor_context
+from runtime.engine import Engine
 from runtime.lanes.sequence_lanes import Listener
-
-if TYPE_CHECKING:
-    from calibrate.prompts import EncodedPrompt
-    from runtime.engine import Engine
 
 _WARM_UP_TOKENS: Final = 4
 

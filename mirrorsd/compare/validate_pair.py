@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from calibrate.profiling.anchors import lanes_of
+from calibrate.prompts import EncodedPrompt, Prompt
 from decoding.errors import ConfigError, OutOfRangeError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
@@ -31,9 +32,6 @@ from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 from sim.acceptance.replay import Replay
-
-if TYPE_CHECKING:
-    from calibrate.prompts import EncodedPrompt, Prompt
 
 
 def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:

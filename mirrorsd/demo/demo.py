@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from calibrate.profiling.calibration import calibrate
 from calibrate.prompts import Prompt, draw_prompts
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
@@ -145,8 +146,6 @@ class Demo:
         return self._report(plan, candidates, measured, more)
 
     def _calibrate(self, engine: Engine) -> Profile:
-        from calibrate.profiling.calibration import calibrate
-
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
         progress("loading the models", 0.0)
         lengths = [len(prompt.ids) for prompt in self._encoded]

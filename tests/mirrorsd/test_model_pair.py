@@ -182,7 +182,7 @@ def test_parts_that_no_decoder_has_are_refused(name) -> None:
 
 def test_a_shape_without_gates_is_not_run_as_one_with_gates(monkeypatch) -> None:
     ungated = model_shape("smollm2-135m").model_copy(update={"is_gated": False})
-    monkeypatch.setattr("hwprofiles.model_shape.model_shape", lambda _: ungated)
+    monkeypatch.setattr("mirrorsd.model_pair.model_shape", lambda _: ungated)
     with pytest.raises(ModelError, match="shape:smollm2-135m: a shape without gates is simulated"):
         shipped_shape_folder("shape:smollm2-135m")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import counts, listed
 from mirrorsd.cli.console import say, show, show_paragraphs, write_json
@@ -34,7 +35,6 @@ def curve(
     json: options.JsonOption = None,
 ) -> None:
     """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
-    from decoding.errors import ConfigError
     from decoding.yaml_file import write_atomically
     from hwprofiles.engines import run_by
     from hwprofiles.machines.device_names import device_named, find_device

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
@@ -59,7 +60,6 @@ def import_(
     json: options.JsonOption = None,
 ) -> None:
     """Read costs and acceptance from what an engine writes, for other commands."""
-    from decoding.errors import ConfigError
     from decoding.yaml_file import save_yaml
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
@@ -139,7 +139,6 @@ def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
     """Write rates as `AcceptanceFile` has them, those of several runs as tasks of their own."""
     import yaml
 
-    from decoding.errors import ConfigError
     from decoding.yaml_file import write_atomically
 
     if not found:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import counts, listed, num_tokens
 from mirrorsd.cli.console import (
@@ -127,7 +128,6 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
-    from decoding.errors import ConfigError
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
@@ -206,7 +206,6 @@ def _machines(
     platform: str | None, profile: Path | None, add: Sequence[str], engine: str | None
 ) -> dict[str, PlannedMachine]:
     """Return the machines to plan for by their names, with more devices; a calibrated one has none."""
-    from decoding.errors import ConfigError
     from hwprofiles.profile import load_profile
     from mirrorsd.pair_on_platform import PlannedMachine
 
@@ -256,8 +255,6 @@ def _show_command(found: PlatformPlan) -> None:
 
 
 def _change(setting: str) -> tuple[str, str]:
-    from decoding.errors import ConfigError
-
     part, equals, value = setting.partition("=")
     if not equals:
         raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
@@ -266,7 +263,6 @@ def _change(setting: str) -> tuple[str, str]:
 
 def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:
     """Say what `--set` changes, next to the plan without it."""
-    from decoding.errors import MirrorsdError
     from planner.platform_plan.advice import what_if
     from planner.platform_plan.platform_plan import plan_platform
 

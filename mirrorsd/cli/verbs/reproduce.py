@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
@@ -45,7 +46,6 @@ def reproduce(
     json: options.JsonOption = None,
 ) -> None:
     """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
-    from decoding.errors import ConfigError
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named

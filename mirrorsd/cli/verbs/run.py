@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from decoding.errors import ConfigError, shown
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import chosen_prompts
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
@@ -129,8 +130,6 @@ class _Source(NamedTuple):
 
     def check(self, temperature: float) -> None:
         """Refuse none or several of them, and a replay of draws."""
-        from decoding.errors import ConfigError
-
         if sum(value is not None for value in self) != 1:
             raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS")
         if self.prompt is not None and not self.prompt.strip():
@@ -142,7 +141,6 @@ class _Source(NamedTuple):
         self, pair: ModelPair, lanes: Sequence[LaneSpec], schedule: Schedule, decoding: Decoding
     ) -> TextEngine | ReplayEngine:
         """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
-        from decoding.errors import ConfigError
         from decoding.record import AcceptanceRecord
         from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
         from runtime.models.model_folder import has_random_weights
@@ -224,8 +222,6 @@ def _hash(prompt: Prompt) -> str:
 
 def _require_same_prompt(row: Mapping[str, Any] | None, prompt: Prompt, out: Path) -> None:
     """Raise `ConfigError` for a row that answers another text under the same id; older rows do not tell."""
-    from decoding.errors import ConfigError, shown
-
     if row is not None and row.get(_PROMPT_HASH, _hash(prompt)) != _hash(prompt):
         msg = f"{out}: the row of {shown(prompt.prompt_id)} answers another prompt; name another --out"
         raise ConfigError(msg)

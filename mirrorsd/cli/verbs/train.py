@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from decoding.errors import ConfigError
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, TargetOption, option, output, output_folder
 from mirrorsd.cli.progress_bar import task
@@ -138,7 +139,6 @@ def _train(
     device: str,
     json: str | None,
 ) -> None:
-    from decoding.errors import ConfigError
     from training.recipe import load_recipe
 
     wanted = load_recipe(_recipe_path(recipe))
@@ -170,7 +170,6 @@ def _train(
 
 
 def _recipe_path(name: str) -> Path:
-    from decoding.errors import ConfigError
     from training.recipe import shipped_recipes
 
     shipped = shipped_recipes()
