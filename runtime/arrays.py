@@ -141,15 +141,12 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
     def is_slow(array: NDArray[Any]) -> bool:
         return array.ndim >= 2 and bool(array.ctypes.data % _ALIGNMENT or not array.flags.c_contiguous)
 
-    return {name: as_tensor(aligned(array) if is_slow(array) else array) for name, array in arrays.items()}
-
-
-def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-    """Return a copy, in another type if one is given, that torch computes with at full speed."""
-    copy = aligned_empty(array.shape, dtype or array.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # who reads a file looks at the numbers that come out
+    def aligned(array: NDArray[Any]) -> NDArray[Any]:
+        copy = aligned_empty(array.shape, array.dtype)
         copy[...] = array
-    return copy
+        return copy
+
+    return {name: as_tensor(aligned(array) if is_slow(array) else array) for name, array in arrays.items()}
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

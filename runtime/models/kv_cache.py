@@ -78,14 +78,12 @@ class TorchMemory:
 
 
 class KVCache(Text, LayerKeys):
-    """Keys and values of one sequence for every layer, or of several that advance together."""
+    """Keys and values of one sequence for every layer."""
 
     memory: TorchMemory
 
-    def __init__(
-        self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu", num_sequences: int = 1
-    ) -> None:
-        super().__init__(TorchMemory(config, num_sequences, dtype, device))
+    def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
+        super().__init__(TorchMemory(config, 1, dtype, device))
         self.memory.allocate(capacity)
         self._text_order = torch.zeros(0, 0)
 

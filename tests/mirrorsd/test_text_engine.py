@@ -106,11 +106,10 @@ def engine(folders):
         yield engine
 
 
-def replay(engine, asked, acceptance, max_new_tokens=None):
+def replay(engine, asked, acceptance):
     """The same schedule for real, of every prompt."""
     lanes = {"target_lane": "big", "draft_lane": asked.draft_lane and "small"}
-    texts = replayed_texts(acceptance, asked, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
-    for text in texts:
+    for text in replayed_texts(acceptance, asked, vocab_size=VOCABULARY):
         prompt = arbitrary_prompt(text.prompt_length, VOCABULARY)
         yield engine.replay(asked.model_copy(update=lanes), prompt, text)
 
@@ -162,8 +161,8 @@ def test_a_run_is_labelled_everywhere(engine) -> None:
         assert found.label == found.trace.label == "random weights, replayed acceptance"
     plain = Schedule(method="autoregressive", target_lane="big")
     assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).label == "random weights"
-    for found, prompt in zip(replay(engine, plain, RECORD, 12), RECORD.prompts, strict=True):
-        assert (list(found.tokens), len(found.trace.rounds)) == (prompt.text[:12].tolist(), 12)
+    for found, prompt in zip(replay(engine, plain, RECORD), RECORD.prompts, strict=True):
+        assert (list(found.tokens), len(found.trace.rounds)) == (prompt.text.tolist(), 40)
 
 
 def test_ids_that_the_vocabulary_lacks_become_others_and_acceptance_stays() -> None:
