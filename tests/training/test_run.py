@@ -101,6 +101,16 @@ def test_progress_names_the_stages_in_order(run):
     assert events[-1].stage == "judging"
 
 
+def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path):
+    run(DRAFT, name="one", state_folder=tmp_path / "states")
+    stages = []
+    run(EXITS, name="two", state_folder=tmp_path / "states", progress=lambda event: stages.append(event.stage))
+    assert "states" in stages, "layer 2 is new"
+    stages.clear()
+    run(EXITS, name="three", state_folder=tmp_path / "states", progress=lambda event: stages.append(event.stage))
+    assert "states" not in stages
+
+
 def test_a_folder_with_another_run_is_refused(run):
     run(EXITS)
     longer = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"num_tokens": 301})})
@@ -150,6 +160,12 @@ def test_a_recipe_that_does_not_fit_leaves_no_trace(run, tmp_path, recipe, chang
 def test_an_unusable_device_is_answered_with_the_usable_ones(run):
     with pytest.raises(TrainingError, match="device 'tpu' is not usable here; usable: cpu"):
         run(EXITS, device="tpu")
+
+
+def test_weights_that_overflow_stop_the_run(run, target_folder, monkeypatch):
+    wild = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"learning_rate": 1e30})})
+    with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+"):
+        run(wild)
 
 
 def test_benchmarks_and_acceptance_by_task_are_added_to_the_card_later(run):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.messages import Verdict, Window
+from decoding.messages import NO_WINDOW, Verdict, Window
 from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import (
     GREEDY,
@@ -25,6 +25,11 @@ TEMPERATURE = 0.7
 
 def random_logits(seed, *shape):
     return torch.tensor(np.random.default_rng(seed).normal(0.0, 1.5, shape))
+
+
+def test_greedy_takes_the_lowest_id_of_equal_logits():
+    logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]], dtype=torch.bfloat16)
+    assert decide(logits, NO_WINDOW, GREEDY, 0).next_token == 1
 
 
 @given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))
@@ -58,14 +63,19 @@ def test_temperature_zero_is_greedy():
     assert decide(logits, window, sampling, 9).outcome == (2, best[2])
 
 
-def test_seeds_streams_positions_and_rivals_have_draws_of_their_own():
+def test_seeds_streams_and_positions_have_draws_of_their_own():
     draws = {
-        uniform(seed, stream, *place)
+        uniform(seed, stream, position)
         for seed in (0, 1, -1, 10**30)
         for stream in ("target", "accept", "draft")
-        for place in [*((position,) for position in range(50)), (1, 0), (1, 1), (11, 0), (1, 10), (1, 1, 0)]
+        for position in range(50)
     }
-    assert len(draws) == 4 * 3 * 55
+    assert len(draws) == 4 * 3 * 50
+
+
+def test_rivals_for_a_position_have_draws_of_their_own():
+    draws = {uniform(7, "accept", *place) for place in [(1,), (11,), (1, 0), (1, 1), (11, 0), (1, 10), (1, 1, 0)]}
+    assert len(draws) == 7
 
 
 def test_draws_fill_the_unit_interval_evenly():

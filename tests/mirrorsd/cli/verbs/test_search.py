@@ -69,6 +69,11 @@ def test_a_malformed_space_is_named_with_line_and_value(profile_path, record_pat
     assert re.search(message, error_of("search", "--profile", profile_path, "--record", record_path, "--space", space))
 
 
+def test_a_missing_profile_is_named(record_path, tmp_path):
+    path = tmp_path / "nowhere.yaml"
+    assert f"{path}: cannot be read" in error_of("search", "--profile", path, "--record", record_path)
+
+
 @pytest.fixture
 def eight_path(tmp_path):
     path = tmp_path / "eight.npz"

@@ -93,11 +93,10 @@ def cached(target, text):
     return cache, half_way
 
 
-@pytest.mark.parametrize("num_streams", [2, 3])
-def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, streams, num_streams):
+def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, streams):
     cache, x = cached(target, TEXT)
-    found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache, num_streams=num_streams)
-    expected = streams_of_row(target, streams, TEXT, 6)[:num_streams]
+    found = streams(x[:, -1:], positions=torch.tensor([len(TEXT) - 1]), cache=cache)
+    expected = streams_of_row(target, streams, TEXT, len(TEXT) - 1)
     torch.testing.assert_close(found[0, 0], expected, atol=2e-4, rtol=1e-3)
 
 
@@ -112,6 +111,33 @@ def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, stream
     for place, row in enumerate(positions.tolist()):
         expected = streams_of_row(target, streams, TEXT, row)
         torch.testing.assert_close(found[place], expected, atol=2e-4, rtol=1e-3)
+
+
+def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams):
+    cache, x = cached(target, TEXT)
+    found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache, num_streams=2)
+    assert found.shape == (1, 1, 2, 16)
+    torch.testing.assert_close(found[0, 0], streams_of_row(target, streams, TEXT, 6)[:2], atol=2e-4, rtol=1e-3)
+
+
+def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams):
+    cache, x = cached(target, TEXT)
+    length = cache.cursor
+    before = cache.memory.slots.clone()
+    logits = plain.target_logits(target, TEXT)
+    streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
+    assert torch.equal(cache.memory.slots[..., :length, :], before[..., :length, :])
+    assert cache.cursor == length
+    assert torch.equal(plain.target_logits(target, TEXT), logits)
+
+
+def test_untrained_streams_are_the_decoder_shifted_in_position(target):
+    """With no change and no embedding the only stream of a row is that row, read one position later."""
+    streams = StreamModel(target, StreamConfig(num_streams=1, start_layer=2, rank=2))
+    cache, x = cached(target, TEXT)
+    found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
+    again = target.run_layers(x[:, -1:], 2, 4, positions=torch.tensor([7]), cache=cache)
+    torch.testing.assert_close(found[0], target.normalise(again))
 
 
 def test_only_embedding_and_low_rank_changes_are_trained(target, streams):
