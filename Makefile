@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/mirrorsd demo
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --max-worker-restart=0
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
