@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -123,11 +123,25 @@ def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def save_tree_heads(
-    kind: type[TreeFolderConfig], heads: Any, paths: Sequence[TreePath], folder: Path, **origin: Any
+    kind: type[TreeFolderConfig],
+    heads: Any,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
 ) -> None:
-    """Write heads and the nodes of their tree; `origin` has `target`, `target_name`, `metadata` of `save_trained`."""
-    own = kind.fields_with_tree(heads.config, paths)
-    save_trained(folder, kind, own_weights(heads), kept_ids=heads.output.kept_ids, **own, **origin)
+    """Write heads, trained for this target, and the nodes of their tree (`save_trained`)."""
+    save_trained(
+        folder,
+        kind,
+        own_weights(heads),
+        target=target,
+        target_name=target_name,
+        kept_ids=heads.output.kept_ids,
+        fields=kind.fields_with_tree(heads.config, paths) | {"metadata": dict(metadata)},
+    )
 
 
 def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any, Tensor]:

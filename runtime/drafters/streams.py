@@ -18,7 +18,7 @@ candidates, V kept ids.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -234,10 +234,26 @@ class StreamFolderConfig(StreamConfig, TreeFolderConfig):
         return StreamModel(target, self)
 
 
-def save_streams(model: StreamModel, paths: Sequence[TreePath], folder: Path, **origin: Any) -> None:
-    """Write streams and their tree; `origin` has `kept_ids`, `target`, `target_name`, `metadata` of `save_trained`."""
-    own = StreamFolderConfig.fields_with_tree(model.config, paths)
-    save_trained(folder, StreamFolderConfig, model.trained, **own, **origin)
+def save_streams(
+    model: StreamModel,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    kept_ids: Tensor,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write streams, the target ids that they may propose, and their tree (`save_trained`)."""
+    save_trained(
+        folder,
+        StreamFolderConfig,
+        model.trained,
+        target=target,
+        target_name=target_name,
+        kept_ids=kept_ids,
+        fields=StreamFolderConfig.fields_with_tree(model.config, paths) | {"metadata": dict(metadata)},
+    )
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:

@@ -8,7 +8,7 @@ embedding rows (`target_probe`) show whether a target is the right one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -88,6 +88,8 @@ class FolderConfig(Strict):
 
     layer_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that name layers of the target."""
+    unquantized: ClassVar[tuple[str, ...]] = ()
+    """Ends of the names of matrices that are stored as they are."""
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
@@ -127,13 +129,12 @@ def save_trained(
     target: Any,
     target_name: str,
     kept_ids: Array,
-    unquantized: Collection[str] = (),
-    **fields: Any,
+    fields: dict[str, Any],
 ) -> None:
     """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`).
 
-    `target` has the target's `config` and `embedding`. `fields` are the kind's own and `metadata`, how they were
-    trained.
+    `target` has the target's `config` and `embedding`; `fields` are `metadata`, which says how they were trained, and
+    those that this kind of folder alone has.
     """
     algorithm = kind.model_fields["speculators_model_type"].default
     config = kind(
@@ -141,6 +142,7 @@ def save_trained(
         target_shape=TargetShape.of(target.config),
         **fields | {"vocab_size": len(kept_ids)},
     )
+    unquantized = {name for name in weights if name.endswith(kind.unquantized)}
     arrays = pack(weights, unquantized=unquantized) | _target_tensors(target.embedding.weight, kept_ids)
     save_folder(folder, config, arrays)
 

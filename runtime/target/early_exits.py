@@ -72,6 +72,8 @@ class ExitFolderConfig(FolderConfig):
     """`config.json` of exit adapters."""
 
     layer_fields = ("exit_layers",)
+    # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
+    unquantized = (".affine.weight",)
 
     speculators_model_type: Literal["mirrorsd_exits"] = "mirrorsd_exits"
     exit_layers: Layers
@@ -90,11 +92,11 @@ def save_exits(
         target=target,
         target_name=target_name,
         kept_ids=exits.kept_ids,
-        # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
-        unquantized={f"{layer}.affine.weight" for layer in layers},
-        exit_layers=layers,
-        width=exits.adapters[layers[0]].up.out_features,
-        metadata=metadata,
+        fields={
+            "exit_layers": layers,
+            "width": exits.adapters[layers[0]].up.out_features,
+            "metadata": dict(metadata),
+        },
     )
 
 

@@ -56,9 +56,16 @@ def save_eagle(
 ) -> None:
     """Write a head (`save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
-    own: dict[str, Any] = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
-    own |= {"target": head, "kept_ids": head.output.kept_ids, "metadata": metadata}
-    save_trained(folder, kind, own_weights(head), target_name=target_name, **own)
+    fields = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
+    save_trained(
+        folder,
+        kind,
+        own_weights(head),
+        target=head,
+        target_name=target_name,
+        kept_ids=head.output.kept_ids,
+        fields=fields | {"metadata": dict(metadata)},
+    )
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:

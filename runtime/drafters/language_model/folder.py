@@ -66,9 +66,15 @@ class DraftArrays(NamedTuple):
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
     """Write a draft without streams, whose embedding and head are its target's (`save_trained`)."""
-    own = asdict(replace(draft.config, streams=None)) | {"target": draft.decoder, "kept_ids": draft.kept_ids}
-    weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
-    save_trained(folder, DrafterFolderConfig, weights, target_name=target_name, metadata=metadata, **own)
+    save_trained(
+        folder,
+        DrafterFolderConfig,
+        {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET},
+        target=draft.decoder,
+        target_name=target_name,
+        kept_ids=draft.kept_ids,
+        fields=asdict(replace(draft.config, streams=None)) | {"metadata": dict(metadata)},
+    )
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
