@@ -26,6 +26,11 @@ _MOST_OF_A_NAME: Final = 40
 """Characters of a file's name that its scratch file's name repeats: a name has 255 bytes at most."""
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with `~` written out; as it is where the system knows no such user, or no home."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  Path.expanduser raises there
+
+
 def named_path(name: str | Path) -> Path:
     """Return the path that a user's name stands for, `~` being a home folder; there need be nothing.
 

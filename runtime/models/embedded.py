@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.errors import ModelFetchError
-from decoding.files import replace_file
+from decoding.files import expanded, replace_file
 
 Progress = Callable[[str, float], None]
 """Called with the name of a step and the share of it that is done, 0 to 1."""
@@ -71,9 +71,9 @@ def models_folder() -> Path:
     Raises `ModelFetchError` if neither is to be had.
     """
     if own := os.environ.get("MIRRORSD_CACHE"):
-        return Path(os.path.expanduser(own)) / "models"  # noqa: PTH111  Path.expanduser raises where there is no home
+        return expanded(own) / "models"
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    user = xdg if xdg.is_absolute() else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  by the standard a relative one means nothing
+    user = xdg if xdg.is_absolute() else expanded("~/.cache")  # by the standard a relative one means nothing
     if not user.is_absolute():
         raise ModelFetchError("there is no home folder to keep models in; name a folder by MIRRORSD_CACHE")
     return user / "mirrorsd" / "models"

@@ -105,7 +105,7 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
 
 
 PREFIX: Final = "shape:"
-"""Of the name of a model that asks for its shape alone."""
+"""Begins the name of a model that is asked for by its shape alone."""
 _SEED: Final = 0
 
 
