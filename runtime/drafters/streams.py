@@ -32,7 +32,7 @@ from decoding.tree_shape import cut
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.head_drafter import TreeFolderConfig, read_head
-from runtime.drafters.language_model.draft_passes import StreamConfig
+from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
-from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.registry import find_drafter
 from runtime.drafters.streams import (
     Borrowed,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,10 @@ from runtime.backends.backend import Backend, Head
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
-from runtime.storage.weight_folder import Count, Strict, Width
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 
-
-class StreamConfig(Strict):
-    """Sizes of streams: tokens guessed after the one that a row predicts, layers before, rank of low-rank changes."""
-
-    num_streams: Count
-    start_layer: int
-    rank: Width
+if TYPE_CHECKING:  # it needs pydantic, which lanes of torch alone do without
+    from runtime.drafters.language_model.stream_config import StreamConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft, StreamConfig
+from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft
 from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.model_folder import has_random_weights

@@ -12,8 +12,8 @@ from calibrate.recording.recorder import Recorder, RecordSettings
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.drafters.language_model.draft_passes import StreamConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
 from sim.world import simulate
