@@ -13,6 +13,9 @@ class DecodedSequence:
     """
 
     def __init__(self, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
+        if not prompt or max_new_tokens < 1:
+            msg = f"a sequence needs a prompt and max_new_tokens >= 1, not {len(prompt)} tokens and {max_new_tokens}"
+            raise ValueError(msg)
         self.prompt = tuple(prompt)
         self.tokens: list[int] = []
         self.max_new_tokens = max_new_tokens

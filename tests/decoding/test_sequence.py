@@ -49,6 +49,12 @@ def test_an_end_token_that_was_refused_ends_nothing():
     assert one.unfinished
 
 
+@pytest.mark.parametrize(("prompt", "most"), [([], 5), ([1], 0)])
+def test_a_sequence_needs_a_prompt_and_room(prompt, most):
+    with pytest.raises(ValueError, match="needs a prompt and max_new_tokens >= 1"):
+        DecodedSequence(prompt, max_new_tokens=most, eos_token_ids=())
+
+
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 15), st.data())
 def test_rounds_of_any_size_commit_the_same_text(text, most, data):
     one, position = sequence(most), 0

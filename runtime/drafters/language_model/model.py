@@ -116,8 +116,10 @@ def rollouts_everywhere(
 
     `ids` is a committed text, `start` the length of its prompt, `num_alternatives` the best ids to report at each
     drafted place. Row t of `features_TE` is what `normalise_features` returned for position t, for at least `len(ids)`
-    - 2 positions; drafted positions have none.
+    - 2 positions; drafted positions have none. Raises `ValueError` if `start` is not the length of a prefix.
     """
+    if not 1 <= start < len(ids):
+        raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
     draft.output.add_prompt_tokens(ids[:start])
     num_slots = len(ids) + num_tokens + (draft.config.streams.num_streams if draft.config.streams else 0)
     num_branches = min(_BLOCK_ROWS, len(ids) - start)

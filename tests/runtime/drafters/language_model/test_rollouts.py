@@ -43,3 +43,11 @@ def test_long_texts_are_drafted_in_blocks_with_the_same_result(monkeypatch):
     monkeypatch.setattr(model, "_BLOCK_ROWS", 3)
     blocks = rollouts_everywhere(draft, IDS, start=1, num_tokens=3, num_alternatives=2, features_TE=None)
     assert torch.equal(whole.alternatives, blocks.alternatives)
+
+
+@pytest.mark.parametrize("start", [0, len(IDS)])
+def test_there_is_no_draft_without_a_prefix_and_none_after_the_last_token(start):
+    with pytest.raises(ValueError, match=f"start {start} is outside 1..10"):
+        rollouts_everywhere(
+            tiny_draft(tiny_target()), IDS, start=start, num_tokens=1, num_alternatives=1, features_TE=None
+        )
