@@ -15,6 +15,12 @@ def slowdown(pair: PairContention, target_bytes_per_s: float, draft_bytes_per_s:
     return float(found.target[0]), float(found.draft[0])
 
 
+def test_a_pair_is_found_in_either_order():
+    profile = machine(contention=(Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),))
+    assert PairContention.of(profile, "target", "draft") == (2, 3, float("inf"))
+    assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
+
+
 def test_a_pair_that_was_measured_both_ways_keeps_its_roles():
     entries = [
         Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),

@@ -33,6 +33,20 @@ def test_a_monotone_table_is_interpolated_monotonically_within_its_numbers(r0, r
     assert 1 <= low <= high + 1e-12 <= 9 + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("rows", "context", "what"),
+    [
+        (0, 32, "fewer than 1 rows"),
+        (9, 32, "more than 8 rows"),
+        (1, 31, r"contexts 31\.\.31, outside 32\.\.256,"),
+        (1, 257, r"contexts 257\.\.257, outside 32\.\.256,"),
+    ],
+)
+def test_outside_the_grid_there_is_an_error_and_no_guess(rows: int, context: float, what: str) -> None:
+    with pytest.raises(OutOfRangeError, match=rf"{what} were not measured \(test\); calibrate a wider grid"):
+        TABLE.at(rows, context)
+
+
 @given(st.floats(1, 8), st.lists(CONTEXTS, min_size=1))
 def test_many_contexts_are_answered_as_each_of_them_to_the_last_bit(rows: float, contexts: list[float]) -> None:
     assert TABLE.along(rows, np.array(contexts)).tolist() == [TABLE.at(rows, context) for context in contexts]
