@@ -18,6 +18,9 @@ ISA_VARIABLE: Final = "ONEDNN_MAX_CPU_ISA"
 _WITHOUT_TILES: Final = "AVX512_CORE_BF16"
 _WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
+_CHANGING: Final = ("processor", "cpu mhz", "bogomips", "physical id", "core id", "apicid", "initial apicid")
+"""Lines that differ from core to core, or from one start of the machine to the next."""
+_KERNEL_VARIABLES: Final = ("ONEDNN_", "DNNL_")
 
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
@@ -45,6 +48,20 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
         return True
     has_any = "avx_vnni" in flags or ("avx512_vnni" in flags and not allowed.startswith("AVX2"))
     return has_any or "avx2" not in flags  # other makes of CPU are left to OpenVINO
+
+
+def chosen_by(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> list[str]:
+    """Return what kernels are chosen by: all that the system says of the CPU, and what a user told oneDNN.
+
+    Empty where the system says nothing of its CPU.
+    """
+    try:
+        first, *_ = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
+    except OSError:
+        return []
+    lines = [line for line in first.splitlines() if line.partition(":")[0].strip().lower() not in _CHANGING]
+    told = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
+    return lines + told
 
 
 def described() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set, has_vnni
+from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set, chosen_by, has_vnni
 
 CPU_INFO = Path("/proc/cpuinfo")
 ONEDNN = {  # OpenVINO compiles nothing below AVX2
@@ -99,3 +99,35 @@ def test_integer_products_are_used_where_the_cpu_has_them_and_nobody_left_them_o
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : {flags}\n")
     assert has_vnni({ISA_VARIABLE: allowed}, info) is expected
+
+
+ZEN3 = """processor : 0
+model name : A CPU
+cpu MHz : 2445.4
+cache size : 512 KB
+flags : avx2
+bogomips : 4890.84
+
+processor : 1
+model name : A CPU
+"""
+
+
+def test_kernels_are_chosen_by_what_the_first_core_is_and_what_onednn_was_told(tmp_path):
+    info = tmp_path / "cpuinfo"
+    info.write_text(ZEN3)
+    found = chosen_by({"HOME": "here", ISA_VARIABLE: "AVX2"}, info)
+    assert found == ["model name : A CPU", "cache size : 512 KB", "flags : avx2", f"{ISA_VARIABLE}=AVX2"]
+
+
+def test_another_speed_is_the_same_cpu_and_another_cache_is_another(tmp_path):
+    info = tmp_path / "cpuinfo"
+    found = []
+    for text in (ZEN3, ZEN3.replace("2445.4", "1800.0"), ZEN3.replace("512", "1024")):
+        info.write_text(text)
+        found.append(chosen_by({}, info))
+    assert found[0] == found[1] != found[2]
+
+
+def test_of_a_system_that_tells_nothing_nothing_is_known(tmp_path):
+    assert chosen_by({ISA_VARIABLE: "AVX2"}, tmp_path / "none") == []

@@ -12,6 +12,7 @@ graph of it would hold a copy.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -25,11 +26,13 @@ from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
 from runtime.backends.openvino.calls import Floats
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graph import Constants, require_architecture
+from runtime.backends.openvino.kept_files import kept_block
 from runtime.backends.openvino.layer_graphs import CompiledAdapter, HeadGraphs, LayerGraphs
-from runtime.backends.openvino.packing import PackedLayers, arithmetic, packed
+from runtime.backends.openvino.packing import PackedLayers, arithmetic, digest_of, packed
 from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
+from runtime.instruction_set import chosen_by
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.channel import Block, to_array
 
@@ -184,7 +187,16 @@ class CompiledDecoder(Backend):
 
     @cached_property
     def _probed_floor(self) -> int:
-        """The fewest rows that calls should have, found by one layer and the head."""
+        """The fewest rows that calls should have; it is kept on disk where the system tells one CPU from another."""
+        if not (processor := chosen_by()):
+            return self._probe()
+        weights = [self._layers[0].digest(), digest_of(self._stored.lm_head.weight)]
+        asked = {"rows": [PROBED_ROWS, _MOST_PROBED_CALLS], "processor": processor, "weights": weights}
+        key = self._compiler.key({**asked, "config": asdict(self.config)})
+        return int(kept_block(key, 8, lambda: [np.array([self._probe()])]).view(np.int64)[0])
+
+    def _probe(self) -> int:
+        """Find the fewest rows that calls should have, by one layer and the head."""
         prompt, total = 20, PROBED_ROWS[-1]
         ids = np.random.default_rng(0).integers(self.config.vocab_size, size=(1, prompt + total))
         x_BTD = self._stored.embedded(ids)

@@ -184,9 +184,13 @@ class Compiler:
         """Return a graph that was compiled here once more; it reads `compiled` as long as it lives."""
         return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
+    def key(self, asked: Mapping[str, Any]) -> str:
+        """Return what an answer depends on: what was `asked`, this version of OpenVINO, the hardware and settings."""
+        return json.dumps({**self._identity, **asked}, sort_keys=True, default=str)
+
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:
         """Return the compiled graph of `build`, from disk if `key` is known; raise `LaneError` if it is refused."""
-        path = path_of(json.dumps({**self._identity, **key}, sort_keys=True, default=str), ".blob")
+        path = path_of(self.key(key), ".blob")
         with suppress(OSError, RuntimeError):
             return self._imported(mapped(path))
         model = build()

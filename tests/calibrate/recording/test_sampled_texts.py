@@ -115,7 +115,9 @@ def two_samples(ours: Counter, theirs: Counter) -> tuple[float, int]:
 @pytest.fixture(scope="module")
 def many_texts(folders):
     """Of one prompt, by the draft that takes features."""
-    return recorded(folders, folders.feature_drafter, PROMPTS[:1], num_texts=NUM_RUNS, seed=10_000, max_new_tokens=6)
+    return recorded(
+        folders, folders.feature_drafter, PROMPTS[:1], num_texts=NUM_RUNS, seed=10_000, max_new_tokens=6, max_window=2
+    )
 
 
 @pytest.mark.parametrize("name", ["mirror with features", "mirror from the exit"])
