@@ -88,7 +88,9 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     calibrated = {} if lanes is None else {name: lanes for name in demand.lanes if name in lanes.names}
     costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
-    asked = [pair for pair in combinations(demand.lanes, 2) if demand.pairs is None or {*pair} in demand.pairs]
+    # what is no model of its own drafts on the target's lane, so that no two lanes work at once
+    lanes_at_once = combinations(demand.lanes, 2) if demand.draft.head is None else ()
+    asked = [pair for pair in lanes_at_once if demand.pairs is None or {*pair} in demand.pairs]
     pairs = [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
     timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
     pairs = [pair for pair in pairs if pair not in timed]

@@ -12,6 +12,7 @@ from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.model_shape import model_shape
+from hwprofiles.models.head_shapes import HEADS, head_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
@@ -70,6 +71,14 @@ def test_lanes_of_one_device_never_work_at_the_same_time():
     pairs = derived_profile(platform(), demand(ALL)).profile.split_pairs()
     assert {("gpu0", "npu"), ("npu", "gpus"), ("gpus", "npu")} <= set(pairs)
     assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_lanes_never_work_at_once_where_a_head_drafts_on_the_targets_lane(head):
+    asked = demand(ALL)
+    draft = StoredModel(shape=head_shape(head, asked.target.shape), weights="int4", head=head)
+    profile = derived_profile(platform(), replace(asked, draft=draft)).profile
+    assert (profile.links, profile.contention) == ((), ())
 
 
 def test_a_group_exchanges_over_the_slowest_way_of_its_ring():
