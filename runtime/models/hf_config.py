@@ -130,7 +130,7 @@ class HfLlama(HfDecoder):
             intermediate_size=self.intermediate_size,
             num_kv_heads=self.num_key_value_heads or self.num_heads,
             head_dim=self.head_dim or self.hidden_size // self.num_heads,
-            rope_theta=self.rope_theta or rope.rope_theta or 10_000.0,
+            rope_theta=rope.rope_theta or self.rope_theta or 10_000.0,  # where both are, the newer one counts
             norm_eps=self.rms_norm_eps,
             tie_embeddings=bool(self.tie_word_embeddings),
             attention_bias=bias or qwen2,

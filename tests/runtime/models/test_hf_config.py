@@ -140,6 +140,8 @@ def test_both_places_of_the_scaling_are_read():
     assert ModelConfig.from_hf(LLAMA | {"rope_scaling": LLAMA3}).rope_scaling == scaled
     newer = ModelConfig.from_hf(LLAMA | {"rope_parameters": LLAMA3 | {"rope_theta": 5e5}})
     assert (newer.rope_scaling, newer.rope_theta) == (scaled, 5e5)
+    both = ModelConfig.from_hf(LLAMA | {"rope_parameters": {"rope_theta": 5e5}, "rope_theta": 1e4})
+    assert both.rope_theta == 5e5, "as transformers reads it"
 
 
 @pytest.mark.parametrize(
