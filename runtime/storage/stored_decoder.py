@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decoding.errors import ModelFormatError
 from runtime.arrays import as_array, rms_norm
 from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
 
+_HEAD: Final = "lm_head.weight"
+_PARTS: Final = 256
+"""Parts of a matrix that are compared one by one: a comparison takes memory."""
 
 Tables = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Cosines and sines [P, H] of every position."""
@@ -103,8 +107,20 @@ def each_parameter(folder: Path, config: ModelConfig, dtype: np.dtype[Any]) -> I
         return random_arrays(shapes, config.random_seed, dtype).items()
     from runtime.storage.safetensors_files import joined_parameters, read_arrays  # what decodes needs no safetensors
 
-    found = read_arrays(folder, {name for names in wanted.values() for name in names})
+    found = read_arrays(folder, {_HEAD, *(name for names in wanted.values() for name in names)})
+    if config.tie_embeddings and _HEAD in found:
+        _require_equal(found[wanted["embedding.weight"][0]], found[_HEAD], folder)
     return joined_parameters(wanted, shapes, found, dtype, folder=folder)
+
+
+def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Path) -> None:
+    """Raise `ModelFormatError` for a head of its own that a config says is the embedding: which one is meant?"""
+    one, other = (np.array_split(array.view(np.uint8), _PARTS) for array in (embedding_VD, head_VD))
+    if not all(map(np.array_equal, one, other)):
+        raise ModelFormatError(
+            f"{folder}: config.json ties lm_head to the embedding (tie_word_embeddings), but the files hold a "
+            f"{_HEAD} that is another; set tie_word_embeddings to false to use it"
+        )
 
 
 def stored_form(decoder: Decoder) -> StoredDecoder:

@@ -34,12 +34,17 @@ def shard(folder):
 
 
 def test_an_output_head_of_its_own_is_read(folder):
-    """Tied weights never ask for it."""
+    """Where a config ties it to the embedding, it has to be a copy: which one is meant would be a guess."""
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     tensors = load_file(folder / "model.safetensors")
-    lm_head = torch.randn_like(tensors["model.embed_tokens.weight"])
+    embedding = tensors["model.embed_tokens.weight"]
+    save_file(tensors | {"lm_head.weight": embedding.clone()}, folder / "model.safetensors")
+    load_decoder(folder, dtype=torch.float32)
+    lm_head = torch.randn_like(embedding)
     save_file(tensors | {"lm_head.weight": lm_head}, folder / "model.safetensors")
+    with pytest.raises(ModelFormatError, match=r"ties lm_head to the embedding .*set tie_word_embeddings to false"):
+        load_decoder(folder, dtype=torch.float32)
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     decoder = load_decoder(folder, dtype=torch.float32)
     assert torch.equal(decoder.lm_head.weight, lm_head)
     assert not torch.equal(decoder.embedding.weight, lm_head)
