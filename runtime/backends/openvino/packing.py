@@ -69,6 +69,8 @@ def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
 def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
     """Return a matrix in a form, from disk if it was rounded before; `dtype` is that of values as they are."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
+    if form == "int4" and shape[1] % 2:
+        form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
     if form not in _LARGEST:
         return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1], form), 1) if form == "int4" else (shape[0], 1)

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from runtime.arrays import BFLOAT16, FLOAT32
+from runtime.backends.lane_device import Device
+from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.graph import ANY, Constants, X, head_graph
 from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized
 
@@ -45,6 +48,17 @@ def test_numbers_are_within_half_a_step(form, inputs):
     error = np.abs(whole(found) - weight).reshape(len(weight), groups, -1)
     assert (error <= 0.52 * found.scales.astype(np.float32).reshape(len(weight), groups, 1)).all()
     assert found.num_bytes == found.values.nbytes + found.scales.nbytes
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("inputs", [35, 36, 128])
+def test_products_of_any_number_of_rows_are_those_with_the_numbers(form, inputs):
+    found, x = packed(matrix(inputs=inputs), form, FLOAT32), matrix(rows=5, inputs=inputs, seed=1)
+    constants = Constants(FLOAT32)  # a graph of open sizes reads its weights at its first call
+    product = Compiler(Device.of_lane("openvino:CPU"), form, 1).compiled(head_graph(found, ANY, constants))
+    expected = x @ whole(found).T
+    for rows in (x, x[:1]):
+        assert np.allclose(product({X: rows})[0], expected[: len(rows)], atol=1e-5 * np.abs(expected).max())
 
 
 def test_what_is_not_rounded_stays_where_it_is():
