@@ -15,12 +15,13 @@ import pytest
 from calibrate.profiling.calibration import calibrate
 from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, SPEEDS, machine, task
-from tests.calibrate.profiling.fake_machine.engine import LANES
+from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
 SEEDS = range(60)
 ROWS, CONTEXT = 5, sum(CONTEXTS) // 2
+BRANCHES, WAKE_S, FEATURES_S = 8, 2e-3, 4e-3
 WEATHERS = {
     "two speeds": {"slow": 1.45},
     "spikes": {"slow": 1.45, "spike_every": 100},
@@ -30,17 +31,31 @@ WEATHERS = {
 
 
 @dataclass(frozen=True)
+class Error:
+    """The logarithm of what a calibration has over the truth, both over the anchor, and the error that it states."""
+
+    value: float
+    stated: float
+
+    @property
+    def is_held(self) -> bool:
+        return abs(self.value) <= self.stated
+
+
+@dataclass(frozen=True)
 class Outcome:
     """A calibration, and by lane the logarithms of what it has over the truth.
 
     `verify` is one row, absolute; `rows` are verifications of several and `step` steps of the draft, both over the
-    anchor.
+    anchor. What runs alone can tell are first steps of `branches` and `passes` that reply states.
     """
 
     profile: Profile
     verify: dict[str, float]
     rows: dict[str, float]
     step: dict[str, float]
+    branches: list[Error]
+    passes: list[Error]
 
     @property
     def common(self) -> float:
@@ -53,8 +68,8 @@ class Outcome:
 
 def calibrated(seed: int, **changes: float) -> Outcome:
     weather = Weather(seed=seed, **changes)
-    engine = machine(weather=weather)
-    profile = calibrate(engine, task(time_s=100.0), clock=engine.clock).profile
+    engine = machine(weather=weather, first_step_s=WAKE_S, features_s=FEATURES_S)
+    profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
     assert engine.clock() < 110
     assert profile.notes == ()
     spike_s = weather.spike_s / weather.spike_every if weather.spike_every else 0.0
@@ -68,7 +83,25 @@ def calibrated(seed: int, **changes: float) -> Outcome:
         verify[spec.name] = log(lane.verify_s(NUM_LAYERS, 1, CONTEXT) / one_s)
         rows[spec.name] = log(lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) / lane.anchor.seconds * one_s / several_s)
         step[spec.name] = log(lane.draft_step.at(1, CONTEXT) / lane.anchor.seconds * one_s / step_s)
-    return Outcome(profile, verify, rows, step)
+    return Outcome(profile, verify, rows, step, *priced(engine, profile))
+
+
+def priced(engine: FakeEngine, profile: Profile) -> tuple[list[Error], list[Error]]:
+    """Of first steps of branches, and of passes that reply states, on every lane that has some."""
+    branches, passes = list[Error](), list[Error]()
+    for name, law in engine.laws.items():
+        lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
+        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
+        true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed
+        stated = hypot(lane.layer.relative_error, lane.overhead("features").relative_error)
+        passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
+        slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
+        if slowed:  # branches are next to a target
+            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("first_step").seconds
+            true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S
+            stated = hypot(lane.draft_step.relative_error, max(slowed))
+            branches.append(Error(log(step_s / lane.anchor.seconds * one_s / true_s), stated))
+    return branches, passes
 
 
 @cache
@@ -134,58 +167,16 @@ def test_intervals_are_no_wider_than_that_over_all_weathers():
         assert fmean(chain.from_iterable(each)) <= 0.98
 
 
-# What runs alone can tell
-
-BRANCHES, WAKE_S, FEATURES_S = 8, 2e-3, 4e-3
-
-
-@dataclass(frozen=True)
-class Error:
-    """The logarithm of what a calibration has over the truth, both over the anchor, and the error that it states."""
-
-    value: float
-    stated: float
-
-    @property
-    def is_held(self) -> bool:
-        return abs(self.value) <= self.stated
-
-
-def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
-    """Of first steps of branches, and of passes that reply states, on every lane that has some."""
-    engine = machine(weather=Weather(seed=seed, **changes), first_step_s=WAKE_S, features_s=FEATURES_S)
-    profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
-    branches, passes = list[Error](), list[Error]()
-    for name, law in engine.laws.items():
-        lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
-        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
-        true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed
-        stated = hypot(lane.layer.relative_error, lane.overhead("features").relative_error)
-        passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
-        slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
-        if slowed:  # branches are next to a target
-            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("first_step").seconds
-            true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S
-            stated = hypot(lane.draft_step.relative_error, max(slowed))
-            branches.append(Error(log(step_s / lane.anchor.seconds * one_s / true_s), stated))
-    return branches, passes
-
-
-@cache
-def prices(name: str) -> tuple[list[Error], list[Error]]:
-    found = [priced(seed, **WEATHERS[name]) for seed in SEEDS]
-    return [one for branches, _ in found for one in branches], [one for _, passes in found for one in passes]
-
-
 @pytest.mark.parametrize("name", ["two speeds", "quick changes"])
 def test_branches_and_passes_that_reply_states_are_right_to_some_percent_nine_of_ten_within_their_intervals(
     name,
 ):
     """Without their overheads they would be off by a fourth and by a tenth."""
-    branches, passes = prices(name)
+    branches = [error for one in outcomes(name) for error in one.branches]
+    passes = [error for one in outcomes(name) for error in one.passes]
     assert abs(median(one.value for one in branches)) < 0.02
     assert np.quantile([abs(one.value) for one in branches], 0.9) < 0.06
     assert abs(median(one.value for one in passes)) < 0.01
     assert np.quantile([abs(one.value) for one in passes], 0.9) < 0.035
-    for errors in prices(name):
+    for errors in (branches, passes):
         assert 0.8 <= fmean(one.is_held for one in errors) <= 0.98
