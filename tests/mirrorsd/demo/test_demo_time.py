@@ -18,6 +18,7 @@ from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
 from mirrorsd.demo.demo_plan import FIRST_PROMPTS, PromptCost
 from mirrorsd.demo.stages import Stages
 from planner.search.space import SearchSpace
+from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import Answer
 from sim.world import simulate
@@ -108,6 +109,7 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "record", world.record)
         monkeypatch.setattr(module, "calibrate", world.calibrate)
         monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.0)
+        monkeypatch.setattr(sensitivity, "NUM_DRAWS", 2)  # ranges of break-evens take no time of this clock
         monkeypatch.setattr(module, "write_outcome", lambda outcome, _folder, _name: outcome)
         monkeypatch.setattr(module.Tokenizer, "from_folder", lambda _: SimpleNamespace(decode=list))
         clocked = partial(Anchors, clock=world.clock)
