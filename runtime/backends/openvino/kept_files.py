@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from runtime.models.embedded import make_cache, models_folder
 
 _DIGEST: Final = hashlib.sha256
 _MOST_BYTES: Final = 40_000_000_000
-"""The most bytes of all files: a few models of 8 billion weights in int4 or int8."""
+"""The most bytes of all files: a few models of 8 billion weights in int4 or int8. Half of what is free stays free."""
 
 Bytes = NDArray[np.uint8]
 
@@ -87,9 +88,12 @@ def _make_room(folder: Path, num_bytes: int) -> None:
         with suppress(OSError):  # another process made room at the same time
             files.append((file.stat(), file))
     files.sort(key=lambda one: one[0].st_mtime)
-    total = num_bytes + sum(stat.st_size for stat, _ in files)
+    kept = sum(stat.st_size for stat, _ in files)
+    total, most = num_bytes + kept, min(_MOST_BYTES, (kept + shutil.disk_usage(folder).free) // 2)
     for stat, file in files:
-        if total <= _MOST_BYTES:
+        if total <= most:
             return
         file.unlink(missing_ok=True)
         total -= stat.st_size
+    if total > most:
+        raise OSError(f"{folder} has no room for {num_bytes} bytes")

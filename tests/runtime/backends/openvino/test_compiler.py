@@ -1,5 +1,8 @@
 """What was compiled and kept is read from disk, as long as it is the same and whole."""
 
+import shutil
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -76,13 +79,22 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch):
-    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
     compiler_of().kept({"number": 3}, first)
+    [file] = compiled_folder().iterdir()
+    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 1.5 * file.stat().st_size)
     compiler_of().kept({"number": 4}, second)
     assert len(list(compiled_folder().iterdir())) == 1
     compiler_of().kept({"number": 4}, second)
     assert second.count == 1
+
+
+@pytest.mark.parametrize(("free", "num_kept"), [(10, 0), (10_000_000, 2)])
+def test_half_of_what_is_free_is_left_to_others(monkeypatch, free, num_kept):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    for number in (3, 4):
+        assert first_of(compiler_of().kept({"number": number}, Builder(3.0))) == 4.0
+    assert len(list(compiled_folder().iterdir())) == num_kept
 
 
 def test_what_takes_no_time_is_compiled_anew():
