@@ -71,7 +71,9 @@ def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
-    return runs_on(plan.question.platform, one.pair, one.schedule, plan.question.draft.head)
+    question = plan.question
+    num_heads = question.target.shape.num_heads
+    return runs_on(question.platform, one.pair, one.schedule, question.draft.head, num_heads=num_heads)
 
 
 def held_back(plan: PlatformPlan) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
+from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import engine_on
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.placed import PlacedDevice
@@ -24,12 +25,16 @@ class RunsOn(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's)."""
+    """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's).
+
+    `has_even_heads` is whether each device of the target gets as many of its attention heads.
+    """
 
     kind: str
     window: int
     targets: tuple[PlacedDevice, ...]
     drafts: tuple[PlacedDevice, ...]
+    has_even_heads: bool
 
     @property
     def devices(self) -> tuple[PlacedDevice, ...]:
@@ -45,22 +50,32 @@ class _Asked(NamedTuple):
         """Whether all devices are of a kind and of one of some makers."""
         return all(one.kind == kind and one.name.startswith(makers) for one in self.devices)
 
+    @property
+    def is_served(self) -> bool:
+        """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly."""
+        return self.is_together and self.has_even_heads and self.are("gpu", "NVIDIA", "AMD Instinct")
 
-def runs_on(platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None) -> tuple[RunsOn, ...]:
+
+def runs_on(
+    platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None, *, num_heads: int | None = None
+) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` are the target's.
     """
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
+        is_even = num_heads is None or num_heads % len(targets) == 0
         kind = (head if schedule.traits.has_draft_model else None) or schedule.method
-        asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts)
+        asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even)
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
-        found.sort(key=lambda one: not (engine_on(targets[0]) or "").startswith(one.engine))
+        predicted = engine_on(targets[0]) or ""
+        of_kin = engine_of(predicted)
+        found.sort(key=lambda one: (not predicted.startswith(one.engine), engine_of(one.engine) != of_kin))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
         found.insert(0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'))
     return tuple(found)
@@ -82,7 +97,9 @@ def _llama_cpp(asked: _Asked) -> str | None:
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
     draft_is_cpu = asked.drafts[0].kind == "cpu" and not asked.is_together
     where = " -devd none" if draft_is_cpu else "" if asked.is_together else " -devd DEVICE"
-    return f"llama-server -m TARGET.gguf{_LLAMA_CPP[asked.kind]}{window}{where}"
+    # its default puts layers on one card after the other, which is as slow as one card
+    split = " --split-mode tensor" if len(asked.targets) > 1 else ""
+    return f"llama-server -m TARGET.gguf{split}{_LLAMA_CPP[asked.kind]}{window}{where}"
 
 
 _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
@@ -97,7 +114,7 @@ _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
 
 
 def _vllm(asked: _Asked) -> str | None:
-    if asked.kind not in _VLLM or not asked.is_together or not asked.are("gpu", "NVIDIA", "AMD Instinct"):
+    if asked.kind not in _VLLM or not asked.is_served:
         return None
     config = json.dumps({**_VLLM[asked.kind], "num_speculative_tokens": asked.window})
     options = f" --speculative-config '{config}'" if asked.window else ""
@@ -114,7 +131,7 @@ _SGLANG: Final[Mapping[str, str]] = {
 
 
 def _sglang(asked: _Asked) -> str | None:
-    if asked.kind not in _SGLANG or not asked.is_together or not asked.are("gpu", "NVIDIA", "AMD Instinct"):
+    if asked.kind not in _SGLANG or not asked.is_served:
         return None
     rows = f"--speculative-eagle-topk 1 --speculative-num-draft-tokens {asked.window + 1}"
     window = f" --speculative-num-steps {asked.window} {rows}" if asked.window else ""

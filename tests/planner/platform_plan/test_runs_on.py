@@ -4,15 +4,17 @@ import re
 import pytest
 
 from decoding.schedule import Schedule
+from hwprofiles.engines import platform_run_by
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.runs_on import runs_on
 
 
-def engines(platform, target, draft, head=None, **settings):
+def engines(platform, target, draft, head=None, num_heads=None, **settings):
+    machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
-    found = runs_on(load_platform(platform), pair, Schedule(target_lane=target, **asked), head)
+    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, num_heads=num_heads)
     return {one.engine: one.options for one in found}
 
 
@@ -61,3 +63,28 @@ def test_plain_decoding_takes_no_option_of_speculation():
     )
     assert found["llama.cpp"] == "llama-server -m TARGET.gguf"
     assert found["vllm"] == "vllm serve TARGET"
+
+
+def test_cards_that_split_a_model_share_its_tensors():
+    """llama.cpp's default puts its layers on one card after the other."""
+    assert " --split-mode tensor " in engines("2xrtx3090", "gpus", "gpus")["llama.cpp"]
+    assert "--split-mode" not in engines("2xrtx3090", "gpu0", "gpu0")["llama.cpp"]
+
+
+def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_done():
+    assert list(engines("3xh100", "gpus", "gpus", num_heads=96)) == ["vllm", "sglang", "llama.cpp"]
+    assert list(engines("3xh100", "gpus", "gpus", num_heads=64)) == ["llama.cpp"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "engine", "first"),
+    [
+        ("h100", "tensorrt-llm", "vllm"),
+        ("h100", "sglang", "sglang"),
+        ("m4-max", "mlx", "mlx-lm"),
+        ("m4-max", "ollama", "llama.cpp"),
+    ],
+)
+def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_for_it(platform, engine, first):
+    machine = platform_run_by(load_platform(platform), engine)
+    assert next(iter(engines(machine, "gpu", "gpu"))) == first
