@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import log2
 from pathlib import Path
 from typing import Final, Literal
 
@@ -110,8 +111,8 @@ class DeviceSpeed:
     def growth_error(self, rows: float) -> float:
         """Return the relative error (half-width, 90 %) of a pass over so many rows for its growth alone."""
         if self.prices is not None:
-            beyond = max(1.0, rows / self.prices.rows[-1])
-            return float(np.interp(rows, self.prices.rows, self.prices.errors)) * beyond
+            doublings = log2(max(1.0, rows / self.prices.rows[-1]))  # beyond what was measured
+            return float(np.interp(rows, self.prices.rows, self.prices.errors)) * (1 + doublings)
         return (self.growth(rows) - 1) * self.error_of("growth_per_row") / self.growth(rows)
 
     def error_of(self, *numbers: str) -> float:

@@ -1,5 +1,6 @@
 """What verifying costs by rows: over one row, with an interval, from measured numbers where there are any."""
 
+from math import log
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -33,6 +34,13 @@ def test_intervals_hold_their_times_and_what_rows_have_in_common_cancels_from_ra
         assert one.low < one.time_s < one.high
         assert one.ratio_low <= one.ratio <= one.ratio_high
         assert one.ratio_high / one.ratio <= one.high / one.time_s
+
+
+def test_beyond_what_was_measured_each_doubling_of_rows_is_as_doubtful_as_the_last_rows():
+    found = curve("rtx3090", "qwen3-8b", rows=(32, 64, 1024)).rows
+    widths = [log(one.ratio_high / one.ratio_low) for one in found]
+    assert widths[1] < 2.5 * widths[0]
+    assert widths[2] < 7 * widths[0], "five doublings"
 
 
 def test_what_is_nearer_to_a_measurement_is_known_better():
