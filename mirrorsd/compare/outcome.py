@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Final
 
 from calibrate.validate import Comparison, Divergence
@@ -76,7 +76,7 @@ def _decided(entry: Round | None) -> str:
 
 
 _CHANGED: Final = 0.1
-"""Relative change of what two lanes cost each other that is warned of."""
+"""Relative change, of the machine's speed or of what two lanes cost each other, that is warned of."""
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
@@ -155,6 +155,18 @@ def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
                 effect = "the run was made again" if again else "the run counts all the same"
                 where = f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
                 yield f"{where} lost lane {event.lane} ({event.text}); {effect}."
+
+
+def changed_speed(judged: JudgedRuns) -> Iterator[str]:
+    """Warn of a machine that has another speed in the runs than in the calibration, where intervals miss for it."""
+    speed = median(one.measured_tpot_s_at_anchor / one.measured_tpot_s for one in judged.comparisons)
+    missed = sum(not one.is_held for one in judged.results)
+    if missed and abs(speed - 1) > _CHANGED:
+        yield (
+            f"This machine had {factor(speed)} the speed in the runs that it had in the calibration, by the same work "
+            f"timed in both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}. "
+            "Speed-ups do not depend on that: schedules were run in turn."
+        )
 
 
 def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:

@@ -23,7 +23,7 @@ from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
-from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, rounds_in_words, schedule_entries
+from mirrorsd.compare.outcome import changed_slowdowns, changed_speed, lost_lanes, rounds_in_words, schedule_entries
 from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.simulation import as_recorded, measured_on_repeating, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
@@ -117,7 +117,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
     repeating, speedup_without = measured_on_repeating(judged, outcome.plan.record)
-    warnings = [*lost_lanes(judged), *changed_slowdowns(judged, outcome.plan.profile)]
+    warnings = [*lost_lanes(judged), *changed_speed(judged), *changed_slowdowns(judged, outcome.plan.profile)]
     if repeating:
         warnings.insert(0, repeating_sentence(repeating, judged.measured.num_prompts, speedup_without))
     notes = (*warnings, *outcome.notes)

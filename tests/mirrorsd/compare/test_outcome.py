@@ -15,6 +15,7 @@ from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
 from mirrorsd.compare.outcome import (
     changed_slowdowns,
+    changed_speed,
     is_unexplained,
     outcome_facts,
     rounds_in_words,
@@ -64,6 +65,28 @@ def test_nothing_is_said_of_what_stayed_nearly_as_it_was_or_of_what_nobody_looke
 
 def test_nothing_is_said_where_calibration_did_not_look():
     assert sentences(None, (1.6, 1.6)) == []
+
+
+def speed_sentences(*paces):
+    """Of runs that took so many times what was predicted, and their anchors as many times those of the calibration."""
+    record = acceptance_record(num_prompts=len(paces), num_tokens=20)
+    plan = make_plan(SPACE, machine(), record)
+    candidates = rank([PLAIN, DRAFT_MIRROR], machine(), record).candidates
+    measured = made_up_runs([one.schedule for one in candidates], machine(), record, paces=list(paces))
+    return list(changed_speed(judge_runs(candidates, measured, plan.profile, plan.record)))
+
+
+def test_another_speed_of_the_machine_is_said_where_intervals_miss_for_it():
+    (found,) = speed_sentences(0.5, 0.5, 0.5)
+    assert found.startswith("This machine had 2× the speed in the runs that it had in the calibration")
+    assert "Outside their intervals: 2 of 2 measured times." in found
+    (found,) = speed_sentences(2.0, 2.0)
+    assert found.startswith("This machine had 0.50× the speed")
+
+
+@pytest.mark.parametrize("pace", [1.0, 0.97, 1.05])
+def test_nothing_is_said_of_a_machine_that_kept_its_speed(pace):
+    assert speed_sentences(pace, pace) == []
 
 
 def test_the_ratio_is_told_of_these_prompts_and_of_those_like_them():
