@@ -100,11 +100,6 @@ class MemoryPool(Sourced):
     transfers_per_s: Annotated[Quantity, within(1e6, 1e12)] | None = None
     bus_bits: Annotated[Quantity, within(1.0, 1e6)] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_bare_numbers(cls, data: Any) -> Any:
-        return with_quantities(data, cls) if isinstance(data, Mapping) else data
-
     @property
     def peak_bytes_per_s(self) -> float | None:
         """Memory speed times bus width; None unless both are known."""

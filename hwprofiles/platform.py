@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 import networkx as nx
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from decoding.errors import ProfileError, unknown
+from decoding.errors import ConfigError, ProfileError, unknown
 from decoding.files import named_path
-from decoding.validation import Many
+from decoding.validation import Many, described
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
-from hwprofiles.machines.device_names import find_device, machine_of
+from hwprofiles.machines.device_names import device_named, find_device, machine_of, machine_of_sheet
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
-from hwprofiles.quantity import Quantity, with_quantities
+from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
 
 SECOND_STREAM: Final = "#2"
@@ -68,11 +68,6 @@ class Platform(Priced):
     groups: Mapping[Name, Annotated[Many[Name], Field(min_length=2)]] = Field(default={})
     lanes: Mapping[Name, Name] = Field(default={})
     makes: Mapping[Name, Many[str]] = Field(default={})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_bare_numbers(cls, data: Any) -> Any:
-        return with_quantities(data, cls) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -201,7 +196,9 @@ class Platform(Priced):
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """Return a shipped platform by its name, one's own by the path of its file, or a machine made of a named device.
+    """Return a shipped platform by its name, one's own by the path of its file, or a machine made of a device.
+
+    A device is named, or is the sheet in a file.
 
     Raises:
         ProfileError: neither a platform, a file nor a device is called so; lists those there are.
@@ -211,13 +208,23 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if name in shipped_names("platform"):
         return load_yaml(shipped_file("platform", name), Platform)
     if os.path.isfile(path) or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):  # noqa: PTH113
-        return load_yaml(path, Platform)
-    if (device := find_device(name)) is not None:
+        return _with_own_device(path) if "kind" in load_yaml(path, dict[str, Any]) else load_yaml(path, Platform)
+    if find_device(name) is not None:
+        device = device_named(name)
         pool = device_sheet(device.sheet).memory_pool
         is_whole_chip = device.num_devices == 1 and device.memory_bytes is None and pool in shipped_names("platform")
         return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
+
+
+def _with_own_device(path: Path) -> Platform:
+    """Return a machine with the device of a file."""
+    sheet = load_yaml(path, DeviceSheet)
+    try:
+        return Platform.model_validate(machine_of_sheet(sheet))
+    except ValidationError as error:
+        raise ConfigError(described(error, source=str(path))) from error
 
 
 def of_this_make(platform: Platform) -> Platform:

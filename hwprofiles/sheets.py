@@ -4,9 +4,10 @@ Peaks are dense, bandwidths single-direction, units SI and base 10. What a machi
 calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,7 +15,7 @@ from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
-from hwprofiles.quantity import Quantity, quantity_fields, within
+from hwprofiles.quantity import Quantity, quantity_fields, with_quantities, within
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
@@ -39,7 +40,12 @@ WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int
 
 
 class Sourced(StrictModel):
-    """A model whose numbers have origins."""
+    """A model whose numbers have origins; a bare number counts as guessed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_bare_numbers(cls, data: Any) -> Any:
+        return with_quantities(data, cls) if isinstance(data, Mapping) else data
 
     @property
     def quantities(self) -> dict[str, Quantity]:

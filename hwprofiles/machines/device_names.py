@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from decoding.errors import ProfileError, unknown
-from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
+from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 
 MOST_DEVICES: Final = 16
 """Of one machine."""
@@ -101,6 +101,12 @@ def _key(text: str) -> str:
 
 
 _DEFAULT_HOST_LINK: Final = "pcie-4-x16"
+_UNKNOWN_LATENCY: Final = {
+    "value": 2e-6,
+    "span": [1e-6, 1e-5],
+    "status": "guessed",
+    "source": "1 to 2 us are known of such links of other makers; nobody published this one's",
+}
 
 
 def machine_of(device: NamedDevice) -> dict[str, Any]:
@@ -113,16 +119,26 @@ def machine_of(device: NamedDevice) -> dict[str, Any]:
     own: dict[str, Any] = {"sheet": device.sheet}
     if device.memory_bytes is not None and sheet.memory_pool is None:
         own |= {"memory_bytes": _capacity(device.memory_bytes)}
+    return _machine(device, sheet, own)
+
+
+def machine_of_sheet(sheet: DeviceSheet) -> dict[str, Any]:
+    """Return the same of one device that does not ship; errors as there."""
+    return _machine(NamedDevice(sheet.name), sheet, sheet.model_dump(exclude_none=True))
+
+
+def _machine(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
     if sheet.kind == "cpu" and sheet.memory_pool is None:
         return _of_sockets(device, sheet, own)
     if sheet.memory_pool is not None:
-        return _of_chip(device, sheet)
+        return _of_chip(device, sheet, own)
     return _with_cards(device, sheet, own)
 
 
 def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
     """A PC with cards, or a server where these have links among themselves."""
-    cards = ["gpu"] if device.num_devices == 1 else [f"gpu{index}" for index in range(device.num_devices)]
+    lane: str = sheet.kind
+    cards = [lane] if device.num_devices == 1 else [f"{lane}{index}" for index in range(device.num_devices)]
     host_link, peer_link = sheet.host_link or _DEFAULT_HOST_LINK, sheet.peer_link
     between = combinations(cards, 2) if peer_link is not None else ()
     kind = "PC" if peer_link is None else "server"
@@ -133,13 +149,18 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
         | {"cpu": {"sheet": "desktop-cpu" if peer_link is None else "generic-cpu"}},
         "links": [
             *({"between": ["cpu", card], "sheet": host_link} for card in cards),
-            *({"between": list(pair), "sheet": peer_link} for pair in between),
+            *({"between": list(pair), **_peer(str(peer_link))} for pair in between),
         ],
-        "groups": {"gpus": cards} if device.num_devices > 1 else {},
+        "groups": {f"{lane}s": cards} if device.num_devices > 1 else {},
     }
 
 
-def _of_chip(device: NamedDevice, sheet: DeviceSheet) -> dict[str, Any]:
+def _peer(link: str) -> dict[str, Any]:
+    """A link between cards, which needs a latency."""
+    return {"sheet": link} | ({"latency_s": _UNKNOWN_LATENCY} if link_sheet(link).latency_s is None else {})
+
+
+def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
     """The machine of a chip: all devices that have sheets and share its memory, and its CPU."""
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
@@ -147,7 +168,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet) -> dict[str, Any]:
     _require_memory(sheet)
     names = [one for one in shipped_names("device") if device_sheet(one).memory_pool == sheet.memory_pool]
     devices: dict[str, dict[str, Any]] = {device_sheet(one).kind: {"sheet": one} for one in names}
-    devices |= {sheet.kind: {"sheet": device.sheet}}
+    devices |= {sheet.kind: own}
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
     memory = shared.get("memory_bytes") if device.memory_bytes is None else _capacity(device.memory_bytes)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.errors import ProfileError
+from decoding.errors import ConfigError, ProfileError
 from hwprofiles.machines.device_names import device_named, find_device
+from hwprofiles.overrides import with_devices
 from hwprofiles.platform import find_entry, load_platform
 from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
 from hwprofiles.suspicions import of_platform
@@ -84,6 +85,14 @@ def test_two_cards_speak_over_the_cpu_and_two_of_a_server_by_themselves():
     assert server.link("gpu0", "gpu3").bytes_per_s == link_sheet("nvlink-4").bytes_per_s
 
 
+@pytest.mark.parametrize("name", [name for name in DEVICES if device_sheet(name).peer_link])
+def test_two_cards_with_a_link_of_their_own_make_a_machine(name):
+    machine = load_platform(f"2x{name}")
+    kind = device_sheet(name).kind
+    assert machine.groups == {f"{kind}s": (f"{kind}0", f"{kind}1")}
+    assert machine.transfer_s(f"{kind}0", f"{kind}1", 0) > 0
+
+
 def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     assert load_platform("lunar-lake-npu4") == load_platform("lunar-lake")
     assert [*load_platform("Apple M2 Ultra").devices] == ["npu", "gpu", "cpu"]
@@ -97,6 +106,8 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     ("label", "told"),
     [
         ("rtx4095", "no platform is called 'rtx4095'; did you mean rtx4090"),
+        ("0xh100", "'0xh100': a machine has 1 to 16 devices"),
+        ("99xh100", "'99xh100': a machine has 1 to 16 devices"),
         ("2xm3-ultra", "are as many machines: describe their links"),
         ("2x epyc", "sockets"),
         ("generic-cpu", "gives no memory_bytes_per_s: give a platform"),
@@ -110,3 +121,20 @@ def test_what_makes_no_machine_says_why(label, told):
 
 def test_an_entry_is_found_by_a_label():
     assert find_entry("GeForce RTX 3090").name == "rtx3090"
+
+
+def test_a_sheet_of_ones_own_makes_a_machine_with_numbers_as_people_write_them(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("{name: Mine, kind: npu, memory_bytes_per_s: 80 GB/s, memory_bytes: 16 GB, bf16_flops: 25 TFLOPS}")
+    machine = load_platform(str(path))
+    assert machine.host == "cpu"
+    assert machine.device("npu").memory_bytes_per_s.value == 80e9
+    assert machine.device("npu").bf16_flops.status == "guessed"
+    assert with_devices(load_platform("rtx4090"), [str(path)]).device("mine").memory_bytes.value == 16e9
+
+
+def test_a_sheet_of_ones_own_that_cannot_stand_in_a_machine_is_refused_with_its_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("{name: Mine, kind: gpu, host_link: rope, memory_bytes_per_s: 80 GB/s}")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: .*link sheet.* 'rope'"):
+        load_platform(str(path))

@@ -23,7 +23,7 @@ def curve(
     device: Annotated[
         str,
         option(
-            "A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max'.",
+            "A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max', or a device's YAML.",
             autocompletion=options.device_names,
         ),
     ],
@@ -35,11 +35,11 @@ def curve(
     json: options.JsonOption = None,
 ) -> None:
     """Say what a pass over several tokens takes on a device, compared with one token; nothing is run or downloaded."""
-    from decoding.yaml_file import write_atomically
+    from decoding.yaml_file import load_yaml, write_atomically
     from hwprofiles.engines import run_by
     from hwprofiles.machines.device_names import device_named, find_device
     from hwprofiles.model_shape import model_shape
-    from hwprofiles.sheets import device_sheet
+    from hwprofiles.sheets import DeviceSheet, device_sheet
     from hwprofiles.weights.formats import weights_named
     from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
@@ -48,8 +48,13 @@ def curve(
     model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
     if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
-    device = device_named(device).sheet
-    sheet = device_sheet(device)
+    if device.endswith((".yaml", ".yml")):
+        device, sheet = Path(device).stem, load_yaml(device, DeviceSheet)
+    else:
+        named = device_named(device)
+        if named.num_devices > 1:
+            raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
+        device, sheet = named.sheet, device_sheet(named.sheet)
     found = row_curve(model, device, sheet if engine is None else run_by(sheet, engine), sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))

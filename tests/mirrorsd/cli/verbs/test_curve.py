@@ -37,8 +37,17 @@ def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp
         (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
         (("--device", "rtx9090"), "no device is called 'rtx9090'; did you mean rtx5090 or rtx4090"),
         (("--device", "m4-max,rtx4090"), "--device m4-max,rtx4090: one device at a time"),
+        (("--device", "2xrtx3090"), "--device 2xrtx3090: a curve is of one device, rtx3090"),
         (("--target", "llama-9"), "no model shape is called 'llama-9'; did you mean llama-"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_choices(words, told):
     assert told in error_of(*ASKED, *words)
+
+
+def test_a_device_of_ones_own_has_a_curve(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("{name: Mine, kind: gpu, memory_bytes_per_s: 800 GB/s, bf16_flops: 90 TFLOPS}")
+    found = json_of(*ASKED, "--device", str(path))
+    assert found["device"] == "mine"
+    assert found["rows"][0]["low"] < 16.1e9 / 0.8e12 / 0.75 < found["rows"][0]["high"], "what weights take to read"
