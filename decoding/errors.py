@@ -57,7 +57,8 @@ def mistake(item: Mapping[str, Any]) -> str:
     place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
     value = item.get("input")
     found = "" if isinstance(value, dict | list) else f", found {shown(value)}"
-    return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(str(item['msg']), _MOST_OF_A_VALUE)}{found}"
+    what = str(item["msg"]).removeprefix("Value error, ")
+    return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(what, _MOST_OF_A_VALUE)}{found}"
 
 
 def listed(mistakes: Sequence[str], *, num_others: int = 0) -> str:

@@ -26,6 +26,8 @@ from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
 _TIMES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[x×]|[x×]\s*(\d+(?:\.\d+)?)")
+_SLOWEST_BYTES_PER_S: Final = 1e4
+"""Less than that is a number without its unit."""
 _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
     *("aliases", "host_link", "peer_link"),
@@ -117,6 +119,8 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
         number = number_in(text, key.rpartition(".")[2])
     except ValueError as error:
         raise ConfigError(f"{key!r}: {error}; a change such as +10% or 2x, or none, will do too") from error
+    if isinstance(value, str) and key.endswith("bytes_per_s") and number < _SLOWEST_BYTES_PER_S:
+        raise ConfigError(f"{key!r}: {number:g} bytes a second are no bandwidth; write its unit, such as 80 GB/s")
     was = "nothing is known" if old is None else f"it is {old['value']:g} ({old['source']})"
     return origin | {"value": number, "source": f"what if: {text} where {was}"}
 

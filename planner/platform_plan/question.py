@@ -226,7 +226,9 @@ def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens
     asked = asked if num_prompt_tokens else "the record"
     for model in (target.shape, draft.shape):
         if num_tokens > model.max_position:
-            raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}")
+            room = model.max_position - num_new_tokens
+            fitting = f"; a prompt of {room:,} would do" if num_prompt_tokens and room > 0 else ""
+            raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}{fitting}")
 
 
 def _number(name: str, value: float, source: str) -> Assumption:

@@ -16,6 +16,8 @@ from decoding.errors import ConfigError, cut, shown
 from decoding.files import named_path, read_text
 
 _FOLDER: Final = Path(__file__).parent
+_OF_ROUNDS: Final = "tokens-per-round"
+"""What ships beside the tables of speed-ups."""
 _MAX_BYTES: Final = 1 << 20
 _MOST_SPEEDUP: Final = 1000.0
 _KEYS: Final = ("temperature", "task")
@@ -62,7 +64,7 @@ class PublishedTable:
 
 def shipped_tables() -> tuple[str, ...]:
     """Return names of the tables that come with the product."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv")))
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv") if path.stem != _OF_ROUNDS))
 
 
 def load_table(name: str | Path) -> PublishedTable:

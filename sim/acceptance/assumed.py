@@ -126,7 +126,7 @@ class AcceptanceFile(StrictModel):
 
 
 def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAcceptance:
-    """What `--acceptance` means: `0.8`, `0.8,0.7,0.6` by place, or the name of a YAML file.
+    """What `--acceptance` means: `0.8` or `80%`, `0.8,0.7,0.6` by place, or the name of a YAML file.
 
     Such a file has the fields of `TaskRates`, or `tasks` with those of each; its `texts` (fields of `Texts`) count more
     than the argument::
@@ -138,12 +138,16 @@ def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAccepta
         ConfigError: it is none of these, or an assumption in it is impossible.
     """
     try:
-        rates = tuple(float(part) for part in text.split(","))
+        rates = tuple(_rate(part.strip()) for part in text.split(","))
     except ValueError:
         return _loaded(text, texts)
     if wrong := [rate for rate in rates if not 0 <= rate <= 1]:
         raise ConfigError(f"acceptance {shown(text)}: rates are from 0 to 1, such as 0.8 for 80 %, not {wrong[0]:g}")
     return Bernoulli(rates[0], texts=texts) if len(rates) == 1 else PositionRates(rates, texts=texts)
+
+
+def _rate(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
 def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:

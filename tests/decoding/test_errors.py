@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, shown, unknown
+from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, mistake, shown, unknown
 
 
 def nested(depth):
@@ -42,6 +42,11 @@ def test_a_value_is_shown_in_200_characters(value):
 def test_a_small_value_is_shown_as_it_is():
     for value in ("it's", 1.5, None, [1, "two"], {"a": (1,)}):
         assert shown(value) == repr(value)
+
+
+def test_what_a_check_of_ours_says_stands_by_itself():
+    item = {"loc": ("npu",), "msg": "Value error, dispatch_s and dispatch_of belong together", "input": {}}
+    assert mistake(item) == "npu: dispatch_s and dispatch_of belong together"
 
 
 @given(st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=30))

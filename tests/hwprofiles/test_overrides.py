@@ -76,6 +76,7 @@ def test_a_change_leaves_all_else_as_it_was_and_the_platform_too(change: float) 
         ("npu.row_buckets", "[8, 1]", r"row_buckets \[8, 1\] must be ascending"),
         ("npu.row_buckets", "[8, ", "not valid YAML"),
         ("npu.int8_ops", "1e40", "1e.40 is outside"),
+        ("npu.memory_bytes_per_s", "80", "80 bytes a second are no bandwidth; write its unit, such as 80 GB/s"),
     ],
 )
 def test_a_wrong_override_is_answered_with_what_is_right(key: str, value, complaint: str) -> None:

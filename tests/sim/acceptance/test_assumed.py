@@ -263,6 +263,7 @@ def test_what_all_tasks_have_in_common_is_said_once():
 def test_the_option_takes_a_rate_rates_or_a_file(tmp_path):
     assert parse_acceptance("0.8").by_task[""].rates == (0.8,) * 16
     assert parse_acceptance("0.8,0.7", texts=SHORT).record.max_window == 2
+    assert parse_acceptance("80%").by_task == parse_acceptance("0.8").by_task
     path = tmp_path / "acceptance.yaml"
     path.write_text("rates: 0.6\nexit_coverage: {20: [0.3, 0.4]}\ntexts: {num_texts: 3}\n", encoding="utf-8")
     found = parse_acceptance(str(path), texts=SHORT)
