@@ -22,6 +22,7 @@ from planner.wording import listing, milliseconds, on_lanes, percent, schedule_n
 _CLOSE: Final = 0.85
 """Least speed over the best place's of a place that is named since it may be as fast, and saves something."""
 _MOST_MOVED: Final = 4
+_MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
 UNTRAINED: Final = " (exit to be trained)"
 _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
@@ -88,7 +89,7 @@ def held_back(plan: PlatformPlan) -> str | None:
     if fastest is None or bytes_per_s(lane := fastest.pair.target) <= bytes_per_s(plan.recommended.pair.target):
         return None
     weights = weights_that_fit(question, lane)
-    would = f"--weights {' or '.join(weights)} would fit" if weights else "no usual weights would fit"
+    would = f"--weights {' or '.join(weights[:_MOST_WEIGHTS])} would fit" if weights else "no usual weights would fit"
     bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
     return f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
 
@@ -107,12 +108,19 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
     if needed is None:
         return
     if needed.at is not None:
-        known = needed.low is not None and needed.high is not None
-        ends = f" ({percent(needed.low or 0.0)} to {percent(needed.high or 0.0)})" if known else ""
+        ends = _ends(needed.low, needed.high)
         yield f"speculation breaks even at {percent(needed.at)} acceptance{ends}; here: {percent(needed.now)}"
     elif needed.always or needed.never:
         how = "faster" if needed.always else "slower"
         yield f"speculation is {how} at every acceptance from 5 % to 95 %; here: {percent(needed.now)}"
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """Return an interval of rates, either end of which may be beyond all that were asked about."""
+    if low is None or high is None:
+        known = f"{percent(low)} or more" if low is not None else f"{percent(high)} or less" if high is not None else ""
+        return f" ({known})" if known else ""
+    return f" ({percent(low)} to {percent(high)})"
 
 
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
@@ -196,7 +204,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     yield from (f"By the sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
-        yield f"A trained {shapes[1].name} is taken for granted."
+        name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
+        yield f"{'Trained' if is_several else 'A trained'} {name} {'are' if is_several else 'is'} taken for granted."
     elif is_taken_for_granted(*shapes):
         yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
 

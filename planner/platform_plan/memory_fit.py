@@ -1,6 +1,7 @@
 """The lanes and placements whose memories hold the models."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,6 +10,7 @@ from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
+from planner.wording import listing
 from sim.derived.assumption import Assumption
 
 USABLE: Final = Assumption.of(
@@ -21,7 +23,7 @@ USABLE_OF_A_CARD: Final = Assumption.of(
     "a card sold with 24 GB has 24 GiB, 7 % more; code and buffers take a tenth of it, and the system none",
     span=(0.85, 1.02),
 )
-_USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4")
+_USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,12 +114,21 @@ def places_of(question: Question) -> Places:
     lanes = list(dict.fromkeys(pair.target for pair in candidates))
     alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
-        reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
-        narrower = ((lane, weights) for lane in lanes for weights in weights_that_fit(question, lane))
-        advice = next((f" --weights {weights} would fit on {lane}." for lane, weights in narrower), "")
+        reasons = " ".join(f"{listing(places)}: {why.rstrip('.')}." for why, places in _by_reason(left_out).items())
+        fitting = {lane: weights_that_fit(question, lane) for lane in lanes}
+        narrower = ((one, lane) for one in _USUAL_WEIGHTS for lane in lanes if one in fitting[lane])
+        advice = next((f" --weights {weights} would fit on {lane}." for weights, lane in narrower), "")
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
+
+
+def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:
+    """Return the places of each reason: devices that share a memory lack the same."""
+    found: dict[str, list[str]] = {}
+    for place, _, why in (one.partition(": ") for one in left_out):
+        found.setdefault(why, []).append(place)
+    return found
 
 
 def weights_that_fit(question: Question, lane: str) -> list[str]:

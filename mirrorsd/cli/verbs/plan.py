@@ -25,6 +25,7 @@ from mirrorsd.cli.options import FORMATS, option, output, weights_option
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from mirrorsd.pair_on_platform import PlannedMachine
+    from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.question import Question
@@ -192,14 +193,12 @@ def plan(
             tables.draft_table(drafts) if len(drafts) > 1 else None,
             tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
             tables.sweep_table(swept, cells) if swept else None,
+            None if batches is None else tables.batch_table(batches),
         )
         for table in filter(None, shown):
             show("")
             show(table)
-        show_paragraphs(*filter(None, (changed, played.in_words)))
-        if batches is not None:
-            show(tables.batch_table(batches))
-            show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
+        show_paragraphs(*filter(None, (*(() if batches is None else _told(batches)), changed, played.in_words)))
 
 
 def _machines(
@@ -252,6 +251,10 @@ def _show_command(found: PlatformPlan) -> None:
     if (best := best_with_engine(found)) is not None:
         engine = engines_of(found, best)[0]
         results().print(f"{engine.engine}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
+
+
+def _told(batches: BatchPlan) -> tuple[str, str]:
+    return batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out)
 
 
 def _change(setting: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import PlanError
+from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
@@ -82,6 +83,25 @@ def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lun
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.7, 0.9, "at 80 % acceptance (70 % to 90 %); here"),
+        (0.7, None, "at 80 % acceptance (70 % or more); here"),
+        (None, 0.9, "at 80 % acceptance (90 % or less); here"),
+        (None, None, "at 80 % acceptance; here"),
+    ],
+)
+def test_an_end_of_the_break_even_acceptance_is_said_where_the_other_is_not_known(lunar_lake, low, high, said):
+    needed = replace(lunar_lake.needed, at=0.8, low=low, high=high)
+    assert said in advice(replace(lunar_lake, needed=needed)).text
+
+
+def test_heads_that_are_several_are_taken_for_granted_together():
+    plan = plan_pair("qwen3-8b", "medusa", "lunar-lake", lengths=(64, 32))
+    assert "Trained Qwen3-8B Medusa heads are taken for granted." in advice(plan).warnings
+
+
+@pytest.mark.parametrize(
     ("platform", "weights", "said"),
     [
         ("lunar-lake", "int4", None),
@@ -129,7 +149,7 @@ def test_an_npu_as_fast_as_the_gpu_on_a_memory_that_serves_both_becomes_the_plac
     [
         (
             {"models": ("llama-3.1-70b", "llama-3.2-1b")},
-            r"fits nowhere.*memory has to hold 141\.2 GB .*28\.8 GB are usable",
+            r"on gpu, .* npu and .* cpu: memory has to hold 141\.2 GB [^:]* usable: too little\. --weights q2_k would",
         ),
         (
             {"platform": "h200", "changes": {"gpu.memory_bytes": 2e10}},
