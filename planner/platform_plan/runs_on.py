@@ -74,8 +74,8 @@ def runs_on(
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
         predicted = engine_on(targets[0]) or ""
-        of_kin = engine_of(predicted)
-        found.sort(key=lambda one: (not predicted.startswith(one.engine), engine_of(one.engine) != of_kin))
+        kin = engine_of(predicted)
+        found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
         found.insert(0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'))
     return tuple(found)

@@ -83,8 +83,9 @@ def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_d
         ("h100", "sglang", "sglang"),
         ("m4-max", "mlx", "mlx-lm"),
         ("m4-max", "ollama", "llama.cpp"),
+        ("lunar-lake", None, "llama.cpp"),
     ],
 )
 def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_for_it(platform, engine, first):
-    machine = platform_run_by(load_platform(platform), engine)
+    machine = load_platform(platform) if engine is None else platform_run_by(load_platform(platform), engine)
     assert next(iter(engines(machine, "gpu", "gpu"))) == first
