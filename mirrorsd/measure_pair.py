@@ -22,6 +22,7 @@ from mirrorsd.text_engine import new_engine
 from planner.search.space import SearchSpace
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.models.config import ModelConfig
 from runtime.models.model_folder import NamedFolder, has_random_weights
 
 
@@ -66,7 +67,7 @@ def calibration_task(
 ) -> CalibrationTask:
     """Return what `calibrate` measures, less what the lanes cannot run; arguments are those of `calibrate`.
 
-    Raises `ConfigError` where the contexts are no range, or beyond the target's positions.
+    Raises `ConfigError` where the contexts are no range, or beyond a model's positions.
     """
     pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
@@ -82,12 +83,14 @@ def calibration_task(
         left_out=left_out,
         **settings,
     )
-    needed, most = task.contexts[1] + task.effort.target_rows[-1], engine.config.max_position
-    if needed > most:
-        raise ConfigError(
-            f"the longest prompt, its new tokens and the widest window need {needed} positions; {pair.target} has "
-            f"{most}"
-        )
+    needed = task.contexts[1] + task.effort.target_rows[-1]
+    draft = sizes.draft if isinstance(sizes.draft, ModelConfig) else engine.config
+    for name, most in {pair.target: engine.config, name_of(pair.drafter): draft}.items():
+        if needed > most.max_position:
+            raise ConfigError(
+                f"the longest prompt, its new tokens and the widest window need {needed} positions; {name} has "
+                f"{most.max_position}"
+            )
     return task
 
 

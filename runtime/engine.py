@@ -16,6 +16,7 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive, no_collection
+from runtime.memory.model_bytes import DraftSize
 from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed, on_ranks
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
@@ -217,28 +218,33 @@ class Engine:
             raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
         if max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
-        # drafted tokens reach beyond the end by a window, those of branches by another one
-        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
-        if needed > config.max_position:
-            raise ConfigError(
-                f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows need {needed} positions; the "
-                f"target has {config.max_position}"
-            )
         require_temperature(temperature)
         if temperature and schedule.verification == "greedy":
             raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
+        # drafted tokens reach beyond the end by a window, those of branches by another one
+        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
+        draft = self._draft_size(schedule)
+        for name, most in {"target": config, "draft": config if draft is None else draft.layers}.items():
+            if needed > most.max_position:
+                raise ConfigError(
+                    f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows need {needed} positions; "
+                    f"the {name} has {most.max_position}"
+                )
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
         """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt."""
-        draft = None
-        if schedule.draft_lane is not None:
-            folder = self._lanes.drafter_folder(schedule.drafter)
-            draft = draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
+        draft = self._draft_size(schedule)
         needs = memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
         return {
             name: on_ranks(need, self.lane(name).spec.num_ranks, self.config, self._dtype)
             for name, need in needs.items()
         }
+
+    def _draft_size(self, schedule: Schedule) -> DraftSize | None:
+        if schedule.draft_lane is None:
+            return None
+        folder = self._lanes.drafter_folder(schedule.drafter)
+        return draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
 
     def take_room(self, schedule: Schedule, num_tokens: int) -> None:
         """Reserve what `memory_needed` returns; raise `MemoryFitError` where the machine has not as much left."""

@@ -71,11 +71,14 @@ def target_text(
     return TextWriter(target, max_new_tokens=max_new_tokens, layers=layers).alone(WantedText(prompt, sampling))
 
 
-def require_room(config: ModelConfig, num_prompt: int, max_new_tokens: int) -> None:
-    """Raise `RecordError` where prompt and text together do not fit in the target's positions."""
-    if num_prompt + max_new_tokens - 1 > config.max_position:
+def require_room(
+    config: ModelConfig, num_prompt: int, max_new_tokens: int, *, num_drafted: int = 0, whose: str = "target"
+) -> None:
+    """Raise `RecordError` where prompt and text, and tokens drafted after it, do not fit in a model's positions."""
+    if num_prompt + max_new_tokens - 1 + max(0, num_drafted - 1) > config.max_position:
+        drafted = f", and {num_drafted} drafted after them," if num_drafted else ""
         raise RecordError(
-            f"{num_prompt} prompt and {max_new_tokens} new tokens exceed the target's {config.max_position}"
+            f"{num_prompt} prompt and {max_new_tokens} new tokens{drafted} exceed the {whose}'s {config.max_position}"
         )
 
 

@@ -170,17 +170,24 @@ class Recorder:
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
         """Yield everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
 
-        Raises `RecordError` for a prompt that does not fit in the target's positions with its text.
+        Raises `RecordError` for a prompt that does not fit in the models' positions with its text.
         """
         for prompt, _ in texts:
             try:
-                require_room(self._target.config, len(prompt.ids), self.settings.max_new_tokens)
+                self._require_room(len(prompt.ids))
             except RecordError as error:
                 raise RecordError(f"prompt {prompt.name}: {error}") from error
         samplings = [self.settings.sampling(number) for _, number in texts]
         wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
         for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
             yield self._described(prompt, sampling, text)
+
+    def _require_room(self, num_prompt: int) -> None:
+        settings, draft = self.settings, self.models.draft
+        require_room(self._target.config, num_prompt, settings.max_new_tokens)
+        if draft is not None:
+            config, window = draft.decoder.config, settings.max_window
+            require_room(config, num_prompt, settings.max_new_tokens, num_drafted=window, whose="draft")
 
     def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
         """Places of the texts with which a group begins: these take the time to write all of it."""

@@ -254,6 +254,14 @@ def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, max_new_tokens=500), tmp_path / "r.npz")
 
 
+def test_windows_after_the_last_token_fit_in_the_drafts_positions(tmp_path):
+    pair, settings = models(), replace(SETTINGS, max_new_tokens=121)
+    [prompt] = record_acceptance(pair, PROMPTS[:1], settings, tmp_path / "r.npz").prompts
+    assert len(prompt.text) == 121, "it is as long as fits"
+    with pytest.raises(RecordError, match="5 prompt and 122 new tokens, and 4 drafted after them, exceed the draft's"):
+        record_acceptance(pair, PROMPTS[:1], replace(settings, max_new_tokens=122), tmp_path / "r.npz")
+
+
 def draft_record(draft: DraftModel) -> AcceptanceRecord:
     """One prompt, recorded with windows of six."""
     pair = RecordedModels(target_name="t", drafter_name="d", target=tiny_target(), draft=draft)

@@ -1,5 +1,7 @@
 """Real processes: every schedule commits what plain decoding commits, and its trace tells a consistent story."""
 
+import json
+import shutil
 from itertools import pairwise
 from math import inf, nan
 
@@ -16,7 +18,7 @@ from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, mirror, speculative
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, mirror, new_engine, speculative
 from tests.runtime.unknown import Unknown
 from tests.tiny_models import EOS, VOCAB_SIZE
 
@@ -111,6 +113,17 @@ def test_schedules_that_do_not_fit_are_refused(engine, tiny_folders, schedule, d
 def test_wrong_arguments_are_refused(engine, prompt, options, message):
     with pytest.raises(ConfigError, match=message):
         engine.generate(AUTOREGRESSIVE, prompt, **{"max_new_tokens": 4} | options)
+
+
+@pytest.mark.parametrize("lane", ["big", "small"])
+def test_what_a_draft_has_no_positions_for_is_refused_before_anything_is_loaded(tiny_folders, tmp_path, lane):
+    shutil.copytree(tiny_folders.target, draft := tmp_path / "draft")
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    engine, schedule = new_engine(tiny_folders, drafter_folder=draft), speculative(draft_lane=lane)
+    with pytest.raises(ConfigError, match="50 new ones and windows need 65 positions; the draft has 64"):
+        engine.generate(schedule, PROMPT, max_new_tokens=50)
+    engine.check(schedule, PROMPT, 49, 0.0)
 
 
 def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_path):

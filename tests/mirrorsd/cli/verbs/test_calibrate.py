@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -91,11 +92,17 @@ def test_what_is_no_draft_is_refused_before_anything_is_measured(tiny_folders, t
     assert "is not a draft model" in error_of("calibrate", *words)
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(words, prompt_file, tmp_path):
-    long = ("--prompts", prompt_file("w1", " ".join(["w3"] * 500)), "--out", tmp_path / "profile.yaml")
-    told = error_of(*words, *long)
+@pytest.mark.parametrize(("num_words", "most_of_draft"), [(500, 512), (200, 128)])
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(
+    words, tiny_folders, prompt_file, tmp_path, num_words, most_of_draft
+):
+    shutil.copytree(tiny_folders.target, draft := tmp_path / "draft")
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": most_of_draft}))
+    long = ("--prompts", prompt_file("w1", " ".join(["w3"] * num_words)), "--out", tmp_path / "profile.yaml")
+    told = error_of(*words, "--drafter", draft, *long)
     assert "positions; " in told
-    assert "has 512" in told
+    assert f"has {most_of_draft}" in told
     assert "timing" not in told
 
 
