@@ -51,17 +51,19 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
 
 
 def chosen_by(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> list[str]:
-    """Return what kernels are chosen by: all that the system says of the CPU, and what a user told oneDNN.
+    """Return what kernels are chosen by: all that the system says of this process's cores, and what oneDNN was told.
 
-    Empty where the system says nothing of its CPU.
+    Cores may differ on one machine. Empty where the system says nothing of them.
     """
     try:
-        first, *_ = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
+        cores = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
     except OSError:
         return []
-    lines = [line for line in first.splitlines() if line.partition(":")[0].strip().lower() not in _CHANGING]
+    allowed = {str(number) for number in os.sched_getaffinity(0)}  # wherever there is such a file
+    own = [core.splitlines() for core in cores if core.partition("\n")[0].partition(":")[2].strip() in allowed]
+    found = [line for core in own for line in core if line.partition(":")[0].strip().lower() not in _CHANGING]
     told = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
-    return lines + told
+    return [*dict.fromkeys(found), *told] if found else []
 
 
 def described() -> str:

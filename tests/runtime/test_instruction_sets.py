@@ -101,7 +101,7 @@ def test_integer_products_are_used_where_the_cpu_has_them_and_nobody_left_them_o
     assert has_vnni({ISA_VARIABLE: allowed}, info) is expected
 
 
-ZEN3 = """processor : 0
+TWO_CORES = """processor : 0
 model name : A CPU
 cpu MHz : 2445.4
 cache size : 512 KB
@@ -110,24 +110,37 @@ bogomips : 4890.84
 
 processor : 1
 model name : A CPU
+cache size : 2048 KB
 """
 
 
-def test_kernels_are_chosen_by_what_the_first_core_is_and_what_onednn_was_told(tmp_path):
+@pytest.fixture(autouse=True)
+def first_core(monkeypatch):
+    """This process may run on the first core alone."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+
+
+def test_kernels_are_chosen_by_what_the_own_cores_are_and_what_onednn_was_told(tmp_path, monkeypatch):
     info = tmp_path / "cpuinfo"
-    info.write_text(ZEN3)
+    info.write_text(TWO_CORES)
     found = chosen_by({"HOME": "here", ISA_VARIABLE: "AVX2"}, info)
     assert found == ["model name : A CPU", "cache size : 512 KB", "flags : avx2", f"{ISA_VARIABLE}=AVX2"]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert chosen_by({}, info) == ["model name : A CPU", "cache size : 512 KB", "flags : avx2", "cache size : 2048 KB"]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1}, raising=False)
+    assert chosen_by({}, info) == ["model name : A CPU", "cache size : 2048 KB"]
 
 
 def test_another_speed_is_the_same_cpu_and_another_cache_is_another(tmp_path):
     info = tmp_path / "cpuinfo"
     found = []
-    for text in (ZEN3, ZEN3.replace("2445.4", "1800.0"), ZEN3.replace("512", "1024")):
+    for text in (TWO_CORES, TWO_CORES.replace("2445.4", "1800.0"), TWO_CORES.replace("512", "1024")):
         info.write_text(text)
         found.append(chosen_by({}, info))
     assert found[0] == found[1] != found[2]
 
 
 def test_of_a_system_that_tells_nothing_nothing_is_known(tmp_path):
-    assert chosen_by({ISA_VARIABLE: "AVX2"}, tmp_path / "none") == []
+    (tmp_path / "empty").write_text("\n")
+    for name in ("none", "empty"):
+        assert chosen_by({ISA_VARIABLE: "AVX2"}, tmp_path / name) == []

@@ -90,10 +90,10 @@ def _make_room(folder: Path, num_bytes: int) -> None:
     files.sort(key=lambda one: one[0].st_mtime)
     kept = sum(stat.st_size for stat, _ in files)
     total, most = num_bytes + kept, min(_MOST_BYTES, (kept + shutil.disk_usage(folder).free) // 2)
+    if num_bytes > most:
+        raise OSError(f"{folder} has no room for {num_bytes} bytes")
     for stat, file in files:
         if total <= most:
             return
         file.unlink(missing_ok=True)
         total -= stat.st_size
-    if total > most:
-        raise OSError(f"{folder} has no room for {num_bytes} bytes")

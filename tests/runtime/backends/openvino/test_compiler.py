@@ -97,6 +97,14 @@ def test_half_of_what_is_free_is_left_to_others(monkeypatch, free, num_kept):
     assert len(list(compiled_folder().iterdir())) == num_kept
 
 
+def test_what_would_not_fit_alone_takes_nothing_away(monkeypatch):
+    compiler_of().kept({"number": 3}, Builder(3.0))
+    kept = list(compiled_folder().iterdir())
+    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 10)
+    assert first_of(compiler_of().kept({"number": 4}, Builder(4.0))) == 5.0
+    assert list(compiled_folder().iterdir()) == kept
+
+
 def test_what_takes_no_time_is_compiled_anew():
     assert first_of(compiler_of().compiled(Builder(3.0)())) == 4.0
     assert not compiled_folder().exists()
