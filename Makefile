@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# most modules of what is installed are never imported; those that are get compiled then, where that may be kept
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP += $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 .PHONY: setup demo test lint types docs
 
@@ -11,7 +14,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(PIP) --editable ".[dev]"
 	touch $@
 
 demo: setup
@@ -25,8 +28,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers=2
 
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(PIP) --editable ".[docs]"
 	$(BIN)/python -m mkdocs build --strict
