@@ -85,7 +85,7 @@ class TargetModel:
     ) -> None:
         """Prepare the back end for a sequence that begins with `least_slots` full slots and ends with `num_slots`.
 
-        Its verifications have these `rows`, or one; its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
+        Its verifications have these `rows`, or seldom others; its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
         """
         cuts = feature_layers
         if exit_layer is not None:
@@ -95,7 +95,7 @@ class TargetModel:
             Plan(
                 num_slots=num_slots,
                 num_prompt=num_prompt,
-                rows=tuple({1, *rows}),
+                rows=tuple(rows),
                 segments=segments_between(*cuts, self.num_layers),
                 prompt_segments=segments_between(*feature_layers, self.num_layers) if num_prompt > 1 else (),
                 least_slots=least_slots,

@@ -49,10 +49,11 @@ class TargetRole:
     @operation
     def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:
         """Compile what the sequence needs, where the device compiles."""
+        full = start.schedule.num_rows
         self._model.prepare(
             num_prompt=len(start.prompt),
             num_slots=_capacity(start),
-            rows=(start.schedule.num_rows,),
+            rows=(1, full) if start.schedule.traits.finds_text else (full,),
             feature_layers=feature_layers,
             exit_layer=start.schedule.exit_layer,
         )

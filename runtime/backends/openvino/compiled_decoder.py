@@ -93,7 +93,7 @@ class CompiledDecoder(Backend):
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = self._numbers_of_texts(plan)
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
-        counts = [*((1, count) for count in self._rows | self._single), *((count, 1) for count in self._num_texts)]
+        counts = [*((1, count) for count in self._rows), *((count, 1) for count in self._num_texts)]
         sizes = [size for size in device.slot_sizes(plan.num_slots) if size > plan.least_slots]
         self._graphs.make_ready(plan.segments, counts, sizes)
         if not self._is_open:

@@ -45,10 +45,6 @@ class Constants:
         steps = op.multiply(op.convert(_constant(values.view(np.uint8), shape, ov.Type.i4), self.type), scales)
         return op.reshape(steps, op.constant(list(matrix.shape)), special_zero=False)
 
-    def number(self, value: float) -> Node:
-        """Return a number in the type of arithmetic."""
-        return op.convert(op.constant(np.float32(value)), self.type)
-
     def shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
         """Return an array in a type: a bias in that of arithmetic, the weights of a norm in float32."""
         return _constant(self._memory(array, dtype), array.shape, _TYPES[dtype])
@@ -114,11 +110,16 @@ def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov
     return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head{rows}")
 
 
+Number = int | float | tuple[int, ...]
+"""A float is float32 in a graph, integers are int64."""
+
+
 class _Segment:
     """A segment under construction."""
 
     def __init__(self, config: ModelConfig, shape: SegmentShape, constants: Constants) -> None:
         self._config, self._shape, self._constants = config, shape, constants
+        self._numbers: dict[tuple[type, Number], Node] = {}
         texts, rows = shape.num_texts, shape.num_rows
         self._x = _input(X, [texts, rows, config.hidden_size])
         self._cos, self._sin = (_input(name, [texts, 1, rows, config.head_dim]) for name in (COS, SIN))
@@ -128,10 +129,11 @@ class _Segment:
         tables = self._cos, self._sin
         self._k_rotation = [op.convert(table, constants.type) for table in tables]
         # the scale of scores is a part of the queries' rotation: as a product of its own it would meet every key
-        scale = op.constant(np.float32(config.head_dim**-0.5))
+        scale = self._number(config.head_dim**-0.5)
         self._q_rotation = [op.convert(op.multiply(table, scale), constants.type) for table in tables]
-        repeats = op.constant([1, 1, config.num_queries_per_kv, 1])
+        repeats = self._number((1, 1, config.num_queries_per_kv, 1))
         self._hidden_slots = op.tile(op.convert(self._mask, constants.type), repeats)
+        self._minus_one = op.convert(self._number(-1.0), constants.type)
         self._updated: list[Node] = []
 
     def build(self, layers: Iterable[PackedLayer]) -> ov.Model:
@@ -144,7 +146,7 @@ class _Segment:
         seen = self._attend(self._norm(x, layer, "input_norm"), layer, index)
         x = op.add(x, self._linear(seen, layer, "out"))
         gate_up = self._linear(self._norm(x, layer, "mlp_norm"), layer, "gate_up")
-        gate, up = op.split(gate_up, op.constant(2), 2).outputs()
+        gate, up = op.split(gate_up, self._number(2), 2).outputs()
         gated = op.multiply(op.multiply(gate, op.sigmoid(gate)), up)
         return op.add(x, self._linear(gated, layer, "down"))
 
@@ -152,24 +154,24 @@ class _Segment:
         """Return what rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
-        qkv = _reshape(self._linear(x, layer, "qkv"), [0, 0, num_heads + 2 * num_kv, size])
-        qkv = op.transpose(qkv, op.constant([0, 2, 1, 3]))
-        q, k, v = op.variadic_split(qkv, op.constant(1), op.constant([num_heads, num_kv, num_kv])).outputs()
+        swapped, parts = self._number((0, 2, 1, 3)), self._number((num_heads, num_kv, num_kv))
+        qkv = self._reshape(self._linear(x, layer, "qkv"), 0, 0, num_heads + 2 * num_kv, size)
+        q, k, v = op.variadic_split(op.transpose(qkv, swapped), self._number(1), parts).outputs()
         if "q_norm" in layer.vectors:
             q, k = self._norm(q, layer, "q_norm"), self._norm(k, layer, "k_norm")
         q, k = self._rotate(q, self._q_rotation), self._rotate(k, self._k_rotation)
         k, v = (self._store(part, index, y) for part, y in enumerate((k, v)))
-        scores = op.matmul(_reshape(q, [0, num_kv, -1, size]), k, transpose_a=False, transpose_b=True)
+        scores = op.matmul(self._reshape(q, 0, num_kv, -1, size), k, transpose_a=False, transpose_b=True)
         shares = op.softmax(op.add(scores, self._hidden_slots), -1)
-        seen = _reshape(op.matmul(shares, v, transpose_a=False, transpose_b=False), [0, num_heads, -1, size])
-        return _reshape(op.transpose(seen, op.constant([0, 2, 1, 3])), [0, 0, num_heads * size])
+        seen = self._reshape(op.matmul(shares, v, transpose_a=False, transpose_b=False), 0, num_heads, -1, size)
+        return self._reshape(op.transpose(seen, swapped), 0, 0, num_heads * size)
 
     def _rotate(self, x: Node, rotation: Sequence[Node]) -> Node:
         """Rotate rows [B, heads, T, H] by their positions, in the form that OpenVINO knows as one operation."""
         cos, sin = rotation
         half = self._config.head_dim // 2
-        low, high = op.variadic_split(x, op.constant(3), op.constant([half, half])).outputs()
-        turned = op.concat([op.multiply(high, self._constants.number(-1)), low], -1)
+        low, high = op.variadic_split(x, self._number(3), self._number((half, half))).outputs()
+        turned = op.concat([op.multiply(high, self._minus_one), low], -1)
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _store(self, part: int, index: int, new: Node) -> Node:
@@ -192,15 +194,21 @@ class _Segment:
 
     def _norm(self, x: Node, layer: PackedLayer, name: str) -> Node:
         wide = op.convert(x, ov.Type.f32)
-        mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)
-        root = op.sqrt(op.add(mean, op.constant(np.float32(self._config.norm_eps))))
-        unit = op.multiply(wide, op.divide(op.constant(np.float32(1)), root))
+        mean = op.reduce_mean(op.power(wide, self._number(2.0)), self._number((-1,)), keep_dims=True)
+        root = op.sqrt(op.add(mean, self._number(self._config.norm_eps)))
+        unit = op.multiply(wide, op.divide(self._number(1.0), root))
         return op.convert(op.multiply(unit, self._constants.shared(layer.vectors[name], FLOAT32)), self._constants.type)
 
+    def _reshape(self, x: Node, *shape: int) -> Node:
+        """Reshape; a size of 0 stays as it is, -1 is what is left."""
+        return op.reshape(x, self._number(shape), special_zero=True)
 
-def _reshape(x: Node, shape: Sequence[int]) -> Node:
-    """Reshape; a size of 0 stays as it is, -1 is what is left."""
-    return op.reshape(x, op.constant(shape), special_zero=True)
+    def _number(self, value: Number) -> Node:
+        """Return a constant; equal ones are one node, since compiling takes as long as a graph has nodes."""
+        key = type(value), value
+        if key not in self._numbers:
+            self._numbers[key] = op.constant(np.array(value, np.float32 if isinstance(value, float) else np.int64))
+        return self._numbers[key]
 
 
 def _input(name: str, shape: Sequence[int], kind: ov.Type = ov.Type.f32) -> Node:
