@@ -14,11 +14,14 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, shown
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from hwprofiles.platform import Platform, kind_of
+from hwprofiles.platform import MODELS, Platform, kind_of
+from hwprofiles.quantity import quantity_fields
 from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
 from hwprofiles.suspicions import Place, Suspicion, of_device, of_link, of_platform
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
+_OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}
+"""Fields of which every device, link or platform has one, and no other file of ours has any."""
 Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
 
 
@@ -62,8 +65,18 @@ def files_in(path: Path) -> tuple[Path, ...]:
     return files
 
 
+def is_of_hardware(path: Path) -> bool:
+    """Return whether a file seems to describe a device, a link or a platform; one that cannot be read may do so."""
+    try:
+        return bool(_OF_HARDWARE & set(load_yaml(path, dict[str, Any])))
+    except ConfigError:
+        return True
+
+
 def lint_file(path: Path) -> tuple[Finding, ...]:
     """Return what is wrong in a file of a device, a link or a platform, by line."""
+    if not is_of_hardware(path):
+        return (Finding(str(path), 1, "", "", "describes no device, link or platform"),)
     try:
         data = load_yaml(path, dict[str, Any])
     except ConfigError as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from decoding.errors import ConfigError, listed, mistake
+from decoding.errors import ConfigError, listed, mistake, shown
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
@@ -118,7 +118,9 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
     try:
         number = number_in(text, key.rpartition(".")[2])
     except ValueError as error:
-        raise ConfigError(f"{key!r}: {error}; a change such as +10% or 2x, or none, will do too") from error
+        raise ConfigError(
+            f"{key!r}: {error}, found {shown(text)}; a change such as +10% or 2x, or none, will do too"
+        ) from error
     if isinstance(value, str) and key.endswith("bytes_per_s") and number < _SLOWEST_BYTES_PER_S:
         raise ConfigError(f"{key!r}: {number:g} bytes a second are no bandwidth; write its unit, such as 80 GB/s")
     was = "nothing is known" if old is None else f"it is {old['value']:g} ({old['source']})"

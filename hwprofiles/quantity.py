@@ -6,9 +6,9 @@ from datetime import date
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from decoding.errors import shown
 from decoding.validation import Pair
 from decoding.yaml_file import StrictModel
 
@@ -53,7 +53,8 @@ def number_in(text: str, field: str | None = None) -> float:
     """Return a number in the SI unit of its field (of any field without one): `80 GB/s`, `80e9`, `3 us`.
 
     Raises:
-        ValueError: it is no number, or has another kind of unit; gives an example.
+        ValueError: it is no number, or has another kind of unit; gives an example, and leaves it to the caller to say
+            what was found.
     """
     endings = [one for one in _UNITS if field is None or field == one or field.endswith(f"_{one}") or not one]
     endings = endings if field is None else endings[:1]
@@ -61,7 +62,7 @@ def number_in(text: str, field: str | None = None) -> float:
     found = _NUMBER.fullmatch(text.strip())
     if found is None or found[2] not in factors:
         example = "0.5" if field is None else _EXAMPLES.get(endings[0], "0.5")
-        raise ValueError(f"a number such as {example} or 8e9, found {shown(text)}")
+        raise ValueError(f"a number such as {example} or 8e9")
     return float(found[1]) * factors[found[2]]
 
 
@@ -145,7 +146,11 @@ def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """Return the data of a model with bare numbers as guessed quantities; `ValueError` where a text is no number."""
+    """Return the data of a model with bare numbers as guessed quantities.
+
+    Raises:
+        ValidationError: a text is no number; names its field, so that its line can be found.
+    """
     found, fields = dict(data), quantity_fields(model)
     for field, given in data.items():
         if field not in fields:
@@ -153,7 +158,9 @@ def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any
         try:
             value = number_in(given, field) if isinstance(given, str) else given
         except ValueError as error:
-            raise ValueError(f"{field}: {error}") from error
+            kind = PydanticCustomError("number", "{what}", {"what": str(error)})
+            wrong = InitErrorDetails(type=kind, loc=(field,), input=given)
+            raise ValidationError.from_exception_data(model.__name__, [wrong]) from error
         is_bare = isinstance(value, int | float) and not isinstance(value, bool)
         found[field] = {"value": value, "status": "guessed", "source": UNSOURCED} if is_bare else value
     return found

@@ -202,6 +202,14 @@ def quantity(value: str) -> str:
             (f"{PLATFORM}price_usd_per_hour: {quantity('2.5')}\n", "value: 2.5"),
             r"price_usd_per_hour 2.5: a price without the day it holds for",
         ),
+        (
+            (f"{DEVICE}memory_bytes_per_s: 100 Gb/s\n", "100 Gb/s"),
+            r"memory_bytes_per_s: a number such as 80 GB/s or 8e9, found '100 Gb/s'$",
+        ),
+        (
+            changed("kind: npu}", "kind: npu, memory_bytes: 16 W}"),
+            r"devices.npu.memory_bytes: a number such as 24 GB or 8e9, found '16 W'$",
+        ),
         ((f"{DEVICE}flops: 1.0e+12\n", "flops"), r"flops: Extra inputs are not permitted, found 1000000000000.0"),
     ],
 )

@@ -126,21 +126,26 @@ def lint(
         list[Path] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="Files of platforms, devices or links, or folders of them; without any, all that ship.",
+            help="Files of platforms, devices or links, or folders with them; without any, all that ship.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = None,
 ) -> None:
     """Find the mistakes that tables of hardware commonly carry; exit status 1 if there are any."""
-    from hwprofiles.lint import files_in, lint_file, shipped_files
+    from hwprofiles.lint import files_in, is_of_hardware, lint_file, shipped_files
     from planner.wording import counted
 
-    files = shipped_files() if not paths else tuple(file for path in paths for file in files_in(path))
+    found = shipped_files() if not paths else tuple(file for path in paths for file in files_in(path))
+    files = [file for file in found if file in (paths or ()) or is_of_hardware(file)]
+    left_out = [str(file) for file in found if file not in files]
     findings = [finding for file in files for finding in lint_file(file)]
-    if write_json({"num_files": len(files), "findings": [asdict(one) for one in findings]}, json):
+    content = {"num_files": len(files), "findings": [asdict(one) for one in findings], "left_out": left_out}
+    if write_json(content, json):
         for one in findings:
             show(escaped(one))
+        if left_out:
+            say(f"Left out, which describe no device, link or platform: {', '.join(left_out)}")
         say(f"{counted(len(findings), 'finding')} in {counted(len(files), 'file')}")
     if findings:
         raise typer.Exit(FOUND)

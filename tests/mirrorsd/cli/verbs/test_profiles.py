@@ -113,6 +113,21 @@ def test_lint_looks_into_folders(bad):
     assert (first["file"], first["line"], first["place"], first["value"]) == (str(bad), 7, "bf16_flops", "1.979e+15")
 
 
+def test_lint_leaves_profiles_and_schedules_in_a_folder_alone(bad):
+    schedule, profile = bad.parent / "best.yaml", bad.parent / "profile.yaml"
+    schedule.write_text("method: autoregressive\ntarget_lane: gpu\n")
+    profile.write_text("format: mirrorsd-profile-4\nlanes: {}\nlinks: {}\nnotes: []\n")
+    result = call("profiles", "lint", bad.parent)
+    assert result.stdout.count("\n") == 1
+    assert "Left out, which describe no device, link or platform: " in result.stderr
+    assert json.loads(call("profiles", "lint", bad.parent, "--json").stdout)["left_out"] == [
+        str(schedule),
+        str(profile),
+    ]
+    asked = call("profiles", "lint", schedule)
+    assert (asked.exit_code, asked.stdout) == (1, f"{schedule}:1: describes no device, link or platform\n")
+
+
 @pytest.mark.parametrize(("path", "complaint"), [("absent.yaml", "no such file or folder"), ("", "holds no YAML file")])
 def test_lint_of_nothing_is_an_error(tmp_path, path, complaint):
     assert complaint in error_of("profiles", "lint", tmp_path / path)
