@@ -2,10 +2,12 @@
 
 The first line that is not empty and no comment (`#`) names the columns: `temperature`, `task`, and the methods by any
 name. Of those `Vanilla SD` has to be there; `Mirror-SD` and `EAGLE-3` are what is compared. Case, spaces, hyphens and
-underscores in these names do not matter. An empty field means that nothing was published.
+underscores in these names do not matter. An empty field means that nothing was published. Comments `# target: NAME`
+and `# platform: NAME` say what the table is of.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -33,6 +35,9 @@ _ALIASES: Final[Mapping[str, str]] = {
 }
 
 
+_ABOUT: Final = re.compile(r"^#\s*(target|platform):\s*(\S.*?)\s*$", re.MULTILINE)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedCell:
     """One row: what every method reached on one task at one temperature.
@@ -56,10 +61,12 @@ class PublishedCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """All of a file; `source` is its name."""
+    """All of a file; `source` is its name, `target` and `platform` what it is of, where it says so."""
 
     source: str
     cells: tuple[PublishedCell, ...]
+    target: str | None = None
+    platform: str | None = None
 
 
 def shipped_tables() -> tuple[str, ...]:
@@ -97,7 +104,7 @@ def parse_table(text: str, *, source: str) -> PublishedTable:
             raise ConfigError(f"{where}: {what} stand on line {first.line} already")
     if not cells:
         raise ConfigError(f"{source}: has no rows under its line of column names")
-    return PublishedTable(source=source, cells=tuple(cells.values()))
+    return PublishedTable(source=source, cells=tuple(cells.values()), **dict(_ABOUT.findall(text)))
 
 
 def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:

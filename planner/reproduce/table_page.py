@@ -16,6 +16,8 @@ from costs.cost_model import Part
 from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
 from decoding.yaml_file import write_atomically
+from hwprofiles.model_shape import model_shape
+from hwprofiles.platform import load_platform
 from planner.page_template import page_template
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import PublishedTable
@@ -127,6 +129,7 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
     means = list(found.mean_arms)
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
     facts: dict[str, Iterable[str]] = {
+        "Not what the table is of, so errors are of both": _others(found),
         "At the end of what is physical, so no explanation of the machine": [one.name for one in at_bounds(found)],
         "Mean |error| of predicted Mirror-SD": [*_errors(found), *_baselines(baselines)],
         "Mean speed-up over plain decoding": [
@@ -141,6 +144,15 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
     }
     for label, items in facts.items():
         yield from fact(label, items)
+
+
+def _others(found: Reproduction) -> Iterator[str]:
+    """Yield what was priced in place of the model and the machine that the table names."""
+    table, machine, shape = found.table, found.setup.machine.platform, found.setup.target.shape
+    if table.target is not None and model_shape(table.target).name != shape.name:
+        yield f"{shape.name} is priced, the table is of {model_shape(table.target).name} (--target {table.target})"
+    if table.platform is not None and (theirs := load_platform(table.platform)).name != machine.name:
+        yield f"it is priced on {machine.name}, the table is of {theirs.name} (--platform {table.platform})"
 
 
 def _baselines(baselines: Baselines) -> Iterator[str]:
@@ -191,7 +203,7 @@ def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
             f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
             "explain this table, --no-fit how well they predict another one"
         )
-    elif origin.startswith(f"fitted to {found.table.source},"):
+    elif origin.startswith(f"fitted to {found.table.source},") and not any(_others(found)):
         yield "the constants were fitted to this very table before, so the error is that of a fit"
     if missed := sum(not cell.is_reached for cell in found.cells):
         yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"

@@ -33,6 +33,19 @@ def test_constants_at_an_end_of_their_bounds_are_named_first(fitted):
     assert "the end of" not in words(inside)
 
 
+def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, setup, machine):
+    others = replace(table, target="qwen3-32b", platform="m4-max")
+    text = words(predict_table(others, setup, machine.datasheet()))
+    assert text.startswith(
+        "Not what the table is of, so errors are of both: Qwen3-14B is priced, the table is of Qwen3"
+    )
+    assert "the table is of Apple M4 Max (--platform m4-max)" in text
+    assert (table.target, table.platform) == ("qwen3-14b", "m2-ultra-x8")
+    assert "Not what the table is of" not in words(fitted)
+    before = sentences(replace(fitted, fitted=(), table=others), Baselines(0.05, 0.04), f"fitted to {others.source}, x")
+    assert "that of a fit" not in "\n".join(before)
+
+
 def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup, machine):
     assert "itted" not in words(predict_table(table, setup, machine.datasheet()))
 
