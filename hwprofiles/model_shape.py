@@ -28,7 +28,7 @@ from hwprofiles.models.layer_kinds import (
     SlidingAttention,
 )
 from hwprofiles.models.model_names import named_shape
-from hwprofiles.weights.formats import stored_weights
+from hwprofiles.weights.formats import WeightFormat, stored_weights
 
 _FOLDER = Path(__file__).parent / "models"
 Width = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -55,6 +55,7 @@ class ModelShape(Heads):
         mixers: all kinds of layers, where none of these describes them.
         mtp_layers: the model's own heads that draft; no part of plain decoding.
         num_tracks, num_segments: parallel decoders, and how often their states meet in a pass.
+        published_in: format of the weights that its makers publish.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ModelShape(Heads):
     tokenizer: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     num_tracks: Annotated[int, Field(ge=1, le=64)] = 1
     num_segments: Annotated[int, Field(ge=1, le=64)] = 1
+    published_in: WeightFormat = "bf16"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -17,7 +17,7 @@ from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
-from hwprofiles.weights.formats import weights_named
+from hwprofiles.weights.formats import stored_weights, weights_named
 from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
@@ -29,8 +29,6 @@ from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
-_PUBLISHED_IN: Final = {"gpt-oss": "mxfp4"}
-"""Models that their makers publish in few bits alone."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 
@@ -89,9 +87,9 @@ def plan_pair(
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or the nearest that were calibrated; a
             record has its own.
-        weights: of the target, else those of a calibration, `mxfp4` of gpt-oss, `int4` where devices share one memory
-            and `bf16` where they do not; and of the draft, else those of the target; `Storage` says how caches are
-            stored too.
+        weights: of the target, else those of a calibration, or as the model is published (`bf16` mostly), but in no
+            more bits than `int4` where devices share one memory; and of the draft, else those of the target; `Storage`
+            says how caches are stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -249,9 +247,6 @@ def _plain_name(name: str | Path) -> str:
 def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | None) -> str:
     if profile is not None:
         return "bf16" if profile.dtype == "float32" else profile.dtype
-    if (
-        published := next((one for name, one in _PUBLISHED_IN.items() if target.name.startswith(name)), None)
-    ) is not None:
-        return published
     shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
-    return "int4" if shared else "bf16"
+    usual = (target.published_in, "int4") if shared else (target.published_in,)
+    return min(usual, key=lambda name: stored_weights(name).bits)

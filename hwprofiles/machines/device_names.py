@@ -160,13 +160,19 @@ def _peer(link: str) -> dict[str, Any]:
     return {"sheet": link} | ({"latency_s": _UNKNOWN_LATENCY} if link_sheet(link).latency_s is None else {})
 
 
+def devices_of_chip(sheet: DeviceSheet) -> list[str]:
+    """Return the ids of all shipped devices that share a device's memory, itself among them; none for a card."""
+    pool = sheet.memory_pool
+    return [one for one in shipped_names("device") if pool is not None and device_sheet(one).memory_pool == pool]
+
+
 def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
     """The machine of a chip: all devices that have sheets and share its memory, and its CPU."""
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
         raise ProfileError(msg)
     _require_memory(sheet)
-    names = [one for one in shipped_names("device") if device_sheet(one).memory_pool == sheet.memory_pool]
+    names = devices_of_chip(sheet)
     devices: dict[str, dict[str, Any]] = {device_sheet(one).kind: {"sheet": one} for one in names}
     devices |= {sheet.kind: own}
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})

@@ -73,6 +73,7 @@ class HfShape(BaseModel):
     word_embed_proj_dim: Number = None
     tie_word_embeddings: bool | None = None
     draft_vocab_size: Number = None
+    quantization_config: dict[str, Any] | None = None
     name: Annotated[str | None, Field(alias="_name_or_path")] = None
 
     # Experts.
@@ -177,9 +178,16 @@ def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         "is_gated": not is_opt and found.kind not in _WITHOUT_GATE,
         "learned_positions": (positions or 0) + 2 if is_opt else 0,
         "mtp_layers": found.num_nextn_predict_layers or found.mtp_num_hidden_layers or 0,
+        "published_in": _published_in(found.quantization_config or {}),
         **_attention(found),
         **_feed_forward(found),
     }
+
+
+def _published_in(quantization: Mapping[str, Any]) -> str:
+    """Return the format of a checkpoint's weights by its `quantization_config`; bf16 where that names none of ours."""
+    method, bits = quantization.get("quant_method"), quantization.get("bits", 4)
+    return str(method) if method in ("fp8", "mxfp4") or (method in ("awq", "gptq") and bits == 4) else "bf16"
 
 
 _OF_TARGET: Final = {"num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads"}

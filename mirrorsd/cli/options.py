@@ -201,7 +201,13 @@ DraftsOption = Annotated[
 ]
 FORMATS: Final = "bf16, fp8, int8, int4, nvfp4, awq-int4, mlx-4bit, or a GGUF type such as q4_k_m"
 weights_option = {"autocompletion": completing(_weights)}
-WeightsOption = Annotated[str, option(f"How weights are stored: {FORMATS}.", **weights_option)]
+WeightsOption = Annotated[
+    str | None,
+    option(
+        f"How weights are stored: {FORMATS}. Default: as the target is published, which is bf16 mostly.",
+        **weights_option,
+    ),
+]
 EngineOption = Annotated[
     str | None,
     option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import Final
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import LAW_ENGINE, priced
-from hwprofiles.model_shape import model_shape
+from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.weights.formats import weights_told
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
@@ -53,10 +52,6 @@ FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
 """What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
 
 
-_RELEASED_IN: Final[Mapping[str, str]] = {
-    "gptoss": "mxfp4", "deepseekv3": "fp8", "deepseekr1": "fp8", "kimik2": "fp8", "minimaxm2": "fp8"
-}  # fmt: skip
-"""How models are stored that are not released in 16 bits: servers run what was released unless they say otherwise."""
 UNTOLD_WEIGHTS_ERROR: Final = 0.3
 """Of a server's speed where nobody says how weights are stored: it may have been half of them."""
 
@@ -92,11 +87,11 @@ class PredictedCase:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
         machine = case_machine(case.device, case.engine)
-        sheet, weights = machine.sheet, _weights(case)
-        target = StoredModel(shape=model_shape(case.target.shape), weights=weights)
+        sheet, shape = machine.sheet, model_shape(case.target.shape)
+        target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
-        by_curves = priced(sheet, target.shape, weights)
+        by_curves = priced(sheet, shape, target.weights)
         speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves)
         return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=machine.num_together))
 
@@ -210,12 +205,8 @@ class PredictedCase:
         return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled, untold)
 
 
-def _weights(case: Case) -> str:
-    released = next((weights for name, weights in _RELEASED_IN.items() if name in _squeezed(case)), "bf16")
-    named = weights_told(case.target.weights or released)
+def _weights(case: Case, target: ModelShape) -> str:
+    """Servers run what is published unless they say otherwise."""
+    named = weights_told(case.target.weights or target.published_in)
     engine = engine_of(case.engine) or case.engine
     return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)
-
-
-def _squeezed(case: Case) -> str:
-    return re.sub(r"[^a-z0-9]", "", case.target.shape.lower())

@@ -165,6 +165,7 @@ HYBRID = HF | {
     "mtp_num_hidden_layers": 1,
 }
 SLIDING = HF | {
+    "quantization_config": {"quant_method": "mxfp4"},
     "model_type": "gpt_oss",
     "num_hidden_layers": 24,
     "hidden_size": 2880,
@@ -195,6 +196,7 @@ GEMMA_4 = HF | {
     "tie_word_embeddings": None,
 }
 LATENT = HF | {
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,
     "hidden_size": 7168,
@@ -236,6 +238,20 @@ LATENT = HF | {
 def test_a_config_with_several_kinds_of_layers_gives_the_shipped_shape(config, name):
     changed = ("name", "source")
     assert shape_from_hf(config).model_dump(exclude={*changed}) == model_shape(name).model_dump(exclude={*changed})
+
+
+@pytest.mark.parametrize(
+    ("quantization", "published_in"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "awq-int4"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq-int4"),
+        ({"quant_method": "gptq", "bits": 8}, "bf16"),
+        ({"quant_method": "of tomorrow"}, "bf16"),
+        (None, "bf16"),
+    ],
+)
+def test_a_config_says_how_its_weights_are_published(quantization, published_in):
+    assert shape_from_hf(LATENT | {"quantization_config": quantization}).published_in == published_in
 
 
 def test_a_state_of_linear_attention_is_as_large_as_an_engine_prints():

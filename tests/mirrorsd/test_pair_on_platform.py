@@ -8,7 +8,7 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
-from mirrorsd.pair_on_platform import PlannedMachine, plan_pair
+from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, question_of
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -37,6 +37,14 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
     plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
     assert plan.question.target.weights == "mxfp4"
     assert plan.plain.pair.target == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("target", "platform", "weights"),
+    [("deepseek-v3", "8xh200", "fp8"), ("deepseek-v3", "m3-ultra", "int4"), ("qwen3-8b", "h200", "bf16")],
+)
+def test_weights_are_as_published_but_in_at_most_4_bits_where_memory_is_shared(target, platform, weights):
+    assert question_of(target, "prompt-lookup", platform).target.weights == weights
 
 
 def test_what_was_measured_costs_what_its_profile_predicts(alone, with_a_card):

@@ -27,7 +27,7 @@ def curve(
             autocompletion=options.device_names,
         ),
     ],
-    weights: options.WeightsOption = "bf16",
+    weights: options.WeightsOption = None,
     engine: options.EngineOption = None,
     rows: Annotated[str, option("Rows of a pass: tokens computed at once.", metavar="COUNTS")] = "1,2,3,4,5,6,8,12,16",
     context: Annotated[int, option("Cached tokens before them.", min=0)] = 512,
@@ -45,7 +45,8 @@ def curve(
     from sim.derived.roofline import StoredModel
 
     sizes = counts("--rows", rows, MOST_ROWS)
-    model = StoredModel(shape=model_shape(target), weights=weights_named(weights))
+    shape = model_shape(target)
+    model = StoredModel(shape=shape, weights=weights_named(weights or shape.published_in))
     if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
     if device.endswith((".yaml", ".yml")):

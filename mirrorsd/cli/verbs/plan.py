@@ -74,8 +74,8 @@ def plan(
     weights: Annotated[
         str | None,
         option(
-            f"Weights of the target: {FORMATS}. Default: int4 where devices share one memory, else bf16; gpt-oss as "
-            "published.",
+            f"Weights of the target: {FORMATS}. Default: as the model is published, which is bf16 mostly; at most int4 "
+            "where devices share one memory.",
             **weights_option,
         ),
     ] = None,
@@ -210,9 +210,24 @@ def _machines(
 
     if (profile is None) == (platform is None):
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
+    _say_added(add)
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
+
+
+def _say_added(add: Sequence[str]) -> None:
+    """Say which device of a chip is added where several are called so."""
+    from hwprofiles.machines.device_names import devices_of_chip, find_device
+    from hwprofiles.sheets import device_sheet
+
+    for one in add:
+        name = one.partition("@")[0].strip()
+        if (device := find_device(name)) is None or device.sheet == name:
+            continue
+        others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
+        if others:
+            say(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
 
 
 def _write(

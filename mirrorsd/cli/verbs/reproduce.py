@@ -28,7 +28,7 @@ def reproduce(
     target: options.ShapeOption,
     platform: options.PlatformOption = "m2-ultra-x8",
     draft: options.DraftShapeOption = "mirror-track-0.6b",
-    weights: options.WeightsOption = "bf16",
+    weights: options.WeightsOption = None,
     fit: Annotated[
         bool, option("Fit the machine constants that nobody published to this table.", "--fit/--no-fit")
     ] = True,
@@ -60,10 +60,11 @@ def reproduce(
 
     if fit and constants is not None:
         raise ConfigError("--constants are taken as they are: give --no-fit with them")
-    table, stored = load_table(published), weights_named(weights)
+    table, shape = load_table(published), model_shape(target)
+    stored = weights_named(weights or shape.published_in)
     setup = Setup.of(
         Machine.of(load_platform(platform), target_lane, draft_lane),
-        StoredModel(shape=model_shape(target), weights=stored),
+        StoredModel(shape=shape, weights=stored),
         StoredModel(shape=model_shape(draft), weights=stored),
     )
     if fit:

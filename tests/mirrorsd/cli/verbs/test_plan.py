@@ -184,6 +184,13 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     assert told["verdict"] in shown
 
 
+@pytest.mark.parametrize(("device", "named"), [("lunar-lake", True), ("lunar-lake-npu4", False), ("rtx4090", False)])
+def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named):
+    result = run("--platform", "rtx3090", "--weights", "q4_k_m", "--add", device)
+    said = " ".join(result.stderr.split())
+    assert ("Added lunar-lake-gpu; its chip has lunar-lake-cpu, lunar-lake-npu4 too" in said) is named
+
+
 def test_with_an_engine_named_rows_cost_what_was_measured_with_it_unless_something_else_is_set():
     by_default, by_mlx, as_set = (
         next(one for one in found("--platform", "m4-max", *more)["assumptions"] if one["field"] == "gpu.growth_per_row")
