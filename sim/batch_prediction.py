@@ -18,7 +18,7 @@ from sim.acceptance.replay import Acceptance, replay_of
 from sim.events.round_costs import RoundCosts
 from sim.events.simulated_batch import SimulatedBatch
 
-MAX_BATCH = 64
+MAX_BATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ def predict_batch(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> BatchPrediction:
-    """Predict what a schedule does with `batch_size` sequences at once (1..64); arguments as in `sim.evaluator`.
+    """Predict what a schedule does with `batch_size` sequences at once (1..256); arguments as in `sim.evaluator`.
 
     Raises:
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).

@@ -83,7 +83,7 @@ class BatchPlan:
 
 
 def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
-    """Return the best speculation and the best plain decoding at batch sizes (1..64 each).
+    """Return the best speculation and the best plain decoding at batch sizes (1..256 each).
 
     Raises:
         ConfigError: a batch size is out of range.

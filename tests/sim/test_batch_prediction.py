@@ -208,9 +208,9 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule, size):
     assert decode_s(ample) == decode_s(alone)
 
 
-@pytest.mark.parametrize("size", [0, 65])
-def test_batches_are_of_1_to_64(size):
-    with pytest.raises(ConfigError, match=rf"batch_size is {size}: it is 1\.\.64"):
+@pytest.mark.parametrize("size", [0, 257])
+def test_batches_are_of_1_to_256(size):
+    with pytest.raises(ConfigError, match=rf"batch_size is {size}: it is 1\.\.256"):
         predict_batch(AUTOREGRESSIVE, machine(), Bernoulli(0.5), batch_size=size)
 
 

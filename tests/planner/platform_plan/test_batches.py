@@ -37,6 +37,12 @@ def test_larger_batches_want_shorter_windows_and_at_last_none(batches):
     assert plain == sorted(plain, key=lambda one: one.tokens_per_s) == sorted(plain, key=lambda one: one.tpot_s)
 
 
+def test_servers_are_answered_for_as_many_as_they_take():
+    large = plan_batches(planned(platform="h200"), (128, 256)).choices
+    assert large[256].plain.tokens_per_s > 1.2 * large[128].plain.tokens_per_s
+    assert large[256].speedup < large[128].speedup
+
+
 def test_of_one_sequence_in_turn_it_is_what_the_plan_says(plan, batches):
     alone = batches.choices[1]
     assert 1 / alone.plain.tokens_per_s == pytest.approx(plan.plain.tpot_s, rel=1e-3)
@@ -83,8 +89,8 @@ def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
     assert "compiled for at most 128 rows" in of_64
 
 
-@pytest.mark.parametrize("size", [0, 65])
-def test_batches_are_of_1_to_64(plan, size):
+@pytest.mark.parametrize("size", [0, 257])
+def test_batches_are_of_1_to_256(plan, size):
     with pytest.raises(ConfigError, match=rf"batch_size is {size}"):
         plan_batches(plan, (size,))
 

@@ -145,8 +145,8 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         ([], "give a --platform, or the --profile of a calibrated machine, and not both"),
         ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
         *(
-            ([*LAKE, "--batch", sizes], "write sizes of 1..64, such as 1,2,4,8")
-            for sizes in ("0", "1,65", "two", "", "9" * 5000)
+            ([*LAKE, "--batch", sizes], "write sizes of 1..256, such as 1,2,4,8")
+            for sizes in ("0", "1,257", "two", "", "9" * 5000)
         ),
     ],
 )
