@@ -104,8 +104,8 @@ def plan(
     batch: Annotated[
         str | None,
         option(
-            "Also say which draft length is best for so many sequences at once, such as [bold]1,8,64[/] (256 at most), and "
-            "where speculation stops paying.",
+            "Also say which draft length is best for so many sequences at once, such as [bold]1,8,64[/] (256 at most), "
+            "and where speculation stops paying.",
             metavar="SIZES",
         ),
     ] = None,
