@@ -105,8 +105,14 @@ def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArr
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
-    index = folder / "model.safetensors.index.json"
+    """Yield the safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged.
+
+    One file goes before an index, as transformers has it: saving a model anew leaves the old shards' index there.
+    """
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        yield whole
+        return
     if index.is_file():
         yield from (folder / shard for shard in _shards(index))
         return

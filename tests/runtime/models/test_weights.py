@@ -57,6 +57,18 @@ def test_shards_are_one_model(folder):
     assert all(torch.equal(tensor, parts.state_dict()[name]) for name, tensor in whole.state_dict().items())
 
 
+def test_a_whole_file_goes_before_the_index_of_shards_that_were_there(folder):
+    """As in transformers, which saves over shards and leaves their index."""
+    whole = load_file(folder / "model.safetensors")
+    shard(folder)
+    save_file({name: tensor.contiguous() for name, tensor in whole.items()}, folder / "model.safetensors")
+    older = load_file(folder / "model-1.safetensors")
+    save_file({name: 2 * tensor for name, tensor in older.items()}, folder / "model-1.safetensors")
+    (folder / "model-2.safetensors").unlink()
+    found = read_arrays(folder)
+    assert all(np.array_equal(found[name], as_array(tensor)) for name, tensor in whole.items())
+
+
 def save_at(tensors, path, offset):
     """Write tensors so that the first of them starts so many bytes after a multiple of 64."""
     for padding in range(0, 128, 8):
@@ -152,6 +164,7 @@ def test_tensors_that_do_not_fit_are_named(folder, change, message):
 
 @pytest.mark.parametrize("shard", ["../elsewhere.safetensors", "/etc/hostname", 3])
 def test_a_shard_outside_of_the_folder_is_refused(folder, shard):
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
     with pytest.raises(ModelError, match=r"model\.safetensors\.index\.json: damaged or truncated"):
         load_decoder(folder, dtype=torch.float32)
