@@ -136,7 +136,8 @@ class DraftPasses(ABC):
     def lower_half(self, ids_BT: Any, half: int, *, features_BTE: Array | None = None, **where: Any) -> Array:
         """Run the first half of `run`, and return the input of layer `half` + 1, [B, T, D]."""
         runner, done = self._runner, 0
-        x_BTD = runner.embedding(ids_BT)
+        # a target may have rows, of padding, that a draft lacks: what stands for these tokens costs acceptance alone
+        x_BTD = runner.embedding(ids_BT.clip(max=self.decoder.config.vocab_size - 1))
         if self._reads(features_BTE):
             done = self.config.feature_layer
             x_BTD = runner.run_layers(x_BTD, 0, done, **where) + self.fused(features_BTE)

@@ -9,8 +9,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from decoding.errors import MirrorsdError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
+from runtime.backends.lane_device import Device
 from runtime.drafters.language_model.folder import as_draft, load_causal_lm
 from runtime.models.decoder import load_decoder
+from runtime.worker.compiled_models import CompiledModels
+from runtime.worker.torch_models import TorchModels
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_heads import run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
@@ -24,6 +27,7 @@ def write_tokenizer(folder, vocab):
 
 
 WORDS = {f"w{index}": index for index in range(VOCAB_SIZE)}
+LAST = VOCAB_SIZE - 1
 
 
 @pytest.fixture
@@ -58,7 +62,20 @@ def test_ids_beyond_the_targets_are_never_proposed():
     assert draft.output.logits(torch.zeros(1, draft.decoder.config.hidden_size)).shape == (1, VOCAB_SIZE - 7)
 
 
-LAST = VOCAB_SIZE - 1
+@pytest.mark.parametrize(("kind", "lane"), [(TorchModels, "cpu0"), (CompiledModels, "openvino:CPU@0")])
+def test_a_text_with_ids_that_the_draft_has_no_rows_for_is_drafted_on(folders, kind, lane):
+    """Sizes of one family are padded to different vocabularies: Qwen2.5's have 151,936 and 152,064 ids."""
+    target, draft = folders
+    save_target(tiny_target(vocab_size=VOCAB_SIZE - 3), draft)
+    for folder in folders:
+        write_tokenizer(folder, {word: index for word, index in WORDS.items() if index < VOCAB_SIZE - 7})
+    drafter = kind(Device.of_lane(lane), 1).load_drafter(target, draft, "float32")
+    schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=4)
+    drafter.prepare(schedule, num_prompt=3, capacity=20)
+    drafter.prefill([LAST, 5, 9], schedule=schedule, capacity=20)
+    window, _ = run(drafter.rollout())
+    again, _ = run(drafter.rollout([*window.tokens[:1], LAST]))
+    assert len(window.tokens) == len(again.tokens) == 4
 
 
 @pytest.mark.parametrize(
