@@ -136,6 +136,8 @@ class _Output:
             self._resume(vocab_size)
         elif path.exists():
             raise TrainingError(f"{path}: is there, but not {self._provenance.name}: name another file")
+        else:
+            self._save_state()  # before the first batch: what that leaves unfinished is then known to be ours
 
     def append(self, rows: Sequence[Conversation]) -> None:
         lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
@@ -147,6 +149,9 @@ class _Output:
         self._num_bytes += len(content)
         self.num_batches += 1
         self.prompts |= {row.prompt for row in rows}
+        self._save_state()
+
+    def _save_state(self) -> None:
         state = {"num_batches": self.num_batches, "num_bytes": self._num_bytes, "num_conversations": len(self.prompts)}
         replace_file(self._provenance, (json.dumps(self._origin | state, indent=2) + "\n").encode())
 
@@ -160,9 +165,9 @@ class _Output:
         if differing:
             msg = f"{self._provenance}: the file was begun with another {differing[0]}: name another file"
             raise TrainingError(msg)
-        if not self.path.is_file() or self.path.stat().st_size < self._num_bytes:
+        if (self.path.stat().st_size if self.path.is_file() else 0) < self._num_bytes:
             raise TrainingError(f"{self.path}: shorter than {self._provenance.name} records: remove both")
-        with self.path.open("r+b") as file:
+        with self.path.open("ab") as file:
             file.truncate(self._num_bytes)
         if self._num_bytes:
             self.prompts = {row.prompt for row in read_conversations([self.path], vocab_size=vocab_size)}

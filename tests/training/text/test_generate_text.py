@@ -118,6 +118,21 @@ def test_a_target_with_nothing_new_to_say_ends_in_an_error(make):
         make(silent)
 
 
+def test_a_first_batch_that_found_no_room_is_made_again(make, monkeypatch):
+    whole, original = make(name="whole.jsonl"), generate.replace_file
+
+    def fill_up(path, content):
+        if path.with_name("text.jsonl").exists():
+            raise OSError(28, "No space left on device")
+        original(path, content)
+
+    monkeypatch.setattr(generate, "replace_file", fill_up)
+    with pytest.raises(TrainingError, match=r"text.jsonl: cannot be written .*No space left"):
+        make(name="text.jsonl")
+    monkeypatch.undo()
+    assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
+
+
 def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
     whole = make(name="whole.jsonl")
     original = generate.replace_file
