@@ -118,7 +118,11 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all."""
+    """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all.
+
+    Where tokens are single bytes (SentencePiece's byte fallback), one that is no part of a character makes all those of
+    its run unreadable to `decode`, also characters that were given before it came.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
