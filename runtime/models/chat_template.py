@@ -19,8 +19,23 @@ from threading import Lock
 from typing import Any, Final, NoReturn
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Node
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+class _Generation(Extension):
+    """The tag around what a model says, for whoever trains it; it writes its content."""
+
+    tags = {"generation"}  # noqa: RUF012  as Jinja declares it
+
+    def parse(self, parser: Parser) -> list[Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+_EXTENSIONS: Final = (loopcontrols, _Generation)
 
 
 class ChatTemplate:
@@ -29,7 +44,7 @@ class ChatTemplate:
     def __init__(self, template: str) -> None:
         """Raise `ValueError` where the template is not valid Jinja."""
         try:
-            jinja2.Environment(extensions=[loopcontrols]).parse(template)  # noqa: S701  nothing is rendered here
+            jinja2.Environment(extensions=_EXTENSIONS).parse(template)  # noqa: S701  nothing is rendered here
         except (jinja2.TemplateError, RecursionError) as error:
             raise ValueError(str(error)) from error
         self._template = template
@@ -116,7 +131,7 @@ def main() -> None:
 
 
 def _compiled(template: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=_EXTENSIONS)
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_in_template
     return environment.from_string(template)

@@ -88,7 +88,11 @@ class Tokenizer:
             raise ModelFormatError(f"{self._source}: this model has no chat template; give it plain text")
         try:
             return self._chat_template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
+                messages=messages,
+                tools=None,  # templates ask whether these two are none, and not whether they are there
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self._special_tokens,
             )
         except ValueError as error:
             raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error

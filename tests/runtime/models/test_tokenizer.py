@@ -102,6 +102,18 @@ class TestChatTemplates:
         rendered = Tokenizer.from_folder(tiny_folder).render_chat(chat)
         assert rendered == theirs == '{"role": "user", "content": "<é>"}\n'
 
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{% if tools is not none %}Tools: {{ tools }}{% endif %}{% if documents is none %}none{% endif %}",
+            "{% for m in messages %}<{{ m.role }}>{%- generation %} {{ m.content }}\n{% endgeneration %}\n{% endfor %}",
+        ],
+    )
+    def test_what_templates_take_for_granted_is_there(self, tiny_folder, template):
+        set_template(tiny_folder, template)
+        theirs = AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
+        assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0], add_generation_prompt=False) == theirs
+
     def test_a_model_without_one_says_so(self, tiny_folder):
         set_template(tiny_folder, None)
         with pytest.raises(ModelFormatError, match="has no chat template"):
