@@ -133,8 +133,11 @@ class PartialRecord:
         self.path = path.with_name(f".{path.name}.{name}.npz")
 
     def load(self) -> list[PromptRecord]:
-        """Return the prompts that an interrupted run left, or none."""
-        return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
+        """Return the prompts that an interrupted run left, or none; raise `RecordError` if they are damaged."""
+        try:
+            return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
+        except RecordError as error:
+            raise RecordError(f"{error}; an interrupted run left it: delete it, and all is recorded again") from error
 
     def remove(self) -> None:
         """Remove it, and whatever interrupted runs of other settings left for the same record."""

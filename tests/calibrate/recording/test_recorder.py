@@ -206,6 +206,15 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path, record):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_damaged_rest_of_an_interrupted_recording_is_named_with_what_to_do(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        record_acceptance(models(), PROMPTS, SETTINGS, tmp_path / "r.npz", Interrupted("prompt 2"))
+    [left] = tmp_path.iterdir()
+    left.write_bytes(left.read_bytes()[:-30])
+    with pytest.raises(RecordError, match=r"\.r\.npz\..*an interrupted run left it: delete it"):
+        record_acceptance(models(), PROMPTS, SETTINGS, tmp_path / "r.npz")
+
+
 def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path, record):
     asked = []
 
