@@ -140,7 +140,8 @@ class _State:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, content)
         except OSError as error:
-            msg = f"{self.path}: the checkpoint could not be written ({error}); the previous one is kept"
+            kept = "the previous one is kept" if self.path.is_file() else "no checkpoint was written yet"
+            msg = f"{self.path}: the checkpoint could not be written ({error}); {kept}"
             raise TrainingError(msg) from error
 
     def _load(self) -> None:

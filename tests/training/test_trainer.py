@@ -161,6 +161,15 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monk
     assert weights(task) == weights(uninterrupted[0])
 
 
+def test_a_full_disk_from_the_beginning_keeps_no_checkpoint_and_says_so(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trainer, "replace_file", full)
+    with pytest.raises(TrainingError, match="could not be written .*No space left.*no checkpoint was written yet"):
+        train(NoisyLine(), SETTINGS, tmp_path)
+
+
 def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(tmp_path, uninterrupted):
     path = tmp_path / "whole" / CHECKPOINT_FILE
     wider = NoisyLine()
