@@ -94,11 +94,13 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves)
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
+    ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)
     one_s = pass_s(cost, 1, context)
     found = []
     for count in rows:
         time_s, few_rows = pass_s(cost, count, context), few_rows_error(cost, count, context)
         low, high = _ends(time_s, hypot(common, few_rows))
+        low = min(time_s, max(low, pass_s(ideal, count, context)))
         ratio_low, ratio_high = _ends(time_s / one_s, few_rows)
         found.append(RowTime(count, time_s, low, high, time_s / one_s, ratio_low, ratio_high))
     return RowCurve(

@@ -1,22 +1,18 @@
 """The time, energy and price of every schedule on every placement of a platform, the fastest first."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-from costs.cost_model import LaneCost, Part
-from costs.prices import Prices
-from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
-from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair, alike
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.wording import counted, factor
+from sim.derived.bounds import fastest_reading, most_speedup
 from sim.derived.derived_profile import DerivedProfile
 from sim.error_shares import ErrorShare
 from sim.evaluator import Evaluator
@@ -31,6 +27,7 @@ class PlannedSchedule:
         prediction: its times; the errors include that of rows, see `with_growth`.
         speedup: time per token of the fastest plain decoding over its own.
         bound: upper bound of the speed-up, see `most_speedup`.
+        least_s: time per token if all that is read came at the peak of the data sheets; 0 where lanes were timed.
         memory_bytes: total of all memories.
         num_devices: devices that compute.
         energy_j_per_token, usd_per_million_tokens: None where a sheet gives no power, or no price.
@@ -42,6 +39,7 @@ class PlannedSchedule:
     prediction: Prediction
     speedup: float
     bound: float
+    least_s: float
     memory_bytes: float
     num_devices: int
     energy_j_per_token: float | None
@@ -71,8 +69,8 @@ class PlannedSchedule:
 
     @property
     def tpot_s_low(self) -> float:
-        """Lower end of its interval."""
-        return self.prediction.tpot_s_low
+        """Lower end of its interval, which no memory is too slow for."""
+        return min(self.tpot_s, max(self.prediction.tpot_s_low, self.least_s))
 
     @property
     def tpot_s_high(self) -> float:
@@ -115,6 +113,7 @@ def ranked(
         memory[need.pair, need.is_plain] += need.needed_bytes
     shortest = float(question.record.contexts.start)
     bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
+    least_round_s = fastest_reading(question.platform, machine, shortest)
 
     predictions = {
         one: prediction
@@ -130,6 +129,7 @@ def ranked(
             prediction=with_growth(prediction, machine, schedule),
             speedup=fastest_s / prediction.tpot_s,
             bound=bound(schedule),
+            least_s=least_round_s(schedule) / prediction.mean_acceptance_length,
             memory_bytes=memory[pair, schedule.draft_lane is None],
             num_devices=len({*platform.members(pair.target), *platform.members(pair.draft)}),
             energy_j_per_token=energy_j_per_token(platform, pair, prediction),
@@ -213,50 +213,3 @@ def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Predi
         prices = [platform.usd_per_hour]
     known = [price for price in prices if price is not None]
     return sum(known) / 3600 * prediction.tpot_s * 1e6 if len(known) == len(prices) else None
-
-
-def most_speedup(
-    profile: Profile, plain_tpot_s: float, context: float, costs: Mapping[str, LaneCost] | None = None
-) -> Callable[[Schedule], float]:
-    """Return a function that bounds a schedule's speed-up over plain decoding from above.
-
-    A round commits at most one token more than it drafts. It takes at least verification plus drafting, or the longer
-    of both where they overlap. Not counted: lanes that slow each other, all dispatches of the draft but one (a text may
-    end after one round), streams, and drafting without a model.
-
-    Args:
-        profile: the machine.
-        plain_tpot_s: seconds per token of plain decoding.
-        context: cached tokens.
-        costs: costs of some lanes in place of the profile's tables.
-
-    Raises:
-        ProfileError: by the function, where the profile lacks a part that the schedule uses.
-    """
-    prices = Prices(profile, costs)
-
-    @cache
-    def verify_s(lane: str, rows: int) -> float:
-        passed = prices.calls_s(lane, {LAYER: profile.num_layers, LM_HEAD: 1}, rows, context)
-        return profile.lane(lane).dispatch_s + passed
-
-    @cache
-    def drafting_s(lane: str, step: Part, num_steps: int) -> float:
-        # a step that reads one token more may be measured to take less
-        steps_s = min(prices.calls_s(lane, {step: num_steps}, read, context) for read in (1, 2))
-        return profile.lane(lane).dispatch_s + steps_s
-
-    def bound(schedule: Schedule) -> float:
-        target_lane, draft_lane = schedule.target_lane, str(schedule.draft_lane)
-        times_s = [verify_s(target_lane, schedule.num_rows), 0.0]
-        if schedule.traits.has_draft_model:
-            step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
-            times_s[1] = drafting_s(draft_lane, step, schedule.fewest_draft_steps)
-        round_s = sum(times_s)
-        if schedule.traits.overlaps:
-            # lanes that were timed together may have been measured to take less so
-            gains = [min(1.0, one) for one in profile.slowdown(target_lane, draft_lane)]
-            round_s = max(gain * time_s for gain, time_s in zip(gains, times_s, strict=True))
-        return (schedule.num_speculative_tokens + 1) * plain_tpot_s / round_s
-
-    return bound

@@ -13,9 +13,9 @@ at least what it computes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import hypot
+from math import hypot, inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -137,6 +137,20 @@ class RooflineCost:
     draft: StoredModel | None = None
     exits: tuple[int, ...] = ()
     num_devices: int = 1
+
+    def at_peak(self, bytes_per_s: float) -> RooflineCost:
+        """Return the costs if nothing took time but reading, so fast: what no kernels go below."""
+        device = replace(
+            self.device,
+            bytes_per_s=bytes_per_s,
+            flops=inf,
+            unhidden_share=None,
+            growth_per_row=0.0,
+            prices=None,
+            kernel_s=0.0,
+            graph_s=0.0,
+        )
+        return replace(self, device=device)
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""

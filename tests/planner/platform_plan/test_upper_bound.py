@@ -4,9 +4,12 @@ import pytest
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
-from planner.platform_plan.ranked_schedules import most_speedup
+from planner.platform_plan.platform_plan import demand_of, plan_platform
 from planner.search.search import search
 from planner.search.space import SearchSpace
+from sim.derived.bounds import fastest_reading, most_speedup
+from sim.derived.derived_profile import derived_profile
+from tests.planner.platform_plan.conftest import question
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 IN_TURN = Schedule(
@@ -37,6 +40,30 @@ def test_no_simulated_schedule_beats_its_bound(slowdown):
     bound = most_speedup(profile, plain_s, float(record.contexts.start))
     for one in found.candidates:
         assert plain_s / one.tpot_s <= bound(one.schedule) * (1 + 1e-9), one.schedule
+
+
+@pytest.mark.parametrize("platform", ["core-i9-14900k", "m4-max", "2xrtx3090"])
+def test_no_interval_reaches_below_reading_all_weights_at_the_data_sheets_peak(platform):
+    asked = question(platform, weights="q4_k_m", lengths=(64, 24))
+    plan, shape = plan_platform(asked), asked.target.shape
+    num_bytes = shape.num_layers * shape.layer_weight_bytes("q4_k_m") + shape.head_bytes("q4_k_m")
+    for one in (one for one in plan.ranking if not one.schedule.num_speculative_tokens):
+        members = asked.platform.members(one.pair.target)
+        peak = asked.platform.reading_peak(members[0]).highest * len(members)
+        assert num_bytes / peak <= one.tpot_s_low * (1 + 1e-9)
+    for one in plan.ranking:
+        assert one.least_s <= one.tpot_s_low <= one.tpot_s
+    assert any(one.prediction.tpot_s_low < one.least_s for one in plan.ranking) or platform != "core-i9-14900k"
+
+
+def test_a_round_at_the_peak_in_closed_form():
+    asked = question("core-i9-14900k", weights="q4_k_m", lengths=(64, 24))
+    derived = derived_profile(asked.platform, demand_of(asked, ["cpu"]))
+    plain = Schedule(method="autoregressive", target_lane="cpu")
+    model, (_, pool) = asked.target, asked.platform.pool_of("cpu")
+    num_bytes = model.shape.num_layers * model.layer_bytes(1, 64.0) + model.head_bytes
+    least_s = fastest_reading(asked.platform, derived, 64.0)(plain)
+    assert least_s == pytest.approx(num_bytes / pool.bytes_per_s.highest)
 
 
 def test_a_lane_without_the_cost_is_an_error():

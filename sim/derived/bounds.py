@@ -1,0 +1,101 @@
+"""What no schedule can be faster than: by what a round has to do, and by what memories deliver at most."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from costs.cost_model import LaneCost, Part
+from costs.prices import Prices
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
+from decoding.schedule import Schedule
+from hwprofiles.platform import Platform
+from hwprofiles.profile import Profile
+from sim.derived.derived_profile import DerivedProfile
+from sim.derived.roofline import RooflineCost
+
+
+def most_speedup(
+    profile: Profile, plain_tpot_s: float, context: float, costs: Mapping[str, LaneCost] | None = None
+) -> Callable[[Schedule], float]:
+    """Return a function that bounds a schedule's speed-up over plain decoding from above.
+
+    A round commits at most one token more than it drafts.
+
+    Args:
+        profile: the machine.
+        plain_tpot_s: seconds per token of plain decoding.
+        context: cached tokens.
+        costs: costs of some lanes in place of the profile's tables.
+
+    Raises:
+        ProfileError: by the function, where the profile lacks a part that the schedule uses.
+    """
+    round_s = fastest_round(profile, context, costs)
+    return lambda schedule: (schedule.num_speculative_tokens + 1) * plain_tpot_s / round_s(schedule)
+
+
+def fastest_round(
+    profile: Profile, context: float, costs: Mapping[str, LaneCost] | None = None
+) -> Callable[[Schedule], float]:
+    """Return a function that bounds the seconds of a schedule's rounds from below; arguments as in `most_speedup`.
+
+    A round takes at least verification plus drafting, or the longer of both where they overlap. Not counted: lanes that
+    slow each other, all dispatches of the draft but one (a text may end after one round), streams, and drafting without
+    a model.
+    """
+    prices = Prices(profile, costs)
+
+    @cache
+    def verify_s(lane: str, rows: int) -> float:
+        passed = prices.calls_s(lane, {LAYER: profile.num_layers, LM_HEAD: 1}, rows, context)
+        return profile.lane(lane).dispatch_s + passed
+
+    @cache
+    def drafting_s(lane: str, step: Part, num_steps: int) -> float:
+        # a step that reads one token more may be measured to take less
+        steps_s = min(prices.calls_s(lane, {step: num_steps}, read, context) for read in (1, 2))
+        return profile.lane(lane).dispatch_s + steps_s
+
+    def round_s(schedule: Schedule) -> float:
+        target_lane, draft_lane = schedule.target_lane, str(schedule.draft_lane)
+        times_s = [verify_s(target_lane, schedule.num_rows), 0.0]
+        if schedule.traits.has_draft_model:
+            step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
+            times_s[1] = drafting_s(draft_lane, step, schedule.fewest_draft_steps)
+        if not schedule.traits.overlaps:
+            return sum(times_s)
+        # lanes that were timed together may have been measured to take less so
+        gains = [min(1.0, one) for one in profile.slowdown(target_lane, draft_lane)]
+        return max(gain * time_s for gain, time_s in zip(gains, times_s, strict=True))
+
+    return round_s
+
+
+def fastest_reading(platform: Platform, machine: DerivedProfile, context: float) -> Callable[[Schedule], float]:
+    """Return a function that bounds the seconds of a schedule's rounds by the peaks of data sheets alone.
+
+    Nothing takes time but reading weights and caches. Of lanes that were timed it is 0: tables say what was reached.
+    """
+    at_peak: dict[str, LaneCost] = {
+        lane: cost.at_peak(_peak_bytes_per_s(platform, lane))
+        for lane, cost in machine.costs.items()
+        if isinstance(cost, RooflineCost)
+    }
+    free = {"dispatch_s": 0.0, "group": None}
+    lanes = tuple(lane.model_copy(update=free) for lane in machine.profile.lanes)
+    round_s = fastest_round(machine.profile.model_copy(update={"lanes": lanes}), context, at_peak)
+
+    def least_s(schedule: Schedule) -> float:
+        lanes_used = {schedule.target_lane, schedule.draft_lane or schedule.target_lane}
+        return round_s(schedule) if at_peak.keys() >= lanes_used else 0.0
+
+    return least_s
+
+
+def _peak_bytes_per_s(platform: Platform, lane: str) -> float:
+    """Return what the slowest member of a lane can read at most, beside those that share its memory."""
+    members, rates = platform.members(lane), []
+    for member in members:
+        _, pool = platform.pool_of(member)
+        shared = pool.bytes_per_s.highest / len({*pool.devices} & {*members})
+        rates.append(min(platform.reading_peak(member).highest, shared))
+    return min(rates)
