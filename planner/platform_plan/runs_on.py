@@ -27,7 +27,8 @@ class RunsOn(NamedTuple):
 class _Asked(NamedTuple):
     """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's).
 
-    `has_even_heads` is whether each device of the target gets as many of its attention heads.
+    `has_even_heads` is whether each device of the target gets as many of its attention heads, `has_gpu` whether the
+    machine has a GPU.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class _Asked(NamedTuple):
     targets: tuple[PlacedDevice, ...]
     drafts: tuple[PlacedDevice, ...]
     has_even_heads: bool
+    has_gpu: bool
 
     @property
     def devices(self) -> tuple[PlacedDevice, ...]:
@@ -70,7 +72,10 @@ def runs_on(
         is_alone = head is not None or schedule.draft_lane is None
         is_even = num_heads is None or num_heads % len(targets) == 0
         kind = (head if schedule.traits.has_draft_model else None) or schedule.method
-        asked = _Asked(kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even)
+        has_gpu = any(one.kind == "gpu" for one in platform.devices.values())
+        asked = _Asked(
+            kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even, has_gpu
+        )
         commands = {engine: command(asked) for engine, command in _ENGINES.items()}
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
         predicted = engine_on(targets[0]) or ""
@@ -95,11 +100,15 @@ def _llama_cpp(asked: _Asked) -> str | None:
     if asked.kind not in _LLAMA_CPP or any(one.kind == "npu" for one in asked.devices):
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
-    draft_is_cpu = asked.drafts[0].kind == "cpu" and not asked.is_together
-    where = " -devd none" if draft_is_cpu else "" if asked.is_together else " -devd DEVICE"
+    # it takes a GPU for each model unless told not to
+    on_cpu = [asked.has_gpu and one[0].kind == "cpu" for one in (asked.targets, asked.drafts)]
+    target = " -dev none" * on_cpu[0]
+    where = "" if asked.is_together else " -devd DEVICE"
+    if on_cpu[1] and " -md " in _LLAMA_CPP[asked.kind]:
+        where = " -devd none"
     # its default puts layers on one card after the other, which is as slow as one card
     split = " --split-mode tensor" if len(asked.targets) > 1 else ""
-    return f"llama-server -m TARGET.gguf{split}{_LLAMA_CPP[asked.kind]}{window}{where}"
+    return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{where}"
 
 
 _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {

@@ -33,6 +33,17 @@ def test_only_llama_cpp_puts_a_draft_on_the_cpu_beside_a_card():
     assert found["llama.cpp"].endswith("-devd none")
 
 
+def test_llama_cpp_is_told_to_leave_the_card_alone_where_a_model_is_on_the_cpu():
+    beside, both = (engines("rtx4090", "cpu", draft)["llama.cpp"] for draft in ("gpu", "cpu"))
+    assert beside.startswith("llama-server -m TARGET.gguf -dev none --spec-type")
+    assert beside.endswith("-devd DEVICE")
+    assert both.startswith("llama-server -m TARGET.gguf -dev none --spec-type")
+    assert both.endswith("-devd none")
+    lookup = {"method": "prompt_lookup", "drafter": None, "draft_lane": None}
+    assert "-devd" not in engines("rtx4090", "cpu", "cpu", **lookup)["llama.cpp"]
+    assert "-dev" not in engines("core-i9-14900k", "cpu", "cpu")["llama.cpp"], "nothing else is there"
+
+
 def test_openvino_names_the_device_of_each_model():
     found = engines("lunar-lake", "gpu", "npu")
     assert list(found) == ["openvino.genai"]
