@@ -45,6 +45,8 @@ CONTEXT_STEP: Final = 256
 """Keys and values of a device with static shapes are padded to a multiple of this."""
 
 
+_OF_SOCKETS: Final = {"memory_efficiency": "socket_memory_efficiency", "dispatch_s": "socket_start_s"}
+"""Guesses in place of others, of a CPU with memory of its own."""
 CAPS: Final = ("memory_cap_bytes_per_s", "int8_cap_bytes_per_s", "int4_cap_bytes_per_s")
 """What a device reads at most, by how weights are stored."""
 
@@ -192,7 +194,7 @@ def device_speed(
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else step_s,
-        queues_kernels=sheet.kind != "npu" and found.reading is None,
+        queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,
         max_prompt=sheet.max_prompt_tokens,
@@ -210,7 +212,8 @@ class _Numbers:
     """The numbers of a sheet, or what replaces them; `assumptions` keeps those that were taken.
 
     Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
-    not count the starts. A what-if of the efficiency changes nothing else.
+    not count the starts. So it is of a CPU with memory of its own (`is_socket`) that nobody measured: a model of 12B
+    reached twice the share of the bandwidth that one of 0.6B did. A what-if of the efficiency changes nothing else.
     """
 
     def __init__(self, name: str, sheet: DeviceSheet, by_curves: CurvePrices | None, *, is_law: bool) -> None:
@@ -220,6 +223,9 @@ class _Numbers:
         is_of_law = own is not None and start is not None and own.source == start.source
         self._efficiency = None if is_of_law and not is_law else own  # a law's is of another engine's kernels
         reading = None if by_curves is None else by_curves.reading
+        is_known = own is not None and own.status != "guessed"
+        is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
+        self.is_socket = sheet.kind == "cpu" and sheet.memory_pool is None and not is_known and not is_capped
         self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
         if self.prices is not None:
@@ -236,7 +242,8 @@ class _Numbers:
         if self.reading is not None and field == "memory_efficiency" and own is None:
             value, error = self.reading.efficiency, self.reading.error
             return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
-        quantity = own or guesses().get(field, {}).get(self._sheet.kind)
+        guessed = _OF_SOCKETS.get(field, field) if self.is_socket else field
+        quantity = own or guesses().get(guessed, {}).get(self._sheet.kind)
         if quantity is None:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")

@@ -36,6 +36,27 @@ def test_intervals_hold_their_times_and_what_rows_have_in_common_cancels_from_ra
         assert one.ratio_high / one.ratio <= one.high / one.time_s
 
 
+def test_no_interval_reaches_below_reading_all_weights_at_the_data_sheets_peak():
+    found = curve("core-i9-14900k", "llama-3.1-8b", "q4_k_m")
+    shape, sheet = model_shape("llama-3.1-8b"), device_sheet("core-i9-14900k")
+    num_bytes = shape.num_layers * shape.layer_weight_bytes("q4_k_m") + shape.head_bytes("q4_k_m")
+    assert all(one.low >= num_bytes / sheet.memory_bytes_per_s.highest for one in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "weights", "published_ms"),
+    [
+        ("ryzen-7940hs", "mistral-nemo-12b", "bf16", 396.8),
+        ("ryzen-7940hs", "mistral-7b", "bf16", 257.1),
+        ("core-ultra-285k", "qwen3-0.6b", "int4", 10.4),
+    ],
+)
+def test_small_and_large_models_on_a_cpu_take_about_as_long_as_published(device, model, weights, published_ms):
+    one = curve(device, model, weights, rows=(1,), context=64).rows[0]
+    assert 1e3 * one.time_s == pytest.approx(published_ms, rel=0.1)
+    assert 1e3 * one.low < published_ms < 1e3 * one.high
+
+
 def test_beyond_what_was_measured_each_doubling_of_rows_is_as_doubtful_as_the_last_rows():
     found = curve("rtx3090", "qwen3-8b", rows=(32, 64, 1024)).rows
     widths = [log(one.ratio_high / one.ratio_low) for one in found]
