@@ -11,6 +11,7 @@ from planner.platform_plan.advice import advice, engines_of, held_back, schedule
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
+from planner.platform_plan.partial_offload import partial_offload
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -27,7 +28,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
     """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on."""
     needed, names = plan.needed, schedule_names_of(plan.ranking)
     front = set(map(id, pareto(plan.ranking)))
-    rows = list(zip(names, plan.ranking, strict=True))
+    rows, split = list(zip(names, plan.ranking, strict=True)), partial_offload(plan)
     return {
         "ranking": [
             {
@@ -54,6 +55,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         },
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
         "left_out": list(plan.left_out),
+        "partial_offload": None if split is None else asdict(split) | {"in_words": split.in_words},
         "assumptions": [asdict(one) for one in plan.assumptions],
     }
 

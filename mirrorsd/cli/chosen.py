@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,3 +113,18 @@ def num_tokens(text: str) -> int:
     if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):
         raise ConfigError(f"{shown(text)} is no number of tokens, 1 or more, such as 8192 or 8k")
     return int(digits) * (1 if digits == plain else 1024)
+
+
+def say_added(add: Sequence[str]) -> None:
+    """Say which device of a chip is added where several are called so."""
+    from hwprofiles.machines.device_names import devices_of_chip, find_device
+    from hwprofiles.sheets import device_sheet
+    from mirrorsd.cli.console import say
+
+    for one in add:
+        name = one.partition("@")[0].strip()
+        if (device := find_device(name)) is None or device.sheet == name:
+            continue
+        others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
+        if others:
+            say(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")

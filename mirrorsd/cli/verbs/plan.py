@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import counts, listed, num_tokens
+from mirrorsd.cli.chosen import counts, listed, num_tokens, say_added
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -185,6 +185,10 @@ def plan(
             _show_machines(machines)
         show_verdict(result, explain=explain)
         _show_command(found)
+        if result["partial_offload"] is not None:
+            results().print(
+                "{in_words}\nllama.cpp: [bold]{options}[/]".format(**result["partial_offload"]), soft_wrap=True
+            )
         if runs:
             show(f"[yellow]{escaped(told_of(runs))}[/]")
         shown = (
@@ -210,24 +214,10 @@ def _machines(
 
     if (profile is None) == (platform is None):
         raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
-    _say_added(add)
+    say_added(add)
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
-
-
-def _say_added(add: Sequence[str]) -> None:
-    """Say which device of a chip is added where several are called so."""
-    from hwprofiles.machines.device_names import devices_of_chip, find_device
-    from hwprofiles.sheets import device_sheet
-
-    for one in add:
-        name = one.partition("@")[0].strip()
-        if (device := find_device(name)) is None or device.sheet == name:
-            continue
-        others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
-        if others:
-            say(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
 
 
 def _write(
