@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from decoding.schedule import Schedule
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
@@ -16,6 +17,7 @@ from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.target.target_model import TargetModel
+from runtime.wire.operations import SequenceStart
 from runtime.worker.roles import TargetRole
 from tests.runtime.reading import new_backend, read
 from tests.tiny_models import tiny_target
@@ -130,7 +132,7 @@ def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same
     expected = read(backend, [40, *[3, 5, 1] * 10])
     copies(num_copies * weights_of(backend))
     backend = new_backend()
-    backend.prepare(plan(rows=(3, 5)))
+    backend.prepare(plan(rows=(1, 3, 5)))
     assert sizes_of(backend) == sizes
     assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
 
@@ -141,7 +143,7 @@ def test_copies_are_read_from_what_was_compiled_once_which_goes_with_them(copies
     backend.prepare(plan(rows=(3, 5)))
     assert compiled.count("layers 1 to 4") == 1
     assert {shape[:2] for shape in backend._graphs._compiled} == {(0, 4)}
-    backend.prepare(plan(2))
+    backend.prepare(plan(2, rows=(3, 5)))
     assert {shape[:2] for shape in backend._graphs._compiled} == {(0, 2), (2, 4)}
 
 
@@ -164,7 +166,7 @@ def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(
     assert backend._floor <= 2, "else this test says less"
     few = {(2, 1), (3, 1), (4, 1)}
     for fewest, numbers, own in ((None, {11}, set()), (2, set(range(2, 12)), few)):
-        backend.prepare(replace(plan(), num_branches=11, least_branches=fewest))
+        backend.prepare(replace(plan(rows=(1, 3)), num_branches=11, least_branches=fewest))
         assert sizes_of(backend) == {SINGLE_ROW, (1, 3), SEVERAL_TEXTS, *own}
         called = {size[0] for key, sizes in backend._graphs._called.items() for size in sizes if key.size[0] != 1}
         assert called == numbers
@@ -193,23 +195,38 @@ def test_copies_that_were_not_used_for_longest_make_room(copies, compiled):
     backend = new_backend()
     copies(9 * weights_of(backend))
     for rows in (2, 3, 4, 5, 6, 7, 8, 9, 12):
-        backend.prepare(plan(rows=(rows,)))
+        backend.prepare(plan(rows=(1, rows)))
     assert sizes_of(backend) == {(1, rows) for rows in (1, 3, 4, 5, 6, 7, 8, 9, 12)}
     compiled.clear()
     backend.prepare(plan(rows=(1, 3, 12)))
     assert compiled == []
-    backend.prepare(plan(rows=(2,)))
+    backend.prepare(plan(rows=(1, 2)))
     assert compiled == ["a copy"]
 
 
-def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies):
+@pytest.mark.parametrize(("rows", "expected"), [((1, 8), {SINGLE_ROW: {1}, None: {8}}), ((8,), {None: {8}})])
+def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies, rows, expected):
     backend = new_backend()
     copies(weights_of(backend))
-    backend.prepare(plan(rows=(8,)))
+    backend.prepare(plan(rows=rows))
     called = {key.size: {size[1] for size in sizes} for key, sizes in backend._graphs._called.items()}
-    assert called == {SINGLE_ROW: {1}, None: {8}}
+    assert called == expected
     read(backend, [40, 1, 3, 1, 8])
     assert {size[1] for size in backend._graphs._inputs} == {1, 8, 64}
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes"),
+    [("autoregressive", {SINGLE_ROW}), ("speculative", {None}), ("prompt_lookup", {SINGLE_ROW, None})],
+)
+def test_the_target_of_a_chain_has_no_graph_of_single_rows_unless_some_windows_are_empty(copies, method, sizes):
+    backend = new_backend()
+    copies(weights_of(backend))
+    drafted = {} if method == "autoregressive" else {"draft_lane": "b", "drafter": "d", "num_speculative_tokens": 4}
+    schedule = Schedule(method=method, target_lane="a", **drafted)
+    start = SequenceStart(prompt=(3, 4, 5), max_new_tokens=8, schedule=schedule, temperature=0.0, seed=0)
+    TargetRole(TargetModel(backend, early_exit=None)).prepare(start, ())
+    assert sizes_of(backend) == sizes
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])
