@@ -12,8 +12,8 @@ from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.wording import counted, factor
-from sim.derived.bounds import fastest_reading, most_speedup
 from sim.derived.derived_profile import DerivedProfile
+from sim.derived.least_times import fastest_reading, most_speedup
 from sim.error_shares import ErrorShare
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction

@@ -39,8 +39,7 @@ def test_llama_cpp_is_told_to_leave_the_card_alone_where_a_model_is_on_the_cpu()
     assert beside.endswith("-devd DEVICE")
     assert both.startswith("llama-server -m TARGET.gguf -dev none --spec-type")
     assert both.endswith("-devd none")
-    lookup = {"method": "prompt_lookup", "drafter": None, "draft_lane": None}
-    assert "-devd" not in engines("rtx4090", "cpu", "cpu", **lookup)["llama.cpp"]
+    assert "-devd" not in engines("rtx4090", "cpu", "cpu", method="prompt_lookup")["llama.cpp"]
     assert "-dev" not in engines("core-i9-14900k", "cpu", "cpu")["llama.cpp"], "nothing else is there"
 
 

@@ -7,8 +7,8 @@ from decoding.schedule import Schedule
 from planner.platform_plan.platform_plan import demand_of, plan_platform
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from sim.derived.bounds import fastest_reading, most_speedup
 from sim.derived.derived_profile import derived_profile
+from sim.derived.least_times import fastest_reading, most_speedup
 from tests.planner.platform_plan.conftest import question
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
