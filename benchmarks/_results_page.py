@@ -44,7 +44,7 @@ def headline() -> dict[str, str]:
     found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
     whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
     answers = [answer.replace("_", " ") for answer in whole["pays"]]
-    said = f"all answer {answers[0]}" if len(set(answers)) == 1 else f"they answer {listing(answers)}"
+    said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
     without = [read_result(RESULTS / "demos" / name / "demo.json")["repeating"] for name in found["demos"]]
     unsure = sum(one["speedup_without"]["low"] <= 1 <= one["speedup_without"]["high"] for one in without)
     again = whole["recomputed"]["error"]
@@ -54,21 +54,21 @@ def headline() -> dict[str, str]:
     lines = (
         (
             f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
-            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); recomputed by today's simulator it "
-            f"is {again['median']:.1%} ({again['worst']:.1%})."
+            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); today's simulator makes it "
+            f"{again['median']:.1%} ({again['worst']:.1%})."
         ),
         (
             f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the simulated rounds (a round is "
             "one draft and its verification)."
         ),
         (
-            f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, "
-            f"{corrected['covered']} once the machine's own change of speed is taken out."
+            f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, and "
+            f"{corrected['covered']} the time corrected for the machine's own change of speed."
         ),
         (
-            f"- Asked whether speculation pays, for answers of up to 256 tokens, {said}: {min(leads):.2f}× to "
-            f"{max(leads):.2f}× the speed of plain decoding, by prompt lookup. Without answers that repeat themselves, "
-            f"{unsure} of {len(without)} cannot tell."
+            f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
+            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves, "
+            f"{unsure} of {len(without)} demos cannot tell."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
@@ -90,9 +90,9 @@ def matrix() -> dict[str, str]:
     times, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
     told = (
-        "Predictions stand as they were made. In the first series intervals were too narrow: of those of ratios "
-        f"{before['covered']} of {before['of']} held. Intervals have been wider since: {times['covered']} of "
-        f"{times['of']} of times hold, and {own['covered']} of {own['of']} of ratios. Predicted "
+        "Predictions are shown as they were made. Intervals of the first series were too narrow: "
+        f"{before['covered']} of {before['of']} ratios were inside. They have been wider since: {times['covered']} of "
+        f"{times['of']} times and {own['covered']} of {own['of']} ratios are inside. Predicted "
         f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
     )
     return {"matrix": f"{_table(lines)}\n\n{told}\n"}
