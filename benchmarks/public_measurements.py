@@ -96,7 +96,7 @@ def evidence_in_words() -> str:
     found = public_evidence()
     missed = sum(not one.is_met for one in found)
     return (
-        f"Such predictions were held against {counted(len(found), 'public measurement')} of machines that nobody here "
+        f"Such predictions were compared with {counted(len(found), 'public measurement')} of machines that nobody here "
         f"has: {len(found) - missed} are met within their tolerance, {missed} missed."
     )
 

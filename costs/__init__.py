@@ -1,1 +1,1 @@
-"""How long: cost models, the durations of operations, and what lanes cost each other."""
+"""How long operations take: cost models, durations, and how much lanes slow each other."""

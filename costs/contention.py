@@ -1,4 +1,4 @@
-"""What two lanes cost each other while both compute: measured slowdowns, and fair shares of a memory pool."""
+"""How much two lanes slow each other while both compute: measured slowdowns, and fair shares of a memory pool."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from hwprofiles.profile import Profile
 def stretches(wanted: Sequence[Floats], total: float) -> list[Floats]:
     """Return how many times as long each takes with its max-min fair share of a bandwidth; 1 where it has all it wants.
 
-    Filled like water: all have at most the same level, and who wants less has all it wants (Bertsekas and Gallager,
-    Data Networks, 6.5.2). When the k who want least have what they want, the others could have
-    (total - theirs) / (n - k) each; the level is the highest of these, since it rises as long as they want less.
-    Every entry of the arrays is a case of its own.
+    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): nobody gets more than a common level, and who wants
+    less gets all. When the k who want least are served, (total - theirs) / (n - k) is left for each of the others; the
+    level is the highest of these. Every entry of the arrays is a case of its own.
     """
     wanted_DC = np.stack(wanted)  # [devices, cases]
     ascending_DC = np.sort(wanted_DC, axis=0)
@@ -51,7 +50,7 @@ class PairContention(NamedTuple):
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     def slowdown_of_two(self, target_bytes_per_s: float, draft_bytes_per_s: float) -> tuple[float, float]:
-        """`slowdown` of a single pair of operations, which is faster that way."""
+        """Return `slowdown` of a single pair of operations, without the cost of arrays."""
         if self.pool_bytes_per_s == inf:
             return self.target_slowdown, self.draft_slowdown
         target_wants, draft_wants = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown

@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class PartFacts(NamedTuple):
-    """What else is known of a part: what all its times may be off by, traffic of one call, origin of the numbers."""
+    """What else is known of a part: the error of all its times (half-width, 90 %), bytes read by a call, and source."""
 
     relative_error: float
     bytes_per_call: float
@@ -123,7 +123,7 @@ Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operati
 def all_reduce_s(
     num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float, algorithm: Algorithm = "ring"
 ) -> float:
-    """Return the seconds in which everybody gets the sum of what all hold.
+    """Return the seconds after which every device has the sum of what all hold.
 
     Ring: a reduce-scatter and an all-gather, each of n - 1 steps with an n-th of the bytes. Tree: sums go up a binomial
     tree and the result comes down again, all bytes on every level.

@@ -1,4 +1,4 @@
-"""How long a prompt takes to be read before decoding starts: one rule for both simulators.
+"""How long reading a prompt takes before decoding starts: one rule for both simulators.
 
 The target reads all tokens of the prompt but the last, and so does a draft model or a head. Both read at the same time,
 slowing each other as they do while decoding; one that reads the target's states reads after the target, and on one lane
@@ -26,7 +26,7 @@ Readers = tuple[str, str, Part | None, bool]
 
 
 def _readers(schedule: Schedule) -> Readers:
-    """Return who reads a schedule's prompts; the part is None where only the target does."""
+    """Return which lanes read a schedule's prompts; the part is None where only the target does."""
     traits, part = schedule.traits, None
     if traits.has_draft_model:
         part = _DRAFT

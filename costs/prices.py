@@ -49,7 +49,7 @@ class Prices:
         return sum(seconds, start=np.zeros(contexts.shape))
 
     def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return what a pass of the target takes more to reply its states, and at its exit; its suffix nothing."""
+        """Return the seconds that a pass takes more to reply its states, and at its exit; none for its suffix."""
         if work is Work.SUFFIX:
             return 0.0
         exit_s = self.profile.lane(schedule.target_lane).overhead("exit").seconds if work is Work.PREFIX else 0.0
@@ -62,9 +62,9 @@ class Prices:
         return self.profile.lane(schedule.target_lane).overhead("features", _head(schedule))
 
     def first_step_s(self, schedule: Schedule) -> float:
-        """Return what a draft's step takes more than one of as many rows before it, if that before is something else.
+        """Return the seconds that the first step of a rollout, of branches or of finishing one takes beyond the table.
 
-        That is the first step of a rollout, of branches, and of finishing one.
+        Tables are of steps in a row; before a first step the lane did something else.
         """
         if not schedule.traits.has_draft_lane:
             return 0.0

@@ -1,6 +1,6 @@
-"""What lanes cost by any cost model, written down as tables that lose nothing: a profile that stands for itself.
+"""Tabulates lanes' cost models, without loss, into a profile that needs no cost model.
 
-Times are asked for at every row count and every context, and kept where a straight line between others would miss them.
+Times are computed at every row count and every context, and kept where a straight line between others would miss them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ def tabulated(
 
 
 def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) -> LatencyTable | None:
-    """The table of a part; None where it has no cost at all."""
+    """Return the table of a part; None where it has no cost."""
     known = [count for count in rows if cost.missing(part, count, contexts) is None]
     if not known:
         return None
@@ -78,6 +78,6 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
 
 
 def _bends(times: Floats) -> list[int]:
-    """Places along the first axis, evenly apart, that no straight line between others hits; the ends among them."""
+    """Return the indices along the first, even axis that no straight line between others hits, the ends included."""
     bends = np.abs(np.diff(times, n=2, axis=0)).max(axis=1) > _SAME * times.max()
     return sorted({0, len(times) - 1, *(np.flatnonzero(bends) + 1).tolist()})

@@ -11,15 +11,15 @@ matter, and two lanes meet at the same boundary in both simulators or in neither
 
 
 def in_ticks(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
+    """Return the nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
     return np.floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def one_in_ticks(seconds: float) -> float:
-    """`in_ticks` of a single number, which is faster that way."""
+    """Return `in_ticks` of a single number, without the cost of arrays."""
     return floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def work_in_ticks(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest whole ticks, one at least: no work takes no time."""
+    """Return the nearest whole ticks, at least one: all work takes time."""
     return np.maximum(in_ticks(seconds), TICK_S)

@@ -36,7 +36,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
-    """Return that nothing is called so; of many names those that are close, if any, else all there are."""
+    """Return a message that there is no such name, with the close ones of many, or else all there are."""
     names = list(choices)
     keys: dict[str, str] = {_key(one): one for one in reversed(names)}
     asked = _key(str(name))
@@ -62,7 +62,7 @@ def mistake(item: Mapping[str, Any]) -> str:
 
 
 def listed(mistakes: Sequence[str], *, num_others: int = 0) -> str:
-    """As many mistakes as a message has room for, a line each, and how many more there are, others among them."""
+    """Return as many mistakes as a message has room for, a line each, and the number of the rest and of others."""
     lines = [cut(mistakes[0], MOST_CHARACTERS - len(_MORE))]
     for one in mistakes[1:]:
         if sum(map(len, lines)) + len(lines) + len(one) + len(_MORE) > MOST_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and texts from elsewhere that are read within limits."""
+"""Writes files whole or not at all, and reads files from elsewhere within limits."""
 
 import errno
 import gzip
@@ -19,7 +19,7 @@ MAX_BYTES: Final = 16 << 20
 _MOST_TIMES_SMALLER: Final = 100
 """Most bytes unpacked per byte packed: our files are packed to a fifth, and only a bomb to a thousandth."""
 _SMALL_BYTES: Final = 1 << 20
-"""Files that unpack to less may be packed as well as they like."""
+"""Files that unpack to less are read however well they are packed."""
 _ESCAPE: Final = re.compile(rb"\\u[dD]")
 """Beginning of the escape of a surrogate."""
 _MOST_OF_A_NAME: Final = 40
@@ -32,7 +32,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def named_path(name: str | Path) -> Path:
-    """Return the path that a user's name stands for, `~` being a home folder; there need be nothing.
+    """Return the path that a user named, `~` written out; it need not exist.
 
     Raises `ConfigError` where no file system could hold a file of that name, or nobody has that home.
     """
@@ -78,7 +78,7 @@ def read_compressed(path: Path, max_bytes: int) -> bytes:
 
 
 def most_unpacked(path: Path, max_bytes: int) -> int:
-    """Bytes that a compressed file may hold: so many, and no more than a file of its size should."""
+    """Return the most bytes that a compressed file may unpack to: `max_bytes`, and fewer for a small file."""
     return min(max_bytes, max(_SMALL_BYTES, _MOST_TIMES_SMALLER * path.stat().st_size))
 
 

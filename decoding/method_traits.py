@@ -1,7 +1,6 @@
 """What is true of a decoding method whatever its settings: one frozen description next to every generator.
 
-Whoever needs to know asks for the fact and never compares a name: so a new method is one generator and one
-description (`decoding.methods`), and nothing else has to hear of it.
+Other code reads these facts and never compares names, so a new method is one generator and one description.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from decoding.lanes import MethodFunction
 
 Drafting = Literal["nobody", "draft", "head", "text", "target"]
-"""Who drafts: nobody; the pair's own draft model; a head that reads the target's states; no model but the sequence so
+"""Who drafts: nobody; the pair's draft model; a head that reads the target's hidden states; a lookup in the sequence so
 far; or the target in its own pass. `draft`, `head` and `text` draft in a lane, which may be the target's."""
 
 WindowKind = Literal["none", "chain", "static tree", "dynamic tree"]
@@ -75,7 +74,7 @@ class MethodTraits:
 
     @property
     def has_draft_model(self) -> bool:
-        """Whether the pair's own draft model drafts: it has options that nothing else has."""
+        """Whether the pair's draft model drafts: it has options that no other drafter has."""
         return self.drafts == "draft"
 
     @property

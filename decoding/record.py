@@ -50,16 +50,16 @@ class AcceptanceRecord:
     Attributes:
         target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter without a draft model.
         max_window: longest window that can be replayed.
-        max_new_tokens: cut of the text.
+        max_new_tokens: new tokens after which texts are cut.
         feature_layers: target layers that the draft's exit features come from; a mirror exit must not lie before
             the last of them.
-        trees, chains: drafted by others, in the order of every prompt's `tree_ranks` and `chain_drafts`.
+        trees, chains: of other drafters, in the order of every prompt's `tree_ranks` and `chain_drafts`.
         num_streams: the draft's own streams; 0 without.
-        assumed: in words, what is assumed to be accepted, where nothing was recorded and texts are drawn
+        assumed: the assumed acceptance in words, where nothing was recorded and texts are drawn
             (`sim.acceptance.assumed`); None for a record of models.
         temperature: at which the texts were sampled; 0 for greedy ones.
         seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
-            rule `match`, write these very texts.
+            rule `match`, write the same texts.
         backend, host: what computed, by `Device.backend` and `hwprofiles.host.computing_host` (None if unknown): where
             two logits nearly tie, another one chooses another token.
     """
@@ -108,17 +108,17 @@ class AcceptanceRecord:
         return [chain for chain in self.chains if chain.method == method]
 
     def tree(self, schedule: Schedule) -> int:
-        """Place of a schedule's trees among those recorded; errors as in `check`."""
-        return self._place(schedule, self.trees)
+        """Return the index of a schedule's trees in `trees`; errors as in `check`."""
+        return self._index(schedule, self.trees)
 
     def chain(self, schedule: Schedule) -> int:
-        """Place of a schedule's chains among those recorded; errors as in `check`."""
-        return self._place(schedule, self.chains)
+        """Return the index of a schedule's chains in `chains`; errors as in `check`."""
+        return self._index(schedule, self.chains)
 
-    def _place(self, schedule: Schedule, recorded: Sequence[RecordedTree | RecordedChain]) -> int:
-        for place, one in enumerate(recorded):
+    def _index(self, schedule: Schedule, recorded: Sequence[RecordedTree | RecordedChain]) -> int:
+        for index, one in enumerate(recorded):
             if one.answers(schedule):
-                return place
+                return index
         raise self._refusal(schedule)
 
     def _refusal(self, schedule: Schedule) -> RecordError:
@@ -129,21 +129,21 @@ class AcceptanceRecord:
         return RecordError(f"{told}: {self.missing(schedule)}")
 
     def check(self, schedule: Schedule) -> None:
-        """Raise `RecordError` for a schedule that asks for what was not recorded; it names that, and what there is."""
+        """Raise `RecordError` for a schedule that needs what was not recorded; it names that, and what was."""
         if self.missing(schedule):
             raise self._refusal(schedule)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """Return what a schedule asks for that was not recorded (or assumed), and what was; None if all was."""
+        """Return what a schedule needs that was not recorded (or assumed), and what was; None if all was."""
         return next(missing_for(schedule, self), None)
 
     def samples_drafts(self, schedule: Schedule) -> bool:
-        """Whether a schedule's draft samples its tokens: only the ratio rule makes use of it."""
+        """Whether a schedule's draft samples its tokens: only the ratio rule uses that."""
         return self.temperature > 0 and schedule.verification == "ratio"
 
     @property
     def contexts(self) -> range:
-        """Rows in the target's cache at the verifications of its prompts, from the first to the last possible."""
+        """KV positions in the target's cache when it verifies, from the fewest to the most possible."""
         lengths = [(prompt.prompt_length, len(prompt.text)) for prompt in self.prompts]
         return range(min(before for before, _ in lengths) - 1, max(before + text for before, text in lengths) - 1)
 
@@ -229,7 +229,7 @@ _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 
 
 def round_starts(num_accepted: Sequence[int], length: int) -> list[int]:
-    """Positions at which rounds start, up to that reaching `length`, if that from i has num_accepted[i] accepted."""
+    """Return the positions below `length` at which rounds start; a round at i accepts num_accepted[i] tokens."""
     starts, position = [], 0
     while position < length:
         starts.append(position)

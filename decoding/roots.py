@@ -1,4 +1,4 @@
-"""Which corrections are worth preparing for: the roots of the branches.
+"""Chooses the next tokens of the target that branches prepare for: their roots.
 
 A row r < len(window) ends a round only with a token *other* than the drafted one, so the drafted token is
 skipped there and the next candidate takes its place (the paper, arXiv 2510.13161, draws this in its Fig. 1).
@@ -19,9 +19,9 @@ def choose_roots(
     *,
     known: Collection[Root] = (),
 ) -> tuple[Root, ...]:
-    """The best candidates of every row (ids, best first), at most `roots_per_row[row]` each, in row order.
+    """Return the best candidates of every row (ids, best first), at most `roots_per_row[row]` each, in row order.
 
-    Roots that other candidates have claimed (`known`) use up no budget; missing rows get no root.
+    Roots of `known` are left out and use no budget; missing rows get no root.
     """
     roots = []
     for row, (tokens, budget) in enumerate(zip(candidates, roots_per_row, strict=False)):
@@ -31,9 +31,9 @@ def choose_roots(
     return tuple(roots)
 
 
-def rank_without(place_R: NDArray[np.int64], drafted_R: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ranks of tokens among the candidates of their rows, the drafted tokens left out, as `choose_roots` does.
+def rank_without(rank_R: NDArray[np.int64], drafted_R: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the ranks of tokens among the candidates of their rows without the drafted ones, as in `choose_roots`.
 
-    Both are places, [R]; a drafted token that is no candidate has one beyond all.
+    Both arguments are ranks, [R]; that of a drafted token that is no candidate is beyond all others.
     """
-    return place_R - (drafted_R < place_R)
+    return rank_R - (drafted_R < rank_R)

@@ -1,4 +1,4 @@
-"""How wide an interval must be that a few samples give: quantiles of Student's t distribution.
+"""Quantiles of Student's t distribution, for intervals from few samples.
 
 All intervals of this project hold 90 %, two-sided: half-width `t_quantile(n - 1)` standard errors of n samples.
 """
@@ -15,7 +15,7 @@ _TABLE: Final = (
 
 
 def t_quantile(degrees_of_freedom: int) -> float:
-    """95th percentile of Student's t: between minus it and it lie 90 %.
+    """Return the 95th percentile of Student's t: 90 % lie between minus and plus this value.
 
     Up to 30 degrees of freedom from the usual table, above by two terms of the expansion in their inverse (Abramowitz
     and Stegun 26.7.5); to four digits.

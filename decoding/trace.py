@@ -88,11 +88,11 @@ class Trace:
         return f"<{self.world} Trace: {len(self.rounds)} rounds, {len(self.spans)} spans, {self.decode_s:.3f} s>"
 
     def begin_round(self, now_s: float) -> None:
-        """A window was handed to the target at `now_s` (the start of the first operation of the round)."""
+        """Begin a round: its window was handed to the target at `now_s`, the start of its first operation."""
         self._round_start_s = now_s
 
     def end_round(self, now_s: float, window: Window, verdict: Verdict, num_committed: int) -> None:
-        """The verdict was committed; what the end of the sequence cut off is not part of the round.
+        """End the round: its verdict was committed, except for what the end of the sequence cut off.
 
         A token that the target decided on but that was not committed is known in one world only: the other has
         no text after the end. It becomes `NOT_COMMITTED`, so that both worlds write the same round.
@@ -104,5 +104,5 @@ class Trace:
         self.rounds.append(Round(self._round_start_s, now_s, num_drafted, num_accepted, num_committed, outcome, None))
 
     def mark_hit(self, *, hit: bool) -> None:
-        """Whether a branch matched the last round's outcome."""
+        """Note whether a branch matched the last round's outcome."""
         self.rounds[-1] = Round._make((*self.rounds[-1][:-1], hit))

@@ -1,7 +1,7 @@
-"""Static trees: their nodes named by ranks, in the order in which a growing tree takes them.
+"""Static trees: their nodes as paths of ranks, in the order in which a growing tree adds them.
 
-The path (r1, r2) is the child of rank r2 of the root's child of rank r1; ranks count from 0, best first. Every
-beginning of the order is a tree itself, so that a tree of any size is a beginning of the same list.
+The path (r1, r2) is the child of rank r2 of the root's child of rank r1; ranks count from 0, best first. The first n
+paths are the tree of n nodes.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ Path = tuple[int, ...]
 
 
 def cut(paths: Sequence[Path], size: int, depth: int) -> tuple[Path, ...]:
-    """The first `size` paths among those no longer than `depth`."""
+    """Return the first `size` paths among those no longer than `depth`."""
     return tuple([path for path in paths if len(path) <= depth][:size])
 
 
 def parents_of(paths: Sequence[Path]) -> tuple[int, ...]:
-    """Return for each path the place of its parent, -1 for the root's children.
+    """Return for each path the index of its parent, -1 for the root's children.
 
     Raises `ValueError` where a path is empty, a repeat, or comes before its parent.
     """
@@ -31,7 +31,7 @@ def parents_of(paths: Sequence[Path]) -> tuple[int, ...]:
 
 
 def level_rows(paths: Sequence[Path]) -> tuple[int, ...]:
-    """Nodes with children on every level, the root's first: rows of the passes that draft level by level."""
+    """Return the nodes with children on every level, the root's first: rows of passes that draft level by level."""
     inner = {path[:-1] for path in paths}
     depth = max(map(len, paths), default=0)
     return tuple(sum(len(path) == level for path in inner) for level in range(depth))

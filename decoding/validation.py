@@ -1,6 +1,6 @@
-"""How values from files are checked: no type is converted, and a list is given up at its first mistake.
+"""How values from files are checked: no type is converted, and a list is refused at its first mistake.
 
-A mistake takes more memory than what it is about: a file of a kilobyte, unpacked, could make gigabytes of them.
+A description takes more memory than its mistake: a file of a kilobyte, unpacked, could make gigabytes of them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Pair = Annotated[tuple[T, T], Field(strict=False)]
 """A list of two in a file."""
 
 MOST_MISTAKES: Final = 30_000
-"""A file with more mistakes is of another kind."""
+"""A file with more mistakes is another kind of file."""
 
 MOST_SHOWN: Final = 10
 """Mistakes that are described; a message has room for fewer."""

@@ -57,7 +57,7 @@ def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tupl
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
-        raise ConfigError("give a device, or lanes, whose names say theirs, and not both")
+        raise ConfigError("give a device or lanes, not both: a lane's name says its device")
     wanted = dict.fromkeys(filter(None, (name.strip() for name in names.split(","))))
     if not wanted:
         raise ConfigError("no lane is named; `mirrorsd devices` lists them")
@@ -84,18 +84,18 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
             raise ConfigError(f"lane {name!r} is not there: {why}. Lanes here: {', '.join(names)}")
         would_run = next((lane for kind, lane in _RUNS.items() if kind in name.lower()), "cuda:0 or openvino:GPU")
         raise ConfigError(
-            f"lane {name!r} is none of this machine's: {', '.join(names)}. A device of that name would be run by "
+            f"this machine has no lane {name!r}, only {', '.join(names)}. A device of that name would be run by "
             f"{would_run}: name the lane in the schedule, or in the platform (lanes: {{{name}: LANE}})"
         )
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
     """Return the pair without models that the devices cannot run, and a sentence for each of those."""
-    refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_open_keys]
+    refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_readable_cache]
     if not refusing:
         return pair, ()
     streams = {name for name, method in pair.head_methods.items() if METHODS[method].drafts_itself}
-    why = f"streams look at a text's keys, and lanes on {', '.join(refusing)} keep these to themselves."
+    why = f"streams read the KV cache, which lanes on {', '.join(refusing)} do not expose."
     heads = tuple(head for head in pair.heads if head.name not in streams)
     said = [f"{name} is left out: {why}" for name in sorted(streams)]
     if pair.drafter is not None and _config_of(pair.drafter.folder).get("streams") is not None:

@@ -252,17 +252,17 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
     use = "use"
     if claim is not None and claim.outcome == "cannot tell":
         use = f"{would_tell(claim.ratio)} would tell; until then use"
-    merit = "of the simplest kind that nothing tells to be slower"
+    merit = "the simplest kind that was not measured slower"
     if winner is runs.fastest:
         merit = "measured fastest"
     elif runs.beats_plain(winner):
-        merit = "of the simplest kind that is faster than plain decoding"
+        merit = "the simplest kind that is faster than plain decoding"
     return f'{use} "{winner.name}": {merit}'
 
 
 def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
     if winner and drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
         yield (
-            f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it out: it may '
-            "owe that to luck. Other prompts would show."
+            f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it: it may be '
+            "luck. Run other prompts to check."
         )

@@ -73,7 +73,7 @@ class RowCurve:
         are_used = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
         if rows is None or not are_used:
             return known
-        return f"{known}. Rows are by curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}"
+        return f"{known}. Rows from measured curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}"
 
 
 def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:

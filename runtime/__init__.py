@@ -1,6 +1,6 @@
 """The real world: real models on real lanes, by torch or by compiled models.
 
-The road of one `yield lanes.target.verify(window)` to the layers and back:
+What one `yield lanes.target.verify(window)` passes on its way to the layers and back:
 
     the caller's process    engine.py                    starts lanes, loads models, runs the method
                             lanes/sequence_lanes.py      drives it: waits for every handle that it yields, writes spans
@@ -13,7 +13,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
                             worker/roles.py              the operation itself: a method, of the target or the draft
                             target/target_model.py       embeds the rows, keeps keys, picks the accepted
                             backends/                    what computes: torch layer by layer, or compiled models
-                            models/decoder.py, masks.py  the layers of torch
+                            models/decoder.py            the layers of torch
                             verification/rules.py        the verdict, which goes back the same way
     by OpenVINO, without    compiled_decoder.py          cuts rows into calls and picks the size of each
     torch: backends/        texts.py                     keys and values, and where the rows of a call go
@@ -23,8 +23,8 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
                             compiler.py, kept_files.py   compiles, here or in a process of its own, or reads from disk
                             buckets.py                   sizes
 
-A draft goes the same road by drafters/, a module or folder for each kind. What is on this road is written
-for arrays of either library, in the words of arrays.py.
+A draft goes the same way through drafters/, a module or folder for each kind. All of it works on arrays of
+either library, by the functions of arrays.py.
 """
 
 from runtime.instruction_set import cap_instruction_set

@@ -109,7 +109,7 @@ class Engine:
         nothing is done.
         """
         target = self.load_target(lane)
-        if target.spec.device.has_open_sizes:
+        if target.spec.device.has_dynamic_shapes:
             read = {layer for one in drafters for layer in self._lanes.load_draft(lane, one)[1].feature_layers}
             target.request(TargetRole.cut, sorted(read.union(layers))).result()
 

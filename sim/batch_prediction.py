@@ -23,7 +23,7 @@ MAX_BATCH = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPrediction:
-    """One schedule with so many sequences at once; sums run over all batches, one after the other.
+    """The prediction of one schedule at one batch size; sums run over all batches, one after the other.
 
     Attributes:
         tokens_per_s: committed tokens of all sequences together, per second.
@@ -62,11 +62,10 @@ class BatchPredictor:
         self._tables = DurationTables(profile, contexts, costs)
 
     def gain(self, schedule: Schedule, batch_size: int) -> float:
-        """Estimate how many times the tokens per second of one sequence a batch has, without playing it.
+        """Estimate a batch's tokens per second over those of one sequence, without playing it.
 
-        That is how much less a round costs per sequence in which all have a window, a draft that works at the same time
-        as the target is hidden, and contexts are the shortest. Errors are those of `predict_batch`
-        for full batches.
+        That is how much less a round costs per sequence if all have a window, contexts are the shortest, and a draft
+        that works at the same time as the target is hidden. Errors are those of `predict_batch` for full batches.
         """
         costs = self._costs(schedule, batch_size)
         costs.check(batch_size)
@@ -123,7 +122,7 @@ def predict_batch(
     Raises:
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
         RecordError: the acceptance does not cover the schedule.
-        ConfigError: the batch size is none.
+        ConfigError: the batch size is not among these.
     """
     return BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs).predict(schedule, batch_size)
 
@@ -146,7 +145,7 @@ def best_by_batch(
 
 
 def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
-    """The batch size from which on plain decoding leads `best_by_batch`; None if it does not at the largest."""
+    """Return the batch size from which on plain decoding is the best; None if it is not at the largest."""
     off: int | None = None
     for size in sorted(best, reverse=True):
         if best[size].schedule.traits.window != "none":

@@ -1,14 +1,14 @@
-"""What a predicted time may be off by: a sum of shares, each of which errs on its own.
+"""The error of a predicted time: a sum of shares with independent errors.
 
 A decoding time is::
 
     seconds * (1 + sum over causes of share * error)
 
-where a cause is everything that makes times wrong together (all times of the profile, all of a lane, a table, the
-slowdowns of a pair), *share* is how much of the time it acts on, and the errors of causes are independent. So what two
-schedules share cancels in the ratio of their times, and what only one of them uses does not.
+where a cause makes times wrong together (all times of the profile, all of a lane, a table, the slowdowns of a pair),
+*share* is how much of the time it acts on, and the errors of causes are independent. So a cause that two schedules
+share cancels in the ratio of their times.
 
-Shares are what rounds wait for: drafting that the target hides has none, though a draft that is much slower than
+Shares are what rounds wait for: drafting hidden behind the target has none, though a draft that is much slower than
 measured would no longer be hidden.
 """
 
@@ -28,7 +28,7 @@ DRAWS = "the draws of assumed acceptance"
 
 
 class ErrorShare(NamedTuple):
-    """The share of a time that a cause acts on, and the half-width (90 %) of what that much may be off by."""
+    """The share of a time that a cause acts on, and the half-width (90 %) of that share's relative error."""
 
     share: float
     relative_error: float
@@ -52,10 +52,7 @@ def relative_error(errors: Errors) -> float:
 
 
 def interval(seconds: float, relative_error: float) -> tuple[float, float]:
-    """Return the ends of a time that may be off by so much. The lower one is above zero, as every time is.
-
-    From half of the time on it falls with the inverse of the error, which goes on where a straight line leaves off.
-    """
+    """Return the ends of a time's interval. The lower end stays above zero: far off it falls with 1 / error."""
     lowest = 1 - relative_error if relative_error <= _STRAIGHT else _STRAIGHT**2 / relative_error
     return seconds * lowest, seconds * (1 + relative_error)
 
@@ -81,10 +78,10 @@ def own_share(profile: Profile, schedule: Schedule) -> dict[str, ErrorShare]:
 def error_shares(
     profile: Profile, facts: DurationFacts, *, target_s: float, draft_s: float, both_s: float, total_s: float
 ) -> dict[str, ErrorShare]:
-    """The causes of a schedule's time.
+    """Return the error shares of a schedule's time, by cause.
 
-    `target_s` and `draft_s` wait for the target's parts, at their speed then, and for whatever drafts; in `both_s` both
-    compute, and are as wrong as their slowdown is. What is left of `total_s` is messages and dispatch.
+    `target_s` and `draft_s` are waits for the target (slowdowns included) and for the drafter; in `both_s` both
+    compute, and err as their slowdown does. The rest of `total_s` is messages and dispatch.
     """
     plan, shares = facts.plan, {ALL_TIMES: ErrorShare(1.0, profile.common_error)}
     lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)

@@ -1,4 +1,4 @@
-"""What a simulation promises: the time per token with an interval, where the time goes, and whole requests."""
+"""What a simulation predicts: the time per token with an interval, where the time goes, and whole requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Bottlenecks(NamedTuple):
         target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
         draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
             add to the target's pass.
-        channel: messages between lanes: windows, and verdicts, with what they wait for their round's exit message.
+        channel: messages between lanes: windows, and verdicts, including their wait for the round's exit message.
         overhead: dispatching operations, and the driver's own time.
         contention: what the draft, computing at the same time, adds to the target's time.
         fallback: after a miss, the step under way and the fresh rollout.
@@ -142,7 +142,7 @@ def summarise(
     prefill_s: Sequence[float] | None,
     acceptance_source: str,
 ) -> Prediction:
-    """The prediction that timed rounds amount to, after so long a prefill of each prompt."""
+    """Return the prediction from timed rounds; `prefill_s` is the prefill of each prompt."""
     decode_s, tokens = walk.sums(times.seconds), walk.tokens_by_prompt
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
     waits, first = Bottlenecks(**times.waits_s), walk.first.index

@@ -90,4 +90,4 @@ def not_understood(levels: Mapping[str, Level], prior: Prior, what: str, *, is_k
     if beyond:
         found, lanes = f"{100 * max(beyond.values()):.0f} %", ", ".join(beyond)
         counted = "" if is_kept else f"; {100 * prior.most:.0f} % is counted"
-        yield f"{what} took up to {found} more than usual on {lanes}, which is not understood{counted}."
+        yield f"{what} took up to {found} more than usual on {lanes}, for unknown reasons{counted}."

@@ -60,7 +60,7 @@ class LaneParts:
         self._task, self._lane, self._device = task, lane, Device.of_lane(lane.name)
         effort, rows_on = task.effort, self._device.timed_rows
         self._effort = replace(effort, target_rows=rows_on(effort.target_rows), draft_rows=rows_on(effort.draft_rows))
-        self._num_streams = task.sizes.num_draft_streams if self._device.has_open_keys else 0
+        self._num_streams = task.sizes.num_draft_streams if self._device.has_readable_cache else 0
         most = task.max_branches
         self._streaming = sorted({min(_FEW_BRANCHES, most), most} - {1}) if self._num_streams else []
         # a row of its own is a position more

@@ -111,7 +111,7 @@ def num_tokens(text: str) -> int:
     plain = text.strip().lower()
     digits = plain.removesuffix("k")
     if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):
-        raise ConfigError(f"{shown(text)} is no number of tokens, 1 or more, such as 8192 or 8k")
+        raise ConfigError(f"{shown(text)} is not a number of tokens (1 or more, such as 8192 or 8k)")
     return int(digits) * (1 if digits == plain else 1024)
 
 

@@ -167,7 +167,7 @@ PromptsOption = Annotated[
         "`pool` (240), or `long` (300 to 1,500 tokens each)."
     ),
 ]
-PerCategoryOption = Annotated[int | None, option("Take at most so many prompts of each kind of task.", min=1)]
+PerCategoryOption = Annotated[int | None, option("Most prompts of each kind of task.", min=1)]
 MaxNewTokensOption = Annotated[int, option("Most new tokens per prompt.", min=1, max=1 << 20)]
 MaxWindowOption = Annotated[int, option("Longest draft, in tokens per round.", min=1, max=16)]
 ProfileOption = Annotated[Path, option("Profile that `mirrorsd calibrate` wrote.")]

@@ -165,7 +165,7 @@ def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
         )
         for one, row in zip(leaders, rows, strict=True)
     )
-    title = "Best of every method and place, predicted per token"
+    title = "Best of every method and placement, predicted per token"
     caption = "   ".join((f"{_LEGEND}, of {len(plan.ranking):,} schedules", *streams))
     return plain_table(title, ("", "schedule", "target", "draft"), known, cells, caption=caption)
 
@@ -196,7 +196,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
 
 def tornado_table(bars: Sequence[TornadoBar]) -> Table:
     """Return the numbers that the answer turns on."""
-    title = "What matters most; within these ranges the same place stays first"
+    title = "What matters most; within these ranges the best placement stays the same"
     if any(bar.turn for bar in bars):
         title = "What would change the answer"
     rows = []
@@ -248,11 +248,11 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
     refused = dict.fromkeys(str(cell.refused) for cell in cells if cell.standing is None)
     whose = f" with {down.field.rpartition('.')[0]}" * has_own
     return plain_table(
-        f"Times plain decoding{whose}; across: {across.field}",
+        f"Speed-up over plain decoding{whose}; across: {across.field}",
         (down.field,),
         [amount(across.field, value) for value in across.values],
         rows,
-        caption="; ".join((*["* leads"] * has_own, f"what leads: {', '.join(leaders)}", *refused)),
+        caption="; ".join((*["* this is the fastest"] * has_own, f"fastest: {', '.join(leaders)}", *refused)),
     )
 
 
@@ -268,8 +268,8 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
         rates = [plan.question.acceptance.value, needed, one.acceptance_to_lead]
         told = (NOTHING if rate is None else percent(rate) for rate in rates)
         rows.append((one.name, _name(best), best.place, in_ms(best.tpot_s), factor(best.speedup), *told))
-    heads = ("draft", "best schedule", "place"), ("ms", "vs plain", "accepted", "breaks even", "leads from")
-    return plain_table("Drafts, each by what is assumed of its acceptance", *heads, rows)
+    heads = ("draft", "best schedule", "placement"), ("ms", "vs plain", "accepted", "breaks even", "fastest from")
+    return plain_table("Drafts, each with its assumed acceptance", *heads, rows)
 
 
 def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
@@ -289,7 +289,7 @@ def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
             f"{run.mean_acceptance_length:.2f}",
         )
         rows.append((one.name, one.place, *cells[: len(heads)]))
-    return plain_table("Predicted beside measured, per token", ("schedule", "place"), heads, rows)
+    return plain_table("Predicted beside measured, per token", ("schedule", "placement"), heads, rows)
 
 
 def machine_table(machines: Sequence[MachineChoice]) -> Table:
@@ -305,8 +305,8 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
         left = machine.name, plan.question.target.weights, _name(best), best.place, plan.pays.replace("_", " ")
         speeds = f"{1 / best.tpot_s:.3g}", f"{1 / plan.plain.tpot_s:.3g}"
         rows.append((*left, *speeds, *(row[name] or NOTHING for name in ("first token", "GB", "J", "$/M"))))
-    heads = ("platform", "weights", "best", "place", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
-    return plain_table("Machines, each with what is recommended on it", *heads, rows)
+    heads = ("platform", "weights", "best", "placement", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
+    return plain_table("Machines, each with its recommended schedule", *heads, rows)
 
 
 def batch_table(found: BatchPlan) -> Table:
@@ -322,5 +322,5 @@ def batch_table(found: BatchPlan) -> Table:
         )
         for size, choice in found.choices.items()
     )
-    title = "Several sequences at once: predicted tokens per second of all together"
-    return plain_table(title, ("at once", "best speculation", "place"), ("tokens/s", "plain", "times plain"), rows)
+    title = "Batches: predicted tokens per second of all sequences together"
+    return plain_table(title, ("sequences", "best speculation", "placement"), ("tokens/s", "plain", "vs plain"), rows)

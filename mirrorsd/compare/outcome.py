@@ -62,7 +62,7 @@ def _cause(found: Divergence, dtype: str) -> list[str]:
     if found.by != "target" or found.margin is None:
         return [f"It was decided by the {found.by}."] if found.by != "unknown" else []
     is_tie = dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN
-    tie = f", which {dtype} rounds otherwise among other rows" if is_tie else ""
+    tie = f", which {dtype} rounds differently among other rows" if is_tie else ""
     return [f"The target's two best logits are {found.margin:.3f} apart there{tie}."]
 
 

@@ -54,7 +54,7 @@ from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
 
 CALIBRATE: Final = "Calibrating this machine"
-RECORD: Final = "Recording what would be accepted"
+RECORD: Final = "Recording acceptance"
 SEARCH: Final = "Searching in simulation"
 MORE: Final = "Recording more prompts"
 RUN: Final = "Running schedules for real"

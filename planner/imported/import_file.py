@@ -125,11 +125,9 @@ def _read(path: Path, told: Told) -> Iterable[Found]:
             if file.read(len(_PARQUET)) == _PARQUET:
                 how = 'pip install pyarrow; python -c "import sys, pyarrow.parquet as p, pyarrow.csv as c; '
                 how += 'c.write_csv(p.read_table(sys.argv[1]), sys.argv[2])" TABLE.parquet TABLE.csv'
-                raise ConfigError(
-                    f"{path}: a Parquet table, which nothing reads without pyarrow; make CSV of it: {how}"
-                )
+                raise ConfigError(f"{path}: a Parquet table, which needs pyarrow; make CSV of it: {how}")
     page = Page.read(path)
     for looks_so, read in READERS.values():
         if looks_so(page):
             return read(page, told)
-    raise ConfigError(f"{path}: nothing that is known; known are {', '.join(READERS)}")
+    raise ConfigError(f"{path}: an unknown kind of file; known: {', '.join(READERS)}")

@@ -268,7 +268,7 @@ def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iter
                 [Series("", points, joined=False, labels=labels)],
                 x_title="ms per token",
                 y_title=unit,
-                alt=f"{title} and time of the best of every method and place",
+                alt=f"{title} and time of the best of every method and placement",
             )
             yield title, plot
 

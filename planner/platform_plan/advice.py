@@ -36,7 +36,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
     return SpeculationVerdict(
         pays=plan.pays,
         claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
-        basis="nothing that drafts can be predicted on this platform"
+        basis="no drafting can be predicted on this platform"
         if best is None
         else f"predicted from the platform's numbers and {plan.question.basis}",
         recommended=name,
@@ -60,7 +60,7 @@ def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str])
         for name in by_time
         if name in then and milliseconds(now[name].tpot_s) != milliseconds(then[name].tpot_s)
     ]
-    told = "; ".join(moved[:_MOST_MOVED]) or "no place is predicted to be any faster or slower"
+    told = "; ".join(moved[:_MOST_MOVED]) or "no placement changes its predicted time"
     return f"What if {' and '.join(changes)}: {told}."
 
 
@@ -89,7 +89,7 @@ def held_back(plan: PlatformPlan) -> str | None:
     if fastest is None or bytes_per_s(lane := fastest.pair.target) <= bytes_per_s(plan.recommended.pair.target):
         return None
     weights = weights_that_fit(question, lane)
-    would = f"--weights {' or '.join(weights[:_MOST_WEIGHTS])} would fit" if weights else "no usual weights would fit"
+    would = f"--weights {' or '.join(weights[:_MOST_WEIGHTS])} would fit" if weights else "no common weights would fit"
     bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
     return f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
 
@@ -104,7 +104,7 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
         for one in _other_places(plan, best):
             beside = plan.compared(one, best)
             if beside.outcome == "cannot tell" and beside.value > _CLOSE and saves(one, best):
-                yield f"cannot tell it from {_beside(plan, one, best)}"
+                yield f"not distinguishable from {_beside(plan, one, best)}"
     if needed is None:
         return
     if needed.at is not None:
@@ -131,7 +131,7 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
             f"{percent(rate.high)}"
         )
     elif plan.pays == "cannot_tell":
-        yield "measure both on the machine: its numbers are not known well enough"
+        yield "measure both on the machine: its numbers are too uncertain"
     if not chosen.schedule.num_speculative_tokens:
         yield f"leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
         return
@@ -171,7 +171,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
     needs = [need for need in plan.needs if need.pair == chosen.pair and need.is_plain == is_plain]
     alike = {(need.needed_bytes, need.capacity_bytes): need.in_words for need in reversed(needs)}
     return {
-        "Speed of other places over the best one's": []
+        "Other placements, times the best one's speed": []
         if best is None
         else [_beside(plan, one, best) for one in _other_places(plan, best)],
         "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none known"],
@@ -180,7 +180,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
         f"It rests on {len(plan.assumptions)} numbers": [
             f"{counts[status]} {status}" for status in get_args(Status) if counts[status]
         ],
-        "What such predictions were worth": [WORTH],
+        "How good such predictions are": [WORTH],
     }
 
 
@@ -188,9 +188,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     best, shapes = plan.after_training, (plan.question.target.shape, plan.question.draft.shape)
     if best is not None:
         yield (
-            f"The first of the table needs an exit that has to be trained, and is not recommended "
-            f"({times(plan.compared(best))} the speed of plain decoding): no such exits of {shapes[0].name} are known. "
-            "--trained-exits takes them as there."
+            f"The first of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: it "
+            f"needs a trained exit, and none is known for {shapes[0].name}. --trained-exits assumes one."
         )
     question = plan.question
     if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
@@ -201,13 +200,13 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
         if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
-    yield from (f"By the sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
+    yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
-        yield f"{'Trained' if is_several else 'A trained'} {name} {'are' if is_several else 'is'} taken for granted."
+        yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif is_taken_for_granted(*shapes):
-        yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
+        yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:

@@ -77,9 +77,9 @@ class BatchPlan:
         end = (
             f"speculation still pays at {max(self.choices)}, the largest batch asked about"
             if off is None
-            else f"from {off} sequences at once on nothing is faster than plain decoding"
+            else f"from {off} sequences at once on, plain decoding is the fastest"
         )
-        return f"The best window by batch size: {listed}; {end}. Batches are simulated only, and have no interval."
+        return f"Best draft length by batch size: {listed}; {end}. Batches are simulated only, and have no interval."
 
 
 def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:

@@ -124,8 +124,8 @@ def told_of(found: Sequence[BesideMeasured]) -> str:
     """Say how many intervals held, and how the run is off whose prediction is farthest off."""
     worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
     if len(found) > 1:
-        return f"Of {len(found)} measured times {held} lie in the interval predicted; farthest off: {worst.in_words}."
-    return f"Measured {'inside' if held else 'outside'} the interval predicted: {worst.in_words}."
+        return f"Of {len(found)} measured times {held} lie in the predicted interval; farthest off: {worst.in_words}."
+    return f"Measured {'inside' if held else 'outside'} the predicted interval: {worst.in_words}."
 
 
 _SAME: Final = 0.01
@@ -157,8 +157,8 @@ class Played:
         times = ((self.tpot_s, self.relative_difference), (self.plain_tpot_s, self.plain_relative_difference))
         best, plain = (f"{milliseconds(seconds)} per token ({100 * by:+.1f} %)" for seconds, by in times)
         return (
-            f"Played event by event it takes {best}, and plain decoding {plain}: the two simulators disagree, so that "
-            "one of them is wrong here. Please report it."
+            f"Played event by event it takes {best}, and plain decoding {plain}: the two simulators disagree, so "
+            "one of them is wrong. Please report it."
         )
 
 

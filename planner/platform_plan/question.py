@@ -101,7 +101,7 @@ class Question:
     def basis(self) -> str:
         """Where the acceptance is from, in words."""
         if self.record.assumed is not None:
-            return "the acceptance that was given" if self.acceptance.source == GIVEN else "assumed acceptance"
+            return "the given acceptance" if self.acceptance.source == GIVEN else "assumed acceptance"
         if self.acceptance.status == "measured":
             return "recorded acceptance"
         return f"acceptance recorded for another pair ({self.record.target} with {self.record.drafter})"
@@ -132,7 +132,7 @@ def assumed_question(
     """
     _require_possible(target, draft, num_prompt_tokens, num_new_tokens)
     if num_new_tokens > MOST_NEW_TOKENS:
-        msg = f"{num_new_tokens:,} new tokens are too many to play; {MOST_NEW_TOKENS:,} are the most"
+        msg = f"{num_new_tokens:,} new tokens are too many to simulate; {MOST_NEW_TOKENS:,} are the most"
         raise PlanError(f"{msg}: later ones take as long as with a longer --context")
     by_task, usual = default_rates(target.shape.num_layers), HEAD_RATES.get(draft.head or "")
     default = next(iter(by_task.values()))

@@ -87,7 +87,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
         yield tokens_per_second(speed_s), f"{verdict.world}, with what is recommended"
     if not data.errors:
         expected = percent(data.plan.profile.common_error)
-        yield f"±{expected}", "expected of all predicted times together; nothing was run yet"
+        yield f"±{expected}", "expected common error of predicted times; nothing was run yet"
         return
     medians = [error_percent(median(map(abs, one))) for one in (data.errors, data.errors_at_anchor) if one]
     label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"

@@ -224,7 +224,7 @@ def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
     for unknown in machine.unknowns():
         value = found.constants.get(unknown.name, unknown.datasheet)
         if not unknown.low <= value <= unknown.high:
-            msg = f"{path}: {unknown.name} is {value:g}, physical are {unknown.low:g} to {unknown.high:g}"
+            msg = f"{path}: {unknown.name} is {value:g}, plausible: {unknown.low:g} to {unknown.high:g}"
             raise ConfigError(msg)
         values[unknown.name] = value
     return values, f"fitted to {found.fitted_to}, {found.num_cells} cells, on {found.platform}"

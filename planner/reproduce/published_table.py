@@ -132,7 +132,7 @@ def _keys(where: str, names: Sequence[str]) -> list[str]:
     for key in (*_KEYS, VANILLA):
         if key not in found:
             title = "Vanilla SD" if key == VANILLA else key
-            msg = f"column {title!r} is missing; needed are {_NEEDED}; found are {', '.join(names)}"
+            msg = f"column {title!r} is missing; needed: {_NEEDED}; found: {', '.join(names)}"
             raise ConfigError(f"{where}: {msg}")
     return found
 

@@ -130,7 +130,7 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
     facts: dict[str, Iterable[str]] = {
         "Not what the table is of, so errors are of both": _others(found),
-        "At the end of what is physical, so no explanation of the machine": [one.name for one in at_bounds(found)],
+        "At the end of the plausible range, so no explanation of the machine": [one.name for one in at_bounds(found)],
         "Mean |error| of predicted Mirror-SD": [*_errors(found), *_baselines(baselines)],
         "Mean speed-up over plain decoding": [
             *arms,

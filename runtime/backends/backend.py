@@ -1,8 +1,8 @@
-"""The seam between what decodes and what computes.
+"""What every back end offers: a decoder's layers, heads and KV caches on one device.
 
-Targets and draft models know texts, windows and branches, and nothing of devices; a back end knows segments of layers,
-and nothing of methods. Hidden states cross as arrays of the back end's own library (`runtime.arrays`); ids, positions
-and masks are numpy's, on the host. Weights, keys and values stay where they are computed with.
+Targets and draft models know sequences, windows and branches but no devices; a back end knows segments of layers but no
+methods. Hidden states cross as arrays of the back end's own library (`runtime.arrays`); ids, positions and masks are
+numpy's, on the host. Weights, keys and values stay on the device.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ class Backend(ABC):
     """Type of hidden states that are sent, of the back end's own library."""
     device: Any
     """Device of its tensors; None for arrays of numpy."""
-    has_open_keys: bool = False
-    """Whether torch modules may read a text's keys, as streams do."""
+    has_readable_cache: bool = False
+    """Whether torch modules may read the KV cache, as streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
     """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
 
     @property
     def least_rows(self) -> int:
-        """Rows that calls are filled up to, so that a row has the same bits in all of them; 1 if that takes nothing."""
+        """Rows that calls are padded to, so that a row has the same bits in all of them; 1 if that needs no padding."""
         return 1
 
     @abstractmethod
     def new_text(self) -> Text:
-        """Return room for a text."""
+        """Return the memory of a text: a sequence with its KV cache."""
 
     @abstractmethod
     def new_branches(self, num_branches: int) -> Branches:
-        """Return room for branches of a text, in place of those before."""
+        """Return the memory of branches of a text, in place of those before."""
 
     def prepare(self, plan: Plan) -> None:  # noqa: B027  there may be nothing to prepare
         """Compile and allocate what a sequence needs, so that nothing is compiled while it is decoded."""

@@ -61,7 +61,7 @@ def devices() -> tuple[DeviceStatus, ...]:
 def _eager() -> DeviceStatus:
     return DeviceStatus(
         name=EAGER,
-        description=f"{platform.machine()} cores, torch as it comes",
+        description=f"{platform.machine()} cores by torch",
         forms=("bfloat16", "float32"),
         lanes="targets, drafts, heads and streams of every kind",
     )
@@ -108,7 +108,7 @@ def _openvino_device(own_name: str, description: str) -> DeviceStatus:
     return DeviceStatus(
         name=device.name,
         description=description,
-        forms=("bfloat16", "float32", "int8", *(("int4",) if device.has_open_sizes else ())),
+        forms=("bfloat16", "float32", "int8", *(("int4",) if device.has_dynamic_shapes else ())),
         lanes="targets with exits, draft models; heads of a target by torch in the same lane; no streams",
     )
 

@@ -1,4 +1,4 @@
-"""torch as it comes: the reference, and the fallback where nothing is compiled; and the back end that a lane opens."""
+"""torch, layer by layer: the reference, and the fallback where nothing is compiled; and the back end of a lane."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def wait(device: torch.device) -> None:
 class EagerBackend(TorchBackend):
     """Implements `Backend` by a decoder's own code, layer by layer, on cores or a GPU."""
 
-    has_open_keys: bool = True
+    has_readable_cache: bool = True
 
     @property
     def least_rows(self) -> int:
-        """Return the most that a linear layer is filled up to."""
+        """Return the most rows that a linear layer is padded to."""
         layers = [module for module in self._decoder.modules() if isinstance(module, Linear)]
         return max((layer.row_multiple for layer in layers), default=1)
 
@@ -104,7 +104,7 @@ def torch_threads(device: Device, num_threads: int) -> int:
 
     With two, steps of a head took up to twice as long, now and then.
     """
-    return 1 if device.has_open_sizes else num_threads
+    return 1 if device.has_dynamic_shapes else num_threads
 
 
 def backend_opener(device: Device, dtype: Dtype, *, num_threads: int) -> Callable[[Decoder], Backend]:

@@ -2,7 +2,7 @@
 
 A lane's name carries its device:
 
-    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch as it comes
+    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch
     openvino:CPU                             all cores by compiled models
     openvino:CPU@0                           the cores of the lane cpu0 by compiled models
     openvino:GPU, openvino:NPU               other devices of OpenVINO
@@ -12,7 +12,7 @@ A lane's name carries its device:
 Every lane is a process, so a second one of a GPU has a stream and memory of its own. The GPU gives processes turns, and
 runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs.
 
-Nothing is imported or looked for here: which devices there are is the business of `runtime.backends.devices`.
+Nothing is imported or looked for here: `runtime.backends.devices` lists the devices that there are.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ EAGER: Final = "cpu"
 COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Architectures that OpenVINO computes (`runtime.backends.openvino.graph`)."""
 NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Rows that compiled models of an NPU have: a step costs what the next of these does."""
+"""Rows that compiled models of an NPU have: a step costs what the next larger size does."""
 NPU_POSITIONS: Final = 4096
 """The most KV positions of an NPU's compiled model, one of them spare; a limit of ours: each doubling is compiled."""
 CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
 """Rows of one sequence in a captured call: as long as weights bound a step, 8 rows cost what 1 does."""
 _LEAST_SLOTS: Final = 256
-"""KV slots of the smallest size, so many that short sequences keep it."""
+"""KV slots of the smallest size, enough for short sequences."""
 _TREE_NODES: Final = 32
 """Nodes of the largest trees that searches have unless asked for more."""
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
@@ -71,7 +71,7 @@ class Device:
     def backend(self) -> str:
         """What computes, as records name it: `torch`, `openvino:CPU`, `cuda`.
 
-        With the weights' form it decides which token a near tie goes to. Devices of a kind are taken to be one.
+        With the weights' form it decides which token a near tie goes to. Devices of a kind count as one.
         """
         return self.name.partition(".")[0] if self.is_compiled else self.library
 
@@ -86,15 +86,15 @@ class Device:
         return self.library != "torch"
 
     @property
-    def has_open_keys(self) -> bool:
-        """Whether torch modules may read a sequence's keys, as streams do.
+    def has_readable_cache(self) -> bool:
+        """Whether torch modules may read the KV cache, as streams do.
 
         A draft of four layers would gain nothing by it elsewhere (benchmarks/results/draft-streams.json).
         """
         return self.library == "torch"
 
     @property
-    def has_open_sizes(self) -> bool:
+    def has_dynamic_shapes(self) -> bool:
         """Whether one compiled model serves any number of sequences, rows and KV positions."""
         return self.backend == "openvino:CPU"
 
@@ -116,11 +116,11 @@ class Device:
         return (*sorted(count for count in edges if count < last), last)
 
     def num_slots(self, num_positions: int) -> int:
-        """Return the KV slots that attention runs over for so many positions."""
+        """Return the KV slots (reserved positions, empty ones included) that attention runs over."""
         return self.slot_sizes(num_positions)[-1] if self.prepares else num_positions
 
     def slot_sizes(self, num_positions: int) -> tuple[int, ...]:
-        """Return all numbers of slots that a sequence has until it has so many positions.
+        """Return all numbers of slots that a sequence goes through until it has `num_positions`.
 
         Each is compiled, or captured: 256, 512, 1024 and so on, and with halves 384, 768, 1536 too. Attention runs over
         empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256, and 2.4
@@ -133,15 +133,15 @@ class Device:
 
     @property
     def spare_slots(self) -> int:
-        """Slots after a row's own, for rows that fill up its call, and on CPUs for other nodes of its tree."""
+        """Slots after a row's own, for padding rows of its call, and on CPUs for other nodes of its tree."""
         if self.library == "cuda":
             return CAPTURED_ROWS[-1]
-        return 1 + (_TREE_NODES if self.has_open_sizes else 0)
+        return 1 + (_TREE_NODES if self.has_dynamic_shapes else 0)
 
     @property
     def _has_halves(self) -> bool:
         """Whether another size costs little; one that is compiled costs seconds."""
-        return self.has_open_sizes or self.library == "cuda"
+        return self.has_dynamic_shapes or self.library == "cuda"
 
     def of_rank(self, rank: int) -> Device:
         """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""

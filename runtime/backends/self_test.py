@@ -1,7 +1,7 @@
 """Tests of row invariance: whether a row has the same bits in any call, and from how many rows on.
 
 Products of few rows may take kernels of their own, by sizes, form and processor. So a probe asks the device once, with
-one layer of the loaded model and its head, and calls are filled up to what it finds.
+one layer of the loaded model and its head, and calls are padded to what it finds.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Branches(ABC):
     """
 
     def __init__(self, memory: Memory, num_branches: int) -> None:
-        """Take memory for so many branches at most, and for those that calls are filled up with."""
+        """Take memory for `num_branches` and for those that pad calls."""
         self.memory, self.num_branches = memory, num_branches
         self._num_copied = self._num_slots = 0
 

@@ -29,7 +29,7 @@ _MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
-"""A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
+"""A lane that reads nothing for this long hangs: messages are small next to a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
 
 P = ParamSpec("P")
@@ -93,7 +93,7 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lane can be talked to, as far as is known."""
+        """Whether the lane takes requests, as far as is known."""
         return self._channel is not None
 
     @property

@@ -31,7 +31,7 @@ DRAFT_LOAD_DEADLINE_S: Final = 600.0
 _ROWS: Final = 64
 """Rows for which a deadline has `least_s` once more."""
 _PATIENCE: Final = 20
-"""How often the longest operation so far fits into a deadline: a machine under load is slow without hanging."""
+"""A deadline is so many times the longest operation so far: a machine under load is slow without hanging."""
 
 
 class Deadline:
@@ -181,7 +181,7 @@ class DraftCalls:
         return self._window(self._lane.request(DraftRole.take, verdict.num_accepted, verdict.next_token))
 
     def drop(self) -> None:
-        """Stop preparing: the sequence has ended. A lane that is lost by now takes nothing with it: no error."""
+        """Stop preparing: the sequence has ended, so a lane that is lost by now is no error."""
         if self._is_lost:
             return
         try:
@@ -217,7 +217,7 @@ class DraftCalls:
             return None
 
     def lose(self, error: LaneError) -> None:
-        """Give the draft up, also where only an operation failed: what it left half done is nothing to go on from."""
+        """Give the draft up, also where only an operation failed: it may have left its state half changed."""
         self._lane.kill("its draft was given up")
         self._is_lost = True
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")

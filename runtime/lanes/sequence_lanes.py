@@ -43,7 +43,7 @@ def drive(flow: MethodFlow, on_reply: Callable[[object], None]) -> None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: looking at every object takes as long as some passes of a small target."""
+    """Switch garbage collection off meanwhile: it takes as long as some passes of a small target."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -105,7 +105,7 @@ class RuntimeLanes:
             self._listener.on_tokens(committed)
 
     def rest(self, reply: object) -> None:
-        """Rest if this reply leaves all lanes without work: a window does, and a verdict where there is no draft."""
+        """Call `at_rest` if this reply leaves all lanes idle: a window does, and a verdict where there is no draft."""
         at_rest = self._listener.at_rest
         if at_rest is not None and isinstance(reply, Verdict if self._draft is None else Window):
             self._writer.pause(at_rest)

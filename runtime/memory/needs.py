@@ -75,8 +75,8 @@ def memory_needed(
         return needs
     lane = _Holding(schedule.draft_lane, dtype)
     branches = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
-    if lane.device.is_compiled and not lane.device.has_open_sizes:
-        branches *= 2  # calls over some of them are filled up
+    if lane.device.is_compiled and not lane.device.has_dynamic_shapes:
+        branches *= 2  # calls over some of them are padded
     keys_values = lane.keys_values_bytes(draft.layers, num_tokens + 2 * rows)
     own = LaneNeed(
         weights=draft.weights * ITEM_BYTES[lane.held] // ITEM_BYTES[dtype] + lane.copies_bytes(draft.layers),
@@ -93,17 +93,17 @@ class _Holding:
 
     def __init__(self, lane: str, dtype: Dtype) -> None:
         self.device = Device.of_lane(lane)
-        self._lacks_half = self.device.has_open_sizes and limits_of(self.device).half == FLOAT32
+        self._lacks_half = self.device.has_dynamic_shapes and limits_of(self.device).half == FLOAT32
         self.computed: Dtype = "float32" if self._lacks_half else dtype
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
 
     def copies_bytes(self, config: ModelConfig) -> int:
-        """Return the bytes of copies of compiled models of open sizes.
+        """Return the bytes of copies of compiled models with dynamic shapes.
 
         Without bfloat16, calls over 8 rows and more hold half of the rounded matrices in a second layout (measured with
         AVX2).
         """
-        if not self.device.has_open_sizes or not config.num_layers:
+        if not self.device.has_dynamic_shapes or not config.num_layers:
             return 0
         has_second = self.held in ("int8", "int4") and self._lacks_half
         second_layout = matrices_bytes(config, "int8") // 2 if has_second else 0

@@ -2,11 +2,11 @@
 
 Where a verification of several rows differs from plain decoding, the kernel that a number of rows selects is the
 reason: on CPUs 1 to 3 rows take others than many do, by dtype, layer and number of threads. So a layer's rows are
-filled up to a multiple that a probe finds once for every shape. Training, and other devices, take the layers as they
+padded to a multiple that a probe finds once for every shape. Training, and other devices, take the layers as they
 are.
 
 `scaled_dot_product_attention` on CPUs sums otherwise with another number of keys, masked ones included, and for a last
-block of 1, 2 or 3 rows. So rows are filled up to a multiple of `ROWS_AT_ONCE`, and how many keys a row sees is settled
+block of 1, 2 or 3 rows. So rows are padded to a multiple of `ROWS_AT_ONCE`, and how many keys a row sees is settled
 by its slot alone: all up to the next multiple of `KEYS_AT_ONCE`, those after it masked. Rows of one call on both sides
 of such a multiple are attended apart. Shapes: legend of `runtime.models.decoder`.
 """
@@ -38,7 +38,7 @@ class Linear(nn.Linear):
 
     @property
     def row_multiple(self) -> int:
-        """Multiple that the number of rows is filled up to."""
+        """Multiple that the number of rows is padded to."""
         return (_multiple(self.weight, self.bias) or 1) if self.weight.is_cpu else 1
 
 
@@ -188,7 +188,7 @@ def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | Non
 
 
 def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
-    """Repeat a mask's rows for every query head of a key/value head, and for rows that fill up."""
+    """Repeat a mask's rows for every query head of a key/value head, and for padding rows."""
     *batch, num_rows, num_keys = mask.shape
     missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
     if num_rows == 1:

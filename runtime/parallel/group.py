@@ -25,7 +25,7 @@ HOST: Final = "127.0.0.1"
 JOIN_DEADLINE_S: Final = 120.0
 """Seconds until all ranks must be there."""
 _FIRST_BYTES: Final = 2048
-"""Size that each message to the other ranks is filled up to: most need no second broadcast."""
+"""Size that each message to the other ranks is padded to: most need no second broadcast."""
 _LENGTH_BYTES: Final = 8
 _FAILURE_BYTES: Final = 1024
 """Size of the text of a failure that ranks exchange."""

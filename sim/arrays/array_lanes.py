@@ -29,7 +29,7 @@ from sim.prediction import RoundTimes
 
 
 class Decided(NamedTuple):
-    """What the models decide of a schedule's rounds, of a mirror schedule with where the outcome of each has a branch.
+    """What the models decide: a schedule's rounds, and for a mirror schedule whose branch has each round's outcome.
 
     `guesses` are the steps of their windows by the number of guesses, see `Guessing.counts`; None without streams.
     """
@@ -161,7 +161,7 @@ class ArrayLanes:
         self._add(rounds, overhead_s, **waits_s)
 
     def _draft(self, rounds: Rounds, *, is_first: bool) -> None:
-        """Draft a whole window after reading the unread tokens, with the verdict's way there and the window's back."""
+        """Draft a whole window after reading the unread tokens; the verdict crosses before, the window after."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place
         channel_s, unread = durations.messages.window_s[rounds.num_drafted], np.zeros_like(place)
         if not is_first:
@@ -212,7 +212,7 @@ class ArrayLanes:
         return np.where(reads, anew_s + more_s, missing_s)
 
     def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
-        """Draft time to complete the next windows after so many steps; the first one of all has one row."""
+        """Draft time to complete the next windows after `num_done` steps; the very first step has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
         one_row_s, starting_s = durations.step_s["one_row"][place], durations.catch_up_s[0][place]
         if guesses is None:

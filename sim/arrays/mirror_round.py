@@ -242,5 +242,5 @@ class _TwoLanes:
 
 
 def _between(count: Floats, most: float | Floats) -> Floats:
-    """At least 0 and at most so many; `np.clip` takes longer."""
+    """Return `count` limited to 0..`most`; `np.clip` takes longer."""
     return np.minimum(np.maximum(count, 0.0), most)

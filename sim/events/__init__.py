@@ -1,1 +1,1 @@
-"""The event world: SimPy lanes on one machine, for one sequence."""
+"""The event world: SimPy lanes on one machine, for one sequence or a batch."""

@@ -1,7 +1,7 @@
 """What one call over several sequences costs: their rows add up, and each reads its own KV cache.
 
-A cost model knows a call of so many rows over one context. What does not depend on the context (the weights, above all)
-is paid once, for the sum of all rows; what a sequence's own context adds to the cost of its own rows is paid for each::
+A cost model knows calls over one context. What does not depend on the context (reading the weights, above all) counts
+once, for the sum of all rows; what a longer context adds to the cost of its sequence's rows counts for each::
 
     cost(sum of rows, lowest context) + sum over sequences of (cost(its rows, its context) - cost(its rows, lowest))
 
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class RoundCosts:
-    """What the operations of a schedule's rounds cost that several sequences go through together."""
+    """What the operations of a schedule's rounds cost with several sequences at once."""
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, tables: DurationTables) -> None:
         profile, prices = tables.profile, tables.prices
@@ -67,7 +67,7 @@ class RoundCosts:
         return step._replace(seconds=step.seconds + more_s) if more_s else step
 
     def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
-        """A step of rollouts; with stream tokens of anybody all rows are those of a draft without features."""
+        """A step of rollouts; if any sequence has stream tokens, all rows are those of a draft without features."""
         works = [(self._step, rows)] if not any(stream_rows) else [(_STEP, rows), (_STREAMS, stream_rows)]
         return self._priced(self.plan.draft_lane, works, places)
 
@@ -132,7 +132,7 @@ class RoundCosts:
                 raise OutOfRangeError(reason)
 
     def fewest_s(self, schedule: Schedule, num_sequences: int) -> float:
-        """The least that a round of so many sequences takes in which all have a window."""
+        """Return the least that a round takes if all sequences have a window."""
         plan, places, width = self.plan, [0] * num_sequences, self.plan.widths[0]
         segments = range(len(plan.segments)) if schedule.uses_exit else (0,)
         verify_s = 2 * self.target_half_s + self.round_overhead_s

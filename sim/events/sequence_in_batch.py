@@ -20,7 +20,7 @@ WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
 class SequenceInBatch:
     """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
 
-    `at` is its place among the positions of all sequences, `place` the index of its context in the range of contexts;
+    `at` is its index among the positions of all sequences, `place` that of its context in the range of contexts;
     `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome.
     """
 
@@ -96,7 +96,7 @@ class SequenceInBatch:
         return Verdict(num_accepted, outcomes.text[self.at + num_accepted] if num_accepted < self._left else NO_TOKEN)
 
     def window(self) -> Window:
-        """The one that it goes on with."""
+        """Return the window that it goes on with."""
         return WINDOWS[self.num_drafted]
 
     def go_on(self, *, has_window: bool) -> None:

@@ -30,7 +30,7 @@ from sim.events.sequence_in_batch import SequenceInBatch
 from sim.machine import Path, arrival_s
 
 Begun = tuple[Event, Callable[[SequenceInBatch], object]]
-"""The end of what all have asked for, and what every sequence is replied then."""
+"""When an operation that all have asked for ends, and the function that gives each sequence its reply."""
 LaneCall = Callable[[], Begun | None]
 """An operation that begins when all sequences have asked for it; it returns None if nobody waits for a reply."""
 _NO_SIGNAL = ExitSignal(())
@@ -69,7 +69,7 @@ class SimulatedBatch:
         self._later: list[_StepRows] = [(rows, 0) for rows in costs.plan.later_rows]
 
     def play(self) -> list[Trace]:
-        """Decode all sequences; their traces."""
+        """Decode all sequences and return their traces."""
         self.env.process(self._drive())
         self.env.run()
         if self.spans is not None:
@@ -111,7 +111,7 @@ class SimulatedBatch:
         return self._lanes.segment(0, is_verdict=False), lambda _: _NO_SIGNAL
 
     def suffix(self) -> Begun:
-        """Go on behind it."""
+        """Go on after the exit."""
         return self._decide(1)
 
     def _decide(self, segment: int) -> Begun:
@@ -192,7 +192,7 @@ class SimulatedBatch:
         return sum(window_bytes[count] for count in counts), sum(counts)
 
     def send(self, path: Path, message: Message, sent_s: float) -> float:
-        """When a message arrives that is sent then, on a path on which no other comes in between."""
+        """Send a message and return when it arrives, on a path without other traffic."""
         num_bytes, rows = message
         if self.spans is None:
             return arrival_s(path, num_bytes, sent_s)
@@ -205,9 +205,9 @@ class SimulatedBatch:
         return self._together(Work.ROLLOUT_STEP, steps)
 
     def next_windows(self, num_done: Mapping[int, int], *, is_read: bool) -> Steps | None:
-        """What is left to do for the windows after the committed verdicts, None if nothing.
+        """Return the steps that the windows after the committed verdicts still need, None if none.
 
-        So many steps are done in the branches of each source; `is_read` is whether the draft has read the last windows.
+        `num_done` is the steps done in branches, by source; `is_read` whether the draft has read the last windows.
         """
         if all(one.source == MISS for one in self._going):
             steps = [self._window_steps(one, one.num_accepted * self.schedule.exit_features) for one in self._going]
@@ -239,7 +239,7 @@ class SimulatedBatch:
         return [first, *((rows, rows - 1) for rows in self.outcomes.guessed_rows[sequence.at] if rows)]
 
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]]) -> Steps | None:
-        """Every sequence's own steps, the next ones of all at once; None without any."""
+        """Return the steps of all sequences, each together with the same step of the others; None without any."""
         found: list[Step] = []
         places = [one.place for one in self._going]
         for together, alike in groupby(zip_longest(*steps, fillvalue=(0, 0))):
@@ -253,7 +253,7 @@ class SimulatedBatch:
 
 
 def _send(flow: MethodFlow, reply: object) -> Any:
-    """The lane call that a method waits for next, having its reply; None when it has ended."""
+    """Send a method its reply and return the lane call that it waits for next; None when it has ended."""
     try:
         return flow.send(reply)
     except StopIteration:

@@ -62,7 +62,7 @@ def test_the_prompts_are_as_long_as_they_should_be(prompts, embedded_model_folde
 
 def test_the_last_line_that_the_demo_prints_ends_with_the_text(walk, demo):
     [last] = {one.text for one in demo.printed}
-    assert demo.stderr.rstrip().splitlines()[-1] == f"Use what is recommended: {last}"
+    assert demo.stderr.rstrip().splitlines()[-1] == f"Use the recommended schedule: {last}"
     assert walk.follow(demo)
 
 

@@ -75,7 +75,7 @@ def test_lanes_may_be_named_one_by_one_and_of_several_devices(pair):
     ("device", "names", "message"),
     [
         ("openvino", None, "device 'openvino' is not there: .* Devices here: cpu, openvino:CPU"),
-        ("cpu", "cpu0", "give a device, or lanes, whose names say theirs, and not both"),
+        ("cpu", "cpu0", "give a device or lanes, not both: a lane's name says its device"),
         (None, "cpu9", "there is no lane 'cpu9' here; those of cpu are cpu0"),
         (None, "openvino:CPU@99", "no lane 'openvino:CPU@99' here; those of openvino:CPU are openvino:CPU@"),
         (None, " , ", "no lane is named; `mirrorsd devices` lists them"),
@@ -91,7 +91,7 @@ def test_what_is_no_lane_here_is_refused(pair, device, names, message):
 def test_streams_stay_behind_where_keys_are_not_open_and_are_named_with_the_reason(pair, head_folders):
     kept, said = fitted_to(pair, ["cpu", "openvino:CPU", "openvino:CPU"])
     assert kept == replace(pair, heads=pair.heads[:1])
-    why = "streams look at a text's keys, and lanes on openvino:CPU keep these to themselves."
+    why = "streams read the KV cache, which lanes on openvino:CPU do not expose."
     assert said == (f"{head_folders['streams']} is left out: {why}",)
     assert fitted_to(pair, ["cpu"]) == (pair, ())
 
@@ -103,7 +103,7 @@ def test_a_draft_drafts_there_without_its_own_streams(pair, tmp_path, tiny_folde
     own = replace(pair, heads=(), drafter=named_drafter(str(tmp_path / "draft")))
     kept, [said] = fitted_to(own, ["openvino:CPU"])
     assert kept == own
-    assert said.startswith(f"{tmp_path / 'draft'} drafts without its own streams: streams look at a text's keys")
+    assert said.startswith(f"{tmp_path / 'draft'} drafts without its own streams: streams read the KV cache")
     whole = ModelSizes.of(model.decoder.config, tmp_path / "draft", None, "int8")
     assert (whole.num_draft_streams, whole.without_draft_streams().num_draft_streams) == (2, 0)
 
@@ -117,7 +117,7 @@ def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
 @pytest.mark.parametrize(
     ("lane", "told"),
     [
-        ("npu", r"'npu' is none of this machine's: cpu0, .* run by openvino:NPU: .*lanes: {npu: LANE}"),
+        ("npu", r"no lane 'npu', only cpu0, .* run by openvino:NPU: .*lanes: {npu: LANE}"),
         ("card", "run by cuda:0 or openvino:GPU"),
         ("cuda:7", "'cuda:7' is not there: this machine has no such device"),
     ],

@@ -109,7 +109,7 @@ CASES = {
     "plain 1.0, tree 1.2 predicted 0.8": (("no", "plain"), "predicted 1.25×, outside the measured interval"),
     "plain 1.0, tree 0.95 noisy": (
         ("cannot_tell", "plain"),
-        r'about \d+ prompts like these would tell; until then use "plain": of the simplest kind that nothing',
+        r'about \d+ prompts like these would tell; until then use "plain": the simplest kind that was not',
     ),
     "plain 1.0 once, tree 0.5 once": (("cannot_tell", "plain"), "more than one prompt would tell; until then use "),
     "plain 1.0, tree 0.8 predicted 0.5, synchronous 0.7": (("yes", "synchronous"), "here: 1.25× "),
@@ -140,7 +140,7 @@ CASES = {
     "plain 1.0, synchronous 0.9 noisy, tree 0.85": (("yes", "tree"), ""),
     "plain 1.0, synchronous 0.86, tree 0.85 noisy": (
         ("cannot_tell", "synchronous"),
-        "of the simplest kind that is faster than plain decoding.*but these very runs",
+        "the simplest kind that is faster than plain decoding.*but these very runs",
     ),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),

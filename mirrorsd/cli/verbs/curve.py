@@ -62,7 +62,7 @@ def curve(
         say(f"Wrote {out}")
     if write_json(_result(found), json):
         show(_table(found))
-        show_paragraphs(f"What it stands on is {found.source}.")
+        show_paragraphs(f"Numbers {found.source}.")
 
 
 def _table(found: RowCurve) -> Any:

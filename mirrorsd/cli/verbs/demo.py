@@ -35,7 +35,7 @@ def demo(
     minutes: Annotated[
         float,
         option(
-            "Aim to finish in so many: fewer schedules and prompts are run if need be, but at least one prompt.",
+            "Minutes to aim for: fewer schedules and prompts are run if need be, but at least one prompt.",
             min=0.5,
             max=options.MOST_MINUTES,
         ),
@@ -100,4 +100,4 @@ def demo(
         asked = [f"Asked: {sample['prompt']}\n{answered}"] if explain else []
         show_paragraphs(result["rounds"], *asked, f"Report: {result['report']}")
         if result["command"] is not None:
-            say_command("Use what is recommended", result["command"])
+            say_command("Use the recommended schedule", result["command"])

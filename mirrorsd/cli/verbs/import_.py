@@ -73,7 +73,7 @@ def import_(
     result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
     if out is not None:
         if not found.curves:
-            raise ConfigError("--out: there are no times in these files; --acceptance-out writes what was accepted")
+            raise ConfigError("--out: there are no times in these files; --acceptance-out writes the acceptance")
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
         larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
@@ -128,7 +128,7 @@ def _in_a_plan(curve: BenchCurve) -> str:
         return "Nothing to set in a plan: that takes passes over one row, and over 2 to 8."
     value, low, high = found
     if value <= 0:
-        return "Further rows cost nothing here: set --set DEVICE.growth_per_row=0.001 in a plan."
+        return "Further rows cost nothing here: use --set DEVICE.growth_per_row=0.001 in a plan."
     return (
         f"Every further row, up to eight, costs {100 * value:.2g} % of one ({100 * low:.2g} to {100 * high:.2g} %). "
         f"In a plan: --set DEVICE.growth_per_row={value:.3g}, DEVICE being gpu, say."
@@ -142,7 +142,7 @@ def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
     from decoding.yaml_file import write_atomically
 
     if not found:
-        raise ConfigError("--acceptance-out: nothing of drafted tokens in these files")
+        raise ConfigError("--acceptance-out: these files say nothing of drafted tokens")
     names = [
         one.source if len({other.source for other in found}) == len(found) else f"{index}"
         for index, one in enumerate(found)

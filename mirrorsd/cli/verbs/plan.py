@@ -104,7 +104,7 @@ def plan(
     batch: Annotated[
         str | None,
         option(
-            "Also say which draft length is best for so many sequences at once, such as [bold]1,8,64[/] (256 at most), "
+            "Also say which draft length is best for these batch sizes, such as [bold]1,8,64[/] (256 at most), "
             "and where speculation stops paying.",
             metavar="SIZES",
         ),
@@ -277,7 +277,7 @@ def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[
     try:
         return what_if(found, plan_platform(asked()), settings)
     except MirrorsdError as error:
-        return f"Without what was set nothing can be said: {error}"
+        return f"Without --set there is no answer to compare with: {error}"
 
 
 def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:

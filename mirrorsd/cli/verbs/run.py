@@ -36,7 +36,7 @@ def run(
     replay: Annotated[
         Path | None,
         option(
-            "In place of prompts an acceptance record, of any pair: all work is done, but acceptance is replayed. "
+            "An acceptance record, of any pair, in place of prompts: all work is done, but acceptance is replayed. "
             "Meant for models with random weights (shape:PATH); results are labelled."
         ),
     ] = None,

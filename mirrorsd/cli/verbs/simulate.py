@@ -93,7 +93,7 @@ def _in_words(prediction: Prediction, label: str | None, *, explain: bool) -> st
     ]
     if prediction.ttft_s is not None and prediction.e2e_s is not None:
         first, last = milliseconds(prediction.ttft_s), milliseconds(prediction.e2e_s)
-        lines.append(f"A request's first token comes after {first} and its last after {last}, in the mean")
+        lines.append(f"A request's first token comes after {first} and its last after {last}, on average")
     if not isnan(prediction.reuse_rate):
         lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
     if explain:

@@ -140,7 +140,7 @@ class CapturedMemory(TorchMemory):
 class CapturedBranches(Branches):
     """Branches in memory for as many sequences as a call over all of them has.
 
-    A branch that a call fills up with writes to the last slot that the call looks at, which is no sequence's then.
+    A branch that pads a call writes to the last slot that the call looks at, which belongs to no sequence then.
     """
 
     memory: CapturedMemory
@@ -157,7 +157,7 @@ class CapturedCall(LayerKeys):
     """Layers over rows on inputs that stay where they are; `replay` is `run` as captured.
 
     The inputs are hidden states, positions, the slots that rows are written to, and an additive mask of what they see.
-    States of rows that fill up are what they were before, which is finite.
+    States of padding rows stay what they were, which is finite.
     """
 
     def __init__(self, decoder: Decoder, shape: CallShape, slots_L2BKSH: Tensor, capture: GraphCapture) -> None:

@@ -1,1 +1,1 @@
-"""Lanes that OpenVINO computes: a decoder as compiled segments, without torch."""
+"""The OpenVINO back end: a decoder as compiled segments of layers, without torch."""

@@ -1,13 +1,13 @@
-"""The sizes of compiled graphs: a graph of static size serves all calls that are not larger.
+"""The sizes of compiled graphs: a graph of static shape serves all calls that are not larger.
 
 Such a graph is compiled for one number of rows and one of slots (`slot_sizes`), and holds the weights packed for its
-rows, so there are few. Rows of windows (`Plan.rows`) are served as they are up to 9: on CPUs each further row costs
-some percent of a step.
+rows, so there are few. Windows of up to 9 rows (`Plan.rows`) are not padded: on CPUs each further row costs some
+percent of a step.
 
-A graph of open sizes has to be laid out again whenever a call has another size than the last. That takes a good part of
-a small decoder's pass and little of a large one's; a copy takes the weights once more, which is little for a small one.
-So a small decoder has a copy for each number of rows and of a few texts, and one for all calls over more; a middling
-one has a copy for single rows, and a large one none.
+A graph of dynamic shape gets a new memory layout whenever the size of a call changes. That takes much of a small
+decoder's pass and little of a large one's; a copy of the graph holds the weights once more, which is little for a small
+one. So a small decoder has a copy for each number of rows and of a few texts, and one for all calls over more texts; a
+middling one has a copy for single rows, and a large one none.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from runtime.instruction_set import has_vnni
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
 """Rows of graphs on devices without limits of their own."""
 _SMALL: Final = 16
-"""A graph of so many rows may be filled up from any number."""
+"""A graph of up to so many rows may be padded from any number."""
 PROMPT_ROWS: Final = (16, 64)
 """Rows of a prompt in one call, beyond those of windows."""
 
 Size = tuple[int, int]
-"""Texts, and rows of each."""
+"""Texts (sequences or branches, the batch dimension), and rows of each."""
 
 SINGLE_ROW: Final[Size] = (1, 1)
 SEVERAL_TEXTS: Final[Size] = (0, 1)
@@ -49,12 +49,12 @@ with steps over others, and hardly anything of a step over many."""
 
 
 def row_bucket(num_rows: int) -> int:
-    """Return the rows of the graph that serves so many: from 129 on a multiple of 64."""
+    """Return the rows of the graph that serves `num_rows`: from 129 on a multiple of 64."""
     return _ROWS[bisect_left(_ROWS, num_rows)] if num_rows <= _ROWS[-1] else num_rows + -num_rows % 64
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows: full ones, then one that fills half of a graph or a small graph."""
+    """Yield start and stop of calls over rows: full graphs, then one that is at least half full or small."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start
@@ -67,15 +67,15 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def is_small(num_bytes: int) -> bool:
-    """Return whether a decoder of so many bytes has a copy for each number of rows."""
+    """Return whether a decoder of `num_bytes` is small: it has a copy for each number of rows."""
     return COPIES_BYTES // num_bytes >= _SMALL_COPIES
 
 
 def own_size(size: Size, num_bytes: int) -> Size | None:
-    """Return the size of a copy for calls of this size in a decoder of so many bytes; None if they share a graph.
+    """Return the size of a copy for calls of this size in a decoder of `num_bytes`; None if they share a graph.
 
-    Calls over many texts share a copy: laying it out again then takes less than rows that fill up. Those over few take
-    half of all copies at most.
+    Calls over many texts share a copy: a new layout then takes less than padding. Those over few take half of all
+    copies at most.
     """
     num_copies = COPIES_BYTES // num_bytes
     if size == SINGLE_ROW:
@@ -86,7 +86,7 @@ def own_size(size: Size, num_bytes: int) -> Size | None:
 
 
 def copies_bytes(num_bytes: int) -> int:
-    """Return the most bytes that copies of a decoder of so many bytes take, with what they are read from."""
+    """Return the most bytes that copies of a decoder of `num_bytes` take, with the exported graph."""
     if is_small(num_bytes):
         return COPIES_BYTES + num_bytes
     return num_bytes if num_bytes <= COPIES_BYTES else 0
@@ -102,7 +102,7 @@ class Limits:
     num_slots: int | None = None
 
     def bucket(self, count: int) -> int:
-        """Return the rows of the graph that serves so many; raise `ConfigError` if none does."""
+        """Return the rows of the graph that serves `count`; raise `ConfigError` if none does."""
         if not self.rows:
             return row_bucket(count)
         if count > self.rows[-1]:
@@ -129,7 +129,7 @@ def limits_of(device: Device) -> Limits:
     """Return the limits of a device."""
     if device.is_npu:
         return Limits(device, np.dtype(np.float16), NPU_ROWS, NPU_POSITIONS)
-    return Limits(device, FLOAT32 if device.has_open_sizes and not cpu_computes_bfloat16() else BFLOAT16)
+    return Limits(device, FLOAT32 if device.has_dynamic_shapes and not cpu_computes_bfloat16() else BFLOAT16)
 
 
 @cache
@@ -137,7 +137,7 @@ def cpu_computes_bfloat16() -> bool:
     """Return whether graphs compute in bfloat16 on this CPU.
 
     Without it OpenVINO computes in float32 and rounds keys only where they leave a call: rows of one call would see
-    each other's keys as they were, and those of the next one rounded ones.
+    each other's keys in float32, and rows of the next call rounded ones.
     """
     from runtime.backends.openvino.library import ov
 

@@ -18,11 +18,11 @@ Floats = NDArray[np.float32]
 Rotation = tuple[Floats, Floats]
 """Cosines and sines of rows."""
 _MOST_MEMORIES: Final = 4
-"""Memories that a graph has requests for at once; what was not used for longest goes."""
+"""Memories that a graph has requests for at once; the least recently used is dropped."""
 
 
 class RowInputs:
-    """Memory of calls over so many texts, rows and slots, which all segments of such a call use."""
+    """Memory of calls of one size (texts, rows and slots), which all segments of such a call use."""
 
     def __init__(self, config: ModelConfig, num_texts: int, num_rows: int, num_slots: int) -> None:
         self.size = num_texts, num_rows, num_slots
@@ -40,16 +40,16 @@ class RowInputs:
         places = np.zeros((num_texts, num_kv, num_rows, 3), np.int32)
         places[..., 0] = np.arange(num_texts)[:, None, None]
         places[..., 1] = np.arange(num_kv)[:, None]
-        # rows that fill up write to the last slot, which no text uses
+        # padding rows write to the last slot, which no text uses
         places[..., 2] = num_slots - 1
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
     def fill(self, x_BTD: Floats, rotation: Rotation, rows: CallRows) -> None:
-        """Put in rows of some texts, at most as many as there is memory for."""
+        """Put in rows of some texts, at most as many as there is memory for, and pad the rest."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
-        # rows that fill up pass the layers as others do, and must be finite
+        # padding rows pass the layers as others do, and must be finite
         self.x[num_texts:], self.x[:, num_rows:] = 0, 0
         for given, own in zip(rotation, self._rotation, strict=True):
             own[:num_texts, :num_rows] = given
@@ -61,8 +61,8 @@ class RowInputs:
 class SegmentCall:
     """Layers over the rows of some texts.
 
-    Telling a request where the keys of all layers are takes as long as some layers, so every memory, and every part of
-    one, that a graph is called with in turn has a request of its own.
+    Binding a request to the keys of all layers takes as long as some layers, so every memory that a graph is called
+    with, and every part of one, has a request of its own.
     """
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
@@ -79,11 +79,11 @@ class SegmentCall:
         run(bound.request)
 
     def exported(self) -> NDArray[np.uint8]:
-        """Return what was compiled, to be read again (`Compiler.copy`)."""
+        """Return the compiled graph as bytes, for `Compiler.copy`."""
         return np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
 
     def forget_branches(self) -> None:
-        """Let go of the memory of several texts: new ones have their own."""
+        """Drop requests bound to the memory of several texts: new branches have their own."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
     def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:

@@ -1,9 +1,9 @@
-"""A decoder that OpenVINO computes, by graphs that hold each weight once where sizes may stay open (CPUs).
+"""A decoder computed by OpenVINO, in graphs that hold each weight once where shapes may be dynamic (CPUs).
 
-Compiled graphs of fixed sizes each repack the weights for themselves (OpenVINO 2026.4, CPU); one graph of open rows and
-slots repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step
-more, and much more where the number of rows changes from call to call: so small decoders have copies (`buckets`). Such
-a graph is not kept on disk: reading it would take the weights once more for every way to cut the layers.
+Compiled graphs of static shape each repack the weights (OpenVINO 2026.4, CPU); a graph of dynamic rows and slots
+repacks them once, at its first call, and gives a row the same bits for any number of rows. It costs some percent of a
+step more, and much more where the number of rows changes from call to call: so small decoders have copies (`buckets`).
+Such a graph is not kept on disk: reading it would take the weights once more for every way to cut the layers.
 
 Hidden states cross as float32 and are rounded inside to the type of arithmetic. The embedding is looked up here: a
 graph of it would hold a copy.
@@ -47,10 +47,10 @@ class CompiledDecoder(Backend):
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, stored: StoredDecoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Take the weights, which graphs may take away from it; raise `ModelError` for one that has no graph."""
+        """Take the weights, which graphs may remove from `stored`; raise `ModelError` for one without a graph."""
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
-        self._limits, self._is_open = limits_of(device), device.has_open_sizes
+        self._limits, self._is_dynamic = limits_of(device), device.has_dynamic_shapes
         self._form, self._kept_dtype = form, arithmetic(form, self._limits.half)
         self.dtype: Any = arithmetic(form)
         self._arithmetic = FLOAT32 if self._kept_dtype == FLOAT32 else arithmetic(form)
@@ -65,7 +65,7 @@ class CompiledDecoder(Backend):
 
     @property
     def least_rows(self) -> int:
-        """Rows that calls are filled up to, as far as a sequence was prepared."""
+        """Rows that calls are padded to, known once a sequence was prepared."""
         return self._floor
 
     def new_text(self) -> GrowingText:
@@ -75,7 +75,7 @@ class CompiledDecoder(Backend):
     def new_branches(self, num_branches: int) -> GrowingBranches:
         """See `Backend`."""
         self._graphs.forget_branches()
-        filled_up = self._floor - 1 if self._is_open else self._bucket(max(1, num_branches))
+        filled_up = self._floor - 1 if self._is_dynamic else self._bucket(max(1, num_branches))
         return GrowingBranches(self._new_memory(num_branches + filled_up if num_branches else 0), num_branches)
 
     def _new_memory(self, num_texts: int) -> GrowingMemory:
@@ -96,7 +96,7 @@ class CompiledDecoder(Backend):
         counts = [*((1, count) for count in self._rows), *((count, 1) for count in self._num_texts)]
         sizes = [size for size in device.slot_sizes(plan.num_slots) if size > plan.least_slots]
         self._graphs.make_ready(plan.segments, counts, sizes)
-        if not self._is_open:
+        if not self._is_dynamic:
             counts = [(1, count) for count in PROMPT_ROWS]
             self._graphs.make_ready(plan.prompt_segments, counts, device.slot_sizes(plan.num_prompt))
         for head in self._heads:
@@ -128,7 +128,7 @@ class CompiledDecoder(Backend):
         return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
 
     def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
-        """See `Backend`; no graph would pay for few rows: one row after the other, whatever their number."""
+        """See `Backend`; a graph would not pay for few rows: one row after the other, whatever their number."""
         wide_ED = rows_ED.astype(np.float32)
 
         def logits(x: Floats) -> Floats:
@@ -174,10 +174,10 @@ class CompiledDecoder(Backend):
         return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
     def _numbers_of_texts(self, plan: Plan) -> set[int]:
-        """Return sizes of calls over branches: exact ones where sizes are open and one more costs what a row does."""
+        """Return sizes of calls over branches: all where shapes are dynamic, else the largest, padded."""
         if not plan.num_branches:
             return set()
-        if not self._is_open:
+        if not self._is_dynamic:
             return {self._bucket(plan.num_branches)}
         counts = range(plan.least_branches or plan.num_branches, plan.num_branches + 1)
         return {max(count, self._floor) for count in counts}
@@ -224,12 +224,12 @@ class CompiledDecoder(Backend):
         return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
-        """Return the least planned size that is large enough, else any graph's; open ones never fill a single row."""
+        """Return the least planned size that is large enough, else any graph's; dynamic ones never pad a single row."""
         return min((size for size in self._single.union(planned) if size >= count), default=self._bucket(count))
 
     @property
     def _single(self) -> set[int]:
-        return {self._bucket(1)} if self._is_open else set()
+        return {self._bucket(1)} if self._is_dynamic else set()
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
         form = form or ("int8" if self._form == "int4" else self._form)  # a head would lose most by int4

@@ -1,9 +1,9 @@
 """Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read.
 
-`compiled_apart` runs this module as a program, and the two exchange files: a compiler that ends its process ends no
-lane. A graph is run once too: some fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a
-head did not compile (2026.4). Where the NPU is the CPU (`MIRRORSD_NPU_ON_CPU`), float32 is set as the CPU's default,
-since a graph that was read from disk has forgotten what it was compiled with.
+`compiled_apart` runs this module as a program, and the two exchange files: a compiler that crashes ends no lane. A
+graph is also run once: some fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a head
+did not compile (2026.4). Where the CPU stands in for the NPU (`MIRRORSD_NPU_ON_CPU`), float32 is set as the CPU's
+default, since a graph read from disk does not keep the settings it was compiled with.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
     """Return how graphs of a form are compiled for a device."""
     if device.is_npu:
         return _npu_settings(num_threads)
-    in_float32 = form == "float32" or (device.has_open_sizes and not cpu_computes_bfloat16())
+    in_float32 = form == "float32" or (device.has_dynamic_shapes and not cpu_computes_bfloat16())
     graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if in_float32 else "bf16"}
-    if device.has_open_sizes:
+    if device.has_dynamic_shapes:
         graph |= _cpu_settings(num_threads)
     if form in ("int8", "int4"):
         # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
@@ -77,8 +77,8 @@ def _cpu_settings(num_threads: int) -> dict[str, Any]:
         "INFERENCE_NUM_THREADS": num_threads,
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
-        # code made for a whole attention block rounds otherwise by how many layers its graph has: where few query
-        # heads share a key, a segment that is cut in two was not the same to the last bit
+        # code for a whole attention block rounds differently with the number of layers in its graph: where few query
+        # heads share a key, a segment cut in two did not have the same last bits
         "SNIPPETS_MODE": "DISABLE",
     }
 
@@ -150,7 +150,7 @@ _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 
 
 class Compiler:
-    """Compiles for one device, with so many threads."""
+    """Compiles for one device, form of weights and number of threads."""
 
     def __init__(self, device: Device, form: Dtype, num_threads: int) -> None:
         self.device, self.form = device.own_name, form
@@ -174,18 +174,18 @@ class Compiler:
         }
 
     def compiled(self, model: ov.Model) -> ov.CompiledModel:
-        """Return a graph compiled in this process and kept nowhere; raise `LaneError` if the device refuses it."""
+        """Return a graph compiled in this process, without a file; raise `LaneError` if the device refuses it."""
         try:
             return self._core.compile_model(model, self.device, self._settings.graph)
         except RuntimeError as error:
             raise LaneError(f"OpenVINO's {self.device} refuses a graph of {self.form} weights: {error}") from error
 
     def copy(self, compiled: Compiled) -> ov.CompiledModel:
-        """Return a graph that was compiled here once more; it reads `compiled` as long as it lives."""
+        """Return a copy of a graph that was compiled here; it reads `compiled` as long as it lives."""
         return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
     def key(self, asked: Mapping[str, Any]) -> str:
-        """Return what an answer depends on: what was `asked`, this version of OpenVINO, the hardware and settings."""
+        """Return all that a kept file depends on: `asked`, this version of OpenVINO, the hardware and settings."""
         return json.dumps({**self._identity, **asked}, sort_keys=True, default=str)
 
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:

@@ -1,10 +1,11 @@
-"""A decoder's layers and heads as graphs of its weights, of static or of open sizes.
+"""A decoder's layers and heads as OpenVINO graphs, of static or of dynamic shape.
 
-One graph is a segment: hidden states, rotations, a mask and places in, hidden states out; keys and values are inputs
-and outputs in the same memory, so they are updated in place. It computes what `runtime.models.decoder.Layer` does. A
-row's bits depend only on the row and what it sees: one kernel serves all rows of a call, and hidden slots add zeros.
+One graph is a segment of layers: hidden states, rotations, a mask and slot numbers in, hidden states out; keys and
+values are inputs and outputs in the same memory, so they are updated in place. It computes what
+`runtime.models.decoder.Layer` does. A row's bits depend only on the row and what it attends to: one kernel serves all
+rows of a call, and masked slots add zeros.
 
-Constants share the memory of the weights and do not keep it: a graph of open sizes reads it as late as at its first
+Constants share the memory of the weights and do not keep it: a graph of dynamic shape reads it as late as at its first
 call, so `Constants` have to outlive that. Shapes: legend of `runtime.models.decoder`; S slots.
 """
 
@@ -60,15 +61,15 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
 
 
 GRAPH_VERSION: Final = 2
-"""Raised whenever a graph of the same weights computes otherwise, so that what was compiled before is not used."""
+"""Raised whenever a graph of the same weights computes differently, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
 ANY: Final = -1
-"""A size that a graph leaves open."""
+"""A dynamic dimension."""
 
 
 class SegmentShape(NamedTuple):
-    """Layers `start` + 1 to `stop` over the rows of some texts, each with so many slots."""
+    """Layers `start` + 1 to `stop` over the rows of some texts, and the KV slots of each."""
 
     start: int
     stop: int
@@ -89,7 +90,7 @@ def key_name(layer: int, part: int, *, updated: bool = False) -> str:
 
 
 def require_architecture(config: ModelConfig) -> None:
-    """Raise `ModelError` for a decoder whose architecture is none of `COMPILED_ARCHITECTURES`."""
+    """Raise `ModelError` for a decoder whose architecture is not in `COMPILED_ARCHITECTURES`."""
     if config.architecture not in COMPILED_ARCHITECTURES:
         known = ", ".join(COMPILED_ARCHITECTURES)
         raise ModelError(f"architecture {config.architecture} has no OpenVINO graph; those of {known} have")
@@ -151,7 +152,7 @@ class _Segment:
         return op.add(x, self._linear(gated, layer, "down"))
 
     def _attend(self, x: Node, layer: PackedLayer, index: int) -> Node:
-        """Return what rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+        """Return the attention output [B, T, N * H]; the query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
         swapped, parts = self._number((0, 2, 1, 3)), self._number((num_heads, num_kv, num_kv))
@@ -167,7 +168,7 @@ class _Segment:
         return self._reshape(op.transpose(seen, swapped), 0, 0, num_heads * size)
 
     def _rotate(self, x: Node, rotation: Sequence[Node]) -> Node:
-        """Rotate rows [B, heads, T, H] by their positions, in the form that OpenVINO knows as one operation."""
+        """Rotate rows [B, heads, T, H] by their positions, in the form that OpenVINO fuses into one operation."""
         cos, sin = rotation
         half = self._config.head_dim // 2
         low, high = op.variadic_split(x, self._number(3), self._number((half, half))).outputs()
@@ -175,7 +176,7 @@ class _Segment:
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _store(self, part: int, index: int, new: Node) -> Node:
-        """Write the rows' keys or values [B, K, T, H] at their places, and return all slots [B, K, S, H]."""
+        """Write the rows' keys or values [B, K, T, H] into their slots, and return all slots [B, K, S, H]."""
         config, shape = self._config, self._shape
         kept = _input(
             key_name(index, part),

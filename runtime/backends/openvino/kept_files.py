@@ -1,7 +1,7 @@
-"""Files made once for all processes: compiled graphs, and weights in the form that graphs hold.
+"""A cache on disk for all processes: compiled graphs, and weights in the form that graphs hold.
 
-A file is written whole or not at all and ends with a digest, so it is there and right, or it is made again. Those that
-were not used for longest make room for new ones.
+A file is written whole or not at all and ends with a digest; one that is missing or damaged is made again. The least
+recently used make room for new ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Bytes = NDArray[np.uint8]
 
 
 def compiled_folder() -> Path:
-    """Return where they are kept; it need not exist."""
+    """Return the folder of the files; it need not exist."""
     return models_folder().parent / "compiled"
 
 
@@ -76,7 +76,7 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any
 
 
 def give_back(block: Bytes) -> None:
-    """Let go of the memory that a file's bytes are in; they are read from disk again where they are needed."""
+    """Free the memory that a file's bytes are in; they are read from disk again where they are needed."""
     mapping = getattr(block, "_mmap", None)
     if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapping.madvise(mmap.MADV_DONTNEED)

@@ -1,8 +1,8 @@
 """A decoder's layers as compiled graphs, each layer in one of them; and its heads, in the same way.
 
 Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: each weight is held
-once, and a cut changes no bit. Where a device takes graphs of open sizes, one serves any number of rows and slots;
-another size than the last costs some milliseconds, so calls are filled up to few sizes, and small decoders have copies
+once, and a cut changes no bit. Where a device takes dynamic shapes, one graph serves any number of rows and slots;
+a change of size costs some milliseconds, so calls are padded to few sizes, and small decoders have copies
 (`buckets`) that are read from the compiled graph in a sixth of the time. Elsewhere there is a graph for each size, and
 only as many are held as there is room for.
 """
@@ -31,9 +31,9 @@ from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
-"""Bytes of weights that graphs of fixed sizes may hold; beyond it those that were not used for longest go."""
+"""Bytes of weights that graphs of static shape may hold; beyond it the least recently used are dropped."""
 _FEWEST_GRAPHS: Final = 6
-"""Graphs of fixed sizes that are held in any case."""
+"""Graphs of static shape that are held in any case."""
 
 
 class GraphKey(NamedTuple):
@@ -50,7 +50,7 @@ class LayerGraphs:
         self, config: ModelConfig, layers: PackedLayers, compiler: Compiler, limits: Limits, constants: Constants
     ) -> None:
         self._config, self._layers, self._compiler, self._constants = config, layers, compiler, constants
-        self._is_open = limits.device.has_open_sizes
+        self._is_dynamic = limits.device.has_dynamic_shapes
         self._cuts: set[int] = set()
         self._calls: OrderedDict[GraphKey, SegmentCall] = OrderedDict()
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
@@ -81,7 +81,7 @@ class LayerGraphs:
             inputs = self._inputs_of((*size, num_slots))
             for key in self._keys(segment, inputs):
                 call = self._call(key)
-                if not self._is_open or inputs.size in self._called.setdefault(key, set()):
+                if not self._is_dynamic or inputs.size in self._called.setdefault(key, set()):
                     continue
                 call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
                 self._called[key].add(inputs.size)
@@ -97,9 +97,9 @@ class LayerGraphs:
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         self.cut([segment])
         start, stop = segment
-        own = own_size(inputs.size[:2], self._num_bytes) if self._is_open else None
+        own = own_size(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
-        return [GraphKey(SegmentShape(*part, *(() if self._is_open else inputs.size)), own) for part in parts]
+        return [GraphKey(SegmentShape(*part, *(() if self._is_dynamic else inputs.size)), own) for part in parts]
 
     def _layers_of(self, key: GraphKey) -> list[PackedLayer]:
         return [self._layers[index] for index in range(key.shape.start, key.shape.stop)]
@@ -117,7 +117,7 @@ class LayerGraphs:
             return self._calls[key]
         shape, layers, num_bytes = key.shape, self._layers_of(key), self._bytes_of(key)
         build = partial(segment_graph, self._config, layers, shape, self._constants)
-        if self._is_open:
+        if self._is_dynamic:
             if key.size not in (None, SINGLE_ROW):
                 self._make_room_for_copy(num_bytes)
             compiled = self._copy(shape) or self._compiler.compiled(build())
@@ -130,7 +130,7 @@ class LayerGraphs:
         return self._calls[key]
 
     def _copy(self, shape: SegmentShape) -> ov.CompiledModel | None:
-        """Return the graph of some layers once more, if a small decoder has it; what it is read from has to stay."""
+        """Return a copy of the graph of some layers, if a small decoder has it; its exported bytes have to stay."""
         like = next((call for key, call in self._calls.items() if key.shape == shape), None)
         if like is None or not is_small(self._num_bytes):
             return None
@@ -139,7 +139,7 @@ class LayerGraphs:
         return self._compiler.copy(self._compiled[shape])
 
     def _make_room_for_copy(self, num_bytes: int) -> None:
-        """Drop copies that were not called for longest, but never that of single rows."""
+        """Drop the least recently called copies, but never that of single rows."""
         copies = [key for key in self._calls if key.size is not None]
         held = sum(map(self._bytes_of, copies))
         for key in copies:
@@ -162,18 +162,18 @@ class LayerGraphs:
 
 
 class HeadGraphs:
-    """The graphs of a head: one where sizes may stay open, else one for each number of rows."""
+    """The graphs of a head: one where shapes may be dynamic, else one for each number of rows."""
 
     def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
         self._matrix, self._compiler, self._constants = matrix_VD, compiler, constants
-        self._is_open = limits.device.has_open_sizes
+        self._is_dynamic = limits.device.has_dynamic_shapes
         self._requests: dict[int, ov.InferRequest] = {}
         self._memory: dict[int, tuple[Floats, Floats]] = {}
         self._bound: dict[int, int] = {}
 
     def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
-        """Return logits [T, V] in float32 of normalised hidden states, by a call of so many rows."""
-        size = ANY if self._is_open else num_rows
+        """Return logits [T, V] in float32 of normalised hidden states, padded to `num_rows`."""
+        size = ANY if self._is_dynamic else num_rows
         if size not in self._requests:
             self._requests[size] = self._compiled(size).create_infer_request()
         if num_rows not in self._memory:
@@ -189,7 +189,7 @@ class HeadGraphs:
         return out[: len(x_TD)].copy()
 
     def make_ready(self, num_rows: int) -> None:
-        """Make the graph of so many rows, and call it once."""
+        """Make the graph of `num_rows`, and call it once."""
         if num_rows not in self._memory:
             self(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
             self._matrix.give_back()

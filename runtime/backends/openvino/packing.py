@@ -1,7 +1,7 @@
-"""The weights of layers and heads as graphs hold them: as they are, int8 with a scale for each row, int4 of groups.
+"""The weights of layers and heads as graphs hold them: unchanged, int8 with a scale for each row, int4 of groups.
 
-Rounded ones are kept on disk and mapped from there. A graph repacks what it is given: then the file's memory can be
-given back, and the model's own weights are no longer needed. Shapes: O outputs, I inputs, G groups of inputs.
+Quantised ones are kept on disk and mapped from there. A graph repacks what it is given: then the file's memory can be
+freed, and the model's own weights are no longer needed. Shapes: O outputs, I inputs, G groups of inputs.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from runtime.backends.openvino.kept_files import give_back, kept_block
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LARGEST: Final[dict[Dtype, int]] = {"int8": 127, "int4": 7}
-"""The largest step of rounded weights, which are symmetric."""
+"""The largest step of quantised weights, which are symmetric."""
 _GROUP: Final = 64
 """Inputs that share a scale in int4; a matrix whose inputs are no multiple of it has one scale for a row."""
 _VERSION: Final = 1
-"""Raised whenever the same weights are rounded otherwise."""
+"""Raised whenever the same weights are quantised differently."""
 _AT_ONCE: Final = 1 << 24
-"""Weights that are rounded at once: rounding needs copies of so many in float32 besides the result."""
+"""Weights that are quantised at once: that needs copies of them in float32 besides the result."""
 _MATRICES: Final = ("qkv", "out", "gate_up", "down")
 """Matrices of a layer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
-    """A matrix [O, I] as graphs hold it: values [O, I] as they are, or int8 in one dimension, or int4 two to a byte.
+    """A matrix [O, I] as graphs hold it: values [O, I] unchanged, or int8 in one dimension, or int4 two to a byte.
 
-    `scales` in bfloat16, [O, 1] or of groups [O, G, 1], and `block`, which holds both, are None for values as they are.
+    `scales` in bfloat16, [O, 1] or of groups [O, G, 1], and `block`, which holds both, are None for unchanged values.
     """
 
     form: Dtype
@@ -52,7 +52,7 @@ class PackedMatrix:
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def give_back(self) -> None:
-        """Let go of memory that is on disk too: a graph has what it needs of it."""
+        """Free memory that is on disk too: a graph has its own copy."""
         if self.block is not None:
             give_back(self.block)
 
@@ -67,7 +67,7 @@ def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
 
 
 def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
-    """Return a matrix in a form, from disk if it was rounded before; `dtype` is that of values as they are."""
+    """Return a matrix in a form, from disk if it was quantised before; `dtype` is that of unchanged values."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form == "int4" and shape[1] % 2:
         form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
@@ -82,10 +82,7 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
 
 
 def quantized(weight_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Round a matrix to steps [O, G, I / G], and return them and their sizes [O, G, 1] in bfloat16; G is 1 in int8.
-
-    A size is rounded to bfloat16 before it is used.
-    """
+    """Return a matrix in steps [O, G, I / G], and their sizes [O, G, 1], rounded to bfloat16 first; G is 1 in int8."""
     rows, inputs = weight_OI.shape
     return _to_steps(weight_OI.astype(np.float32).reshape(rows, _num_groups(inputs, form), -1), _LARGEST[form])
 
@@ -103,7 +100,7 @@ def memory_of(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """Return a digest of shape and numbers: of rows that share numbers each number is looked at once."""
+    """Return a digest of shape and numbers; of rows that overlap in memory each number counts once."""
     whole = hashlib.sha256(str((array.shape, array.strides, array.dtype.name)).encode())
     whole.update(np.atleast_1d(memory_of(_numbers(array))).data)
     return whole.hexdigest()
@@ -156,7 +153,7 @@ class PackedLayer:
     """The weights of a layer, by their names in `runtime.models.decoder`: matrices as graphs hold them, and vectors."""
 
     def __init__(self, layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> None:
-        """Take the weights of a layer, which loses matrices that are rounded."""
+        """Take the weights of a layer; matrices that are quantised are removed from it."""
         is_rounded = form in _LARGEST
         take = layer.pop if is_rounded else layer.__getitem__
         self.matrices = {name: packed(take(f"{name}.weight"), form, dtype) for name in _MATRICES}

@@ -1,10 +1,10 @@
 """Texts and branches of them in the memory that graphs read and write.
 
 A buffer holds keys and values of all layers for one number of slots (`slot_sizes`); buffers stay, so that a graph is
-told once where its keys are. A row runs in the buffer of its own position, whatever rows follow it in its pass: sums
-over more than 1,024 slots are made of other parts (OpenVINO 2026.4), so that in a larger buffer it would not have the
-bits of plain decoding. So a window that reaches over the end of a buffer has rows in two, and a buffer that is used
-again gets what was written elsewhere meanwhile. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+bound to its keys once. A row runs in the buffer of its own position, whatever rows follow it in its pass: sums over
+more than 1,024 slots are split differently (OpenVINO 2026.4), so in a larger buffer it would not have the bits of plain
+decoding. So a window that reaches over the end of a buffer has rows in two, and a buffer that is used again gets what
+was written elsewhere meanwhile. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.backends.sequences import Branches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
-"""Added to a score that does not count: its share is zero, and sums stay as they are; float16 has it too."""
+"""Added to masked scores: their shares are zero, so sums do not change; float16 can hold it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class CallRows(NamedTuple):
 class GrowingMemory:
     """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros.
 
-    `_num_valid` is, for each buffer used so far, how many of its first slots hold what the one in use does.
+    `_num_valid` is, for each buffer used so far, how many of its first slots equal those of the one in use.
     """
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
@@ -110,7 +110,7 @@ class GrowingMemory:
 
 
 def clear(slots: np.ndarray) -> None:
-    """Write zeros: hidden slots have no share, but zero times NaN is NaN, and no text of others may stay."""
+    """Write zeros: masked slots have no share, but zero times NaN is NaN, and no other request's text may stay."""
     slots[...] = 0
 
 

@@ -1,4 +1,4 @@
-"""Compiled graphs for those that compute with torch: recording, and heads next to them."""
+"""Compiled graphs for callers that use torch: recording, and heads of the target."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OpenVinoBackend(CompiledDecoder):
     device = torch.device("cpu")
 
     def __init__(self, decoder: Decoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Take the decoder's weights, away from it where they are rounded; else as `CompiledDecoder`."""
+        """Take the decoder's weights, removed from it where they are quantised; else as `CompiledDecoder`."""
         stored = stored_form(decoder)
         stored.layers[:] = [_Borrowed(own, layer) for own, layer in zip(stored.layers, decoder.layers, strict=True)]
         super().__init__(stored, device=device, form=form, num_threads=num_threads)
@@ -73,7 +73,7 @@ class OpenVinoBackend(CompiledDecoder):
     adapter = _gives_heads(CompiledDecoder.adapter)
 
     def array(self, block: Block) -> Any:
-        """Hidden states that came from another lane."""
+        """Return hidden states that came from another lane as a tensor."""
         return to_tensor(block).to(self.state_type)
 
 

@@ -120,7 +120,7 @@ class DraftPasses(ABC):
     @property
     def num_streams(self) -> int:
         """How many streams the draft has on its back end: none on one that does not show its KV cache."""
-        is_open = self.backend is None or self.backend.has_open_keys
+        is_open = self.backend is None or self.backend.has_readable_cache
         return self.config.streams.num_streams if self.config.streams and is_open else 0
 
     def require_streams(self, count: int) -> None:

@@ -60,7 +60,7 @@ class DraftModel(nn.Module, DraftPasses):
     def run_on(self, backend: Backend) -> None:
         """See `DraftPasses`."""
         self.backend = backend
-        if not backend.has_open_keys:
+        if not backend.has_readable_cache:
             self.streams, self.config = None, replace(self.config, streams=None)
         if self.kept_ids.device != backend.device:
             self.to(backend.device)

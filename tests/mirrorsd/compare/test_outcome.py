@@ -156,7 +156,7 @@ def test_a_near_tie_of_the_target_is_explained():
     assert text == (
         "1 of 8 texts with chains left the simulated rounds. First: b, prompt p1, round 3, after 5 new tokens: "
         "predicted 1 of 2 accepted, then token 7, measured 0 of 2 accepted, then token 9 (hit). The target's two best "
-        "logits are 0.062 apart there, which bfloat16 rounds otherwise among other rows."
+        "logits are 0.062 apart there, which bfloat16 rounds differently among other rows."
     )
 
 
@@ -185,7 +185,7 @@ def test_trees_are_counted_apart_with_their_reason_and_are_no_alarm():
     tree = compared("c", divergence(), divergence(), is_tree=True, num_prompts=6)
     text = rounds_in_words([compared("a"), tree], "bfloat16", is_row_invariant=True)
     assert text.startswith("0 of 4 texts with chains left the simulated rounds. 2 of 6 texts with trees left the ")
-    assert text.endswith("apart there, which bfloat16 rounds otherwise among other rows.")
+    assert text.endswith("apart there, which bfloat16 rounds differently among other rows.")
     assert ALARM not in text
     assert not is_unexplained(tree)
 

@@ -103,7 +103,7 @@ def test_growth_by_rows_is_found_again(tmp_path_factory, growth, rows):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "nothing that is known; known are"),
+        ("", "an unknown kind of file; known: "),
         ("hello\nworld\n", "llama-bench"),
         ('{"n_prompt": 8', ":1: no JSON"),
         ('{"n_prompt": 8, "n_gen": 0}', ":1: avg_ns is missing; expected a number"),

@@ -52,7 +52,7 @@ def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_t
     assert not found.is_inside
     assert found.round_s[1] == pytest.approx(2 * found.round_s[0])
     said = told_of([found])
-    assert said.startswith("Measured outside the interval predicted: ")
+    assert said.startswith("Measured outside the predicted interval: ")
     assert "100 % more than" in said
     page = render_page(plan, PageParts(measured=[found]))
     assert f'<p class="bad">{escape(said)}' in page

@@ -191,8 +191,8 @@ def test_links_between_machines_do_not_count_where_there_is_one():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"exit_coverage": 1.2}, "exit_coverage is 1.2, physical are 0.3 to 0.95"),
-        ({"handover_s": 1.0}, "handover_s is 1, physical are 1e-05 to 0.0004"),
+        ({"exit_coverage": 1.2}, "exit_coverage is 1.2, plausible: 0.3 to 0.95"),
+        ({"handover_s": 1.0}, "handover_s is 1, plausible: 1e-05 to 0.0004"),
         ({"magic": 1.0}, "magic"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_name_with_a_colon_that_says_none_is_refused(lane):
 )
 def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend):
     assert Device.of_lane(device).backend == backend
-    assert Device.of_lane(device).has_open_keys == (backend == "torch")
+    assert Device.of_lane(device).has_readable_cache == (backend == "torch")
 
 
 def test_ranks_have_gpus_that_follow_each_other_and_share_cores():

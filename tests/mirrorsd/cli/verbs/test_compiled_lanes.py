@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="a pair of lane
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 DEVICE = "openvino:CPU"
 LANES = (f"{DEVICE}@0", f"{DEVICE}@1")
-STREAMS_STAY = "streams look at a text's keys, and lanes on openvino:CPU keep these to themselves."
+STREAMS_STAY = "streams read the KV cache, which lanes on openvino:CPU do not expose."
 
 
 def profile_of(tiny_folders, head):

@@ -20,13 +20,15 @@ def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     by_default, by_vllm = (json_of(*ASKED, "--weights", "q4_k_m", *more) for more in ((), ("--engine", "vllm")))
     assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
     assert by_vllm["rows"][-1]["ratio"] < by_default["rows"][-1]["ratio"]
-    assert "Rows are by curves, the nearest of this device, engine and such weights: llama" in by_default["source"]
+    assert (
+        "Rows from measured curves, the nearest of this device, engine and such weights: llama" in by_default["source"]
+    )
 
 
 def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):
     shown = call(*ASKED, "--out", tmp_path / "curve.svg", exit_code=0).stdout
     assert "times one row" in shown
-    assert "What it stands on is measured: " in shown
+    assert "Numbers measured: " in shown
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
 
 

@@ -114,7 +114,7 @@ def test_the_answer_comes_with_a_text_of_the_target_and_a_command_that_runs(demo
     assert result["sample"]["prompt"] in PROMPTS
     assert result["sample"]["answer"].split() == [f"w{token}" for token in record.prompts[0].text if token != EOS]
     assert result["command"].startswith(f"mirrorsd run --schedule {folder / 'best.yaml'} --target {models[1]}")
-    assert f"Use what is recommended: {result['command']}" in shown.stderr
+    assert f"Use the recommended schedule: {result['command']}" in shown.stderr
     words = shlex.split(result["command"])[1:]
     again = call(*words, "--max-new-tokens", 4, "--json")
     assert again.exit_code == 0, again.stderr

@@ -58,10 +58,10 @@ def test_the_json_holds_what_scripts_are_promised(planned):
 
 def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
     told = run(*LAKE, "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms").stdout
-    grid = told[told.index("Times plain decoding with npu; across: npu.dispatch_s") :].splitlines()
+    grid = told[told.index("Speed-up over plain decoding with npu; across: npu.dispatch_s") :].splitlines()
     assert grid[1].split() == ["npu.memory_bytes_per_s", "1", "ms", "5", "ms"]
     assert re.fullmatch(r"20 GB/s +0\.\d\d× +0\.\d\d×", grid[2])
-    assert grid[4].startswith("* leads; what leads: both on gpu")
+    assert grid[4].startswith("* this is the fastest; fastest: both on gpu")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
     [
         ("memory.bytes_per_s=+50%", r"plain decoding \S+ ms per token instead of \S+ ms; speculation, "),
         ("npu.memory_bytes_per_s=+10%", r"speculation, target on gpu, draft on npu \S+ ms per token instead of "),
-        ("memory.memory_bytes=1e13", "no place is predicted to be any faster or slower"),
+        ("memory.memory_bytes=1e13", "no placement changes its predicted time"),
     ],
 )
 def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
@@ -90,7 +90,7 @@ def test_more_bandwidth_for_the_npu_moves_what_drafts_there_and_nothing_else():
 def test_a_plan_that_is_possible_only_with_what_was_set_is_said():
     words = (*LAKE, "--target", "llama-3.1-70b", "--draft", "llama-3.2-1b", "--set", "memory.memory_bytes=1e11")
     told = found(*words)["what_if"]
-    assert told.startswith("Without what was set nothing can be said: ")
+    assert told.startswith("Without --set there is no answer to compare with: ")
     assert "fits nowhere" in told
 
 
@@ -129,7 +129,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         (["--platform", "x" * 300], "no platform is called"),
         ([*LAKE, "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
         ([*LAKE, "--context", "100k"], "a prompt of 102,400 tokens and 32 new ones"),
-        ([*LAKE, "--context", "0"], "'0' is no number of tokens, 1 or more, such as 8192 or 8k"),
+        ([*LAKE, "--context", "0"], "'0' is not a number of tokens (1 or more, such as 8192 or 8k)"),
         ([*LAKE, "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
         ([*LAKE, "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
         ([*LAKE, "--target", ""], "no model shape is called ''; there are "),
@@ -175,7 +175,7 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
 def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     page, words = tmp_path / "plan.html", (*LAKE, "--batch", "1, 8,64")
     shown = run(*words, "--out", str(page)).shown
-    assert "The best window by batch size: " in shown
+    assert "Best draft length by batch size: " in shown
     assert "Several sequences at once" in page.read_text()
     told = found(*words)["batches"]
     assert [one["batch_size"] for one in told["sizes"]] == [1, 8, 64]

@@ -142,7 +142,7 @@ def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedu
         (("--prompt", "w1", "--target", "nobody"), "'nobody' is neither an embedded model"),
         (("--prompt", "w1", "--max-new-tokens", "100000"), "positions; the target has 512"),
         (("--prompt", "w1", "--drafter", "EXITS"), "has speculators_model_type 'mirrorsd_exits'"),
-        (("--prompt", "w1", "--schedule", "ELSEWHERE"), "lane 'gpu7' is none of this machine's: cpu0"),
+        (("--prompt", "w1", "--schedule", "ELSEWHERE"), "this machine has no lane 'gpu7', only cpu0"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_message(run, schedule_file, tiny_folders, tmp_path, more, message):

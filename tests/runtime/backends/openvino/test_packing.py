@@ -54,7 +54,7 @@ def test_numbers_are_within_half_a_step(form, inputs):
 @pytest.mark.parametrize("inputs", [35, 36, 128])
 def test_products_of_any_number_of_rows_are_those_with_the_numbers(form, inputs):
     found, x = packed(matrix(inputs=inputs), form, FLOAT32), matrix(rows=5, inputs=inputs, seed=1)
-    constants = Constants(FLOAT32)  # a graph of open sizes reads its weights at its first call
+    constants = Constants(FLOAT32)  # a graph of dynamic shape reads its weights at its first call
     product = Compiler(Device.of_lane("openvino:CPU"), form, 1).compiled(head_graph(found, ANY, constants))
     expected = x @ whole(found).T
     for rows in (x, x[:1]):
