@@ -102,7 +102,7 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
 
 
 def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ...]:
-    """The first `count` prompts of every category, in the order given."""
+    """Return the first `count` prompts of every category, in the order given."""
     taken: Counter[str] = Counter()
     chosen = []
     for prompt in prompts:
@@ -113,7 +113,7 @@ def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ..
 
 
 def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """One prompt of every kind of task, then the second of every kind, and so on: any beginning is a fair mix."""
+    """Return the prompts with kinds of task in turn, so that the first n are a fair mix."""
     kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
         kinds[prompt.category].append(prompt)
@@ -165,7 +165,7 @@ def _parse(row: Any, *, fallback_id: str) -> Prompt:
 
 
 def _name(row: dict[str, Any], key: str, *, default: str) -> str:
-    """A short text; ids may be numbers."""
+    """Return a short text; ids may be numbers."""
     value = row.get(key)
     if value is None:
         return default

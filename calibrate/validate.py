@@ -129,7 +129,7 @@ def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
 
 
 def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergence | None:
-    """The first round that differs in anything but its times; None if none does."""
+    """Return the first round that differs in anything but its times; None if none does."""
     position = 0
     for index, (simulated, measured) in enumerate(zip_longest(pair.simulated.rounds, pair.measured.rounds)):
         if simulated is None or measured is None or simulated[2:] != measured[2:]:

@@ -164,7 +164,7 @@ class GroupCost:
         return self._share.facts(part)
 
     def collectives_s(self, part: Part, rows: float) -> tuple[float, ...]:
-        """How long each collective of one call takes, in order."""
+        """Return the seconds of each collective of one call, in order."""
         group = self._group
         speed = {"latency_s": group.latency_s, "bytes_per_s": group.bytes_per_s}
         reduced_bytes, gathered_bytes = rows * group.reduced_bytes_per_row, rows * group.gathered_bytes_per_row

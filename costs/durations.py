@@ -88,7 +88,7 @@ class DurationTables:
     """Durations of any schedule on one profile over one range of contexts; every part is looked up once."""
 
     def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
-        """`costs` replaces the measured cost of the lanes that it names."""
+        """Take a profile; `costs` replaces the measured cost of the lanes that it names."""
         self.profile, self.prices, self._given = profile, Prices(profile, costs), costs
         self._costs = self.prices.costs
         self.prefill = PrefillTimes(profile, self._costs)

@@ -20,7 +20,7 @@ class Prices:
     """Prices on one profile."""
 
     def __init__(self, profile: Profile, costs: Mapping[str, LaneCost] | None = None) -> None:
-        """`costs` replaces the measured cost of the lanes that it names."""
+        """Take a profile; `costs` replaces the measured cost of the lanes that it names."""
         self.profile = profile
         self.costs = {lane.name: cost_of(lane, (costs or {}).get(lane.name)) for lane in profile.lanes}
 

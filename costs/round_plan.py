@@ -256,7 +256,7 @@ def drafting_part(schedule: Schedule) -> Part | None:
 
 
 def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
-    """Rows of every kind of step that the schedule's draft model can come to."""
+    """Return the rows of every kind of step that the schedule's draft model can come to."""
     if not schedule.traits.has_draft_model:
         return {}
     num_draft_roots = sum(schedule.draft_roots_per_row)
@@ -296,7 +296,7 @@ def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
 
 
 def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
-    """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree, drafted by level or at once."""
+    """Return the shape of a tree schedule's rounds; `paths` are the nodes of a static tree."""
     depth, top_k = schedule.num_speculative_tokens, schedule.tree_top_k
     if schedule.traits.has_dynamic_trees:
         return RoundShape(min(schedule.tree_size, pool_size(depth, top_k)), level_rows=(top_k,) * (depth - 1))
@@ -305,7 +305,7 @@ def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
 
 
 def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
-    """Drafted tokens of the windows that rounds may have, ascending.
+    """Return the drafted tokens of the windows that rounds may have, ascending.
 
     A target that drafts itself has nothing to verify at first; what prompt lookup finds may be short or empty.
     """
@@ -317,5 +317,5 @@ def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
 
 
 def pool_size(depth: int, top_k: int) -> int:
-    """Nodes from which a dynamic tree is cut: top_k of the root, and of each of the top_k best nodes of a level."""
+    """Return the nodes that a dynamic tree is cut from: top_k below the root, and below top_k nodes of each level."""
     return top_k + (depth - 1) * top_k**2

@@ -20,7 +20,7 @@ _MORE: Final = "and {} more mistakes"
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: its `repr`, cut where that is long or deep."""
+    """Return a value as a message shows it: its `repr`, cut where that is long or deep."""
     try:
         return cut(_SHORT.repr(value), _MOST_OF_A_VALUE)
     except ValueError:  # an integer of thousands of digits has no decimal form
@@ -28,7 +28,7 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """A text of at most `most` characters: its beginning and its end where it is longer."""
+    """Return a text of at most `most` characters: its beginning and its end where it is longer."""
     if len(text) <= most:
         return text
     ending = min(_ENDING, most // 4)
@@ -48,12 +48,12 @@ def unknown(what: str, name: object, choices: Iterable[str]) -> str:
 
 
 def _key(name: str) -> str:
-    """A name without what people spell in several ways."""
+    """Return a name in lower case without punctuation, for comparison."""
     return "".join(filter(str.isalnum, name.lower()))
 
 
 def mistake(item: Mapping[str, Any]) -> str:
-    """One entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value found."""
+    """Return an entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value."""
     place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
     value = item.get("input")
     found = "" if isinstance(value, dict | list) else f", found {shown(value)}"

@@ -57,7 +57,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """A text file in UTF-8; errors as in `read_bytes`, and a `ValueError` where it is no UTF-8."""
+    """Return a text file in UTF-8; errors as in `read_bytes`, and a `ValueError` where it is no UTF-8."""
     return read_bytes(path, max_bytes).decode("utf-8")
 
 
@@ -154,7 +154,7 @@ def require_writable(path: Path) -> None:
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:
-    """The file that a path means, links followed, and what is there; None if nothing is."""
+    """Return the file that a path means, links followed, and its status; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -26,16 +26,16 @@ class TargetLane(Protocol):
     """The large model: its rows are the last committed token and then the window."""
 
     def verify(self, window: Window) -> Handle:
-        """All layers over the window; replies `Verdict`."""
+        """Run all layers over the window; replies `Verdict`."""
 
     def prefix(self, window: Window, exit_layer: int) -> Handle:
-        """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
+        """Run layers 1..exit_layer and the exit head; replies `ExitSignal`."""
 
     def stream(self, window: Window) -> Handle:
-        """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
+        """Verify, and draft the next window in the same pass; replies `Verdict` with `window`."""
 
     def suffix(self) -> Handle:
-        """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
+        """Run the remaining layers over the rows last given to `prefix`; replies `Verdict`."""
 
 
 class Branches(Protocol):
@@ -45,7 +45,7 @@ class Branches(Protocol):
         """Add the exit's roots, from the draft's next step on."""
 
     def take(self, verdict: Verdict) -> Handle:
-        """The next window; replies `Window`.
+        """Ask for the next window; replies `Window`.
 
         If a branch has the verdict's outcome it alone is kept and finished (a hit). Otherwise all branches are
         dropped at the next step boundary and a fresh rollout starts from the committed tokens (a miss).

@@ -36,7 +36,7 @@ class Window(NamedTuple):
     parents: tuple[int, ...] = ()
 
     def accepted(self, verdict: Verdict) -> tuple[int, ...]:
-        """The drafted tokens that are accepted."""
+        """Return the drafted tokens that are accepted."""
         if not self.parents:
             return self.tokens[: verdict.num_accepted]
         return tuple(self.tokens[node] for node in verdict.path)

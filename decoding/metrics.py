@@ -10,61 +10,61 @@ from decoding.trace import Span, Trace
 
 
 def num_tokens(traces: Sequence[Trace]) -> int:
-    """Committed tokens."""
+    """Return the number of committed tokens."""
     return sum(entry.num_committed for trace in traces for entry in trace.rounds)
 
 
 def num_rounds(traces: Sequence[Trace]) -> int:
-    """Verifications."""
+    """Return the number of verifications."""
     return sum(len(trace.rounds) for trace in traces)
 
 
 def num_accepted_tokens(traces: Sequence[Trace]) -> int:
-    """Drafted tokens that were committed."""
+    """Return the number of drafted tokens that were committed."""
     return sum(entry.num_accepted for trace in traces for entry in trace.rounds)
 
 
 def mean_acceptance_length(traces: Sequence[Trace]) -> float:
-    """Committed tokens per verification, the bonus included (vLLM's definition); NaN without a round."""
+    """Return the committed tokens per verification, the bonus included (vLLM's definition); NaN without a round."""
     return _ratio(num_tokens(traces), num_rounds(traces))
 
 
 def per_position_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
-    """For each drafted position: rounds that accepted it / rounds (unconditional)."""
+    """Return for each drafted position: rounds that accepted it / rounds (unconditional)."""
     rounds = [entry for trace in traces for entry in trace.rounds]
     width = max((entry.num_drafted for entry in rounds), default=0)
     return [_ratio(sum(entry.num_accepted > place for entry in rounds), len(rounds)) for place in range(width)]
 
 
 def conditional_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
-    """For each drafted position: acceptance among the rounds that accepted all positions before it."""
+    """Return for each drafted position: acceptance among the rounds that accepted all before it."""
     rates = [1.0, *per_position_acceptance_rate(traces)]
     return [_ratio(now, before) for before, now in pairwise(rates)]
 
 
 def reuse_rate(traces: Sequence[Trace]) -> float:
-    """Hits / rounds that asked for a branch; NaN when none did."""
+    """Return hits / rounds that asked for a branch; NaN when none did."""
     asked = [entry.hit for trace in traces for entry in trace.rounds if entry.hit is not None]
     return _ratio(sum(asked), len(asked))
 
 
 def decode_s(traces: Sequence[Trace]) -> float:
-    """Time spent decoding, prefill excluded."""
+    """Return the time spent decoding, prefill excluded."""
     return sum(trace.decode_s for trace in traces)
 
 
 def prefill_s(traces: Sequence[Trace]) -> float | None:
-    """Mean time from a request to the start of decoding; None where that of a trace is not known."""
+    """Return the mean time from a request to the start of decoding; None where that of a trace is not known."""
     return _mean_after_prefill(traces, [0.0] * len(traces))
 
 
 def ttft_s(traces: Sequence[Trace]) -> float | None:
-    """Mean time to first token: prefill, and decoding up to the first commit; None as in `prefill_s`."""
+    """Return the mean time to first token: prefill, and decoding up to the first commit; None as in `prefill_s`."""
     return _mean_after_prefill(traces, [trace.rounds[0].end_s for trace in traces])
 
 
 def e2e_s(traces: Sequence[Trace]) -> float | None:
-    """Mean time of a request, from its prompt to its last token; None as in `prefill_s`."""
+    """Return the mean time of a request, from its prompt to its last token; None as in `prefill_s`."""
     return _mean_after_prefill(traces, [trace.decode_s for trace in traces])
 
 
@@ -74,27 +74,27 @@ def tpot_s(traces: Sequence[Trace]) -> float:
 
 
 def lane_busy_s(traces: Sequence[Trace], lane: str) -> float:
-    """Time in which a lane computes."""
+    """Return the time in which a lane computes."""
     return sum(span.end_s - span.start_s for trace in traces for span in _on(trace, lane))
 
 
 def hidden_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
-    """Time in which the draft computes while the target does too."""
+    """Return the time in which the draft computes while the target does too."""
     return sum(_overlap(_on(trace, target_lane), _on(trace, draft_lane)) for trace in traces)
 
 
 def exposed_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
-    """Time in which the draft computes and the target waits."""
+    """Return the time in which the draft computes and the target waits."""
     return lane_busy_s(traces, draft_lane) - hidden_draft_s(traces, target_lane, draft_lane)
 
 
 def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> float:
-    """(T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
+    """Return (T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
     return (target_s + draft_s - parallel_s) / min(target_s, draft_s)
 
 
 def _mean_after_prefill(traces: Sequence[Trace], seconds: Sequence[float]) -> float | None:
-    """Mean of times that begin with decoding, the prefill before it included."""
+    """Return the mean of times that begin with decoding, the prefill before it included."""
     prefills_s = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
     if not traces or len(prefills_s) < len(traces):
         return None

@@ -100,11 +100,11 @@ class AcceptanceRecord:
         return f"{self.backend} {self.dtype}"
 
     def trees_of(self, method: Method) -> list[RecordedTree]:
-        """The trees that a method drafts."""
+        """Return the trees that a method drafts."""
         return [tree for tree in self.trees if tree.method == method]
 
     def chains_of(self, method: Method) -> list[RecordedChain]:
-        """The chains that a method drafts."""
+        """Return the chains that a method drafts."""
         return [chain for chain in self.chains if chain.method == method]
 
     def tree(self, schedule: Schedule) -> int:
@@ -138,7 +138,7 @@ class AcceptanceRecord:
         return next(missing_for(schedule, self), None)
 
     def samples_drafts(self, schedule: Schedule) -> bool:
-        """Whether a schedule's draft samples its tokens: only the ratio rule uses that."""
+        """Return whether a schedule's draft samples its tokens: only the ratio rule uses that."""
         return self.temperature > 0 and schedule.verification == "ratio"
 
     @property
@@ -194,7 +194,7 @@ class AcceptanceRecord:
         return _ARRAYS + SAMPLED_ARRAYS if self.temperature else _ARRAYS
 
     def _header(self) -> bytes:
-        """All but the arrays."""
+        """Return the header: all but the arrays."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         unused = [name for name, default in GROWN_FIELDS.items() if own[name] == default]
         own = {name: value for name, value in own.items() if name not in unused}

@@ -206,7 +206,7 @@ class Schedule(StrictModel):
 
 
 def _names(has: Callable[[MethodTraits], bool]) -> str:
-    """The methods of which something is true."""
+    """Return the names of the methods whose traits satisfy `has`."""
     return ", ".join(traits.name for traits in METHODS.values() if has(traits))
 
 

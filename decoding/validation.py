@@ -31,19 +31,19 @@ _MOST_CHARACTERS: Final = 300
 
 
 def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:
-    """What is wrong, as `decoding.errors.mistake` reads it; one entry for all where there are too many."""
+    """Return the mistakes, as `decoding.errors.mistake` reads them; one entry for all where there are too many."""
     if (count := error.error_count()) > MOST_MISTAKES:
         return [{"loc": (), "msg": f"{count:,} mistakes, so it is another kind of file", "type": "many", "input": {}}]
     return [dict(item) for item in error.errors(include_url=False) if not _is_given_up(item)]
 
 
 def _is_given_up(item: Mapping[str, Any]) -> bool:
-    """Whether a list is called too short for the mistake alone at which it was given up, which is told before."""
+    """Return whether a list is called too short only because of a mistake that is reported before."""
     return bool(item["type"] == "too_short" and len(item["input"]) > item["ctx"]["actual_length"])
 
 
 def described(error: ValidationError, *, source: str | None = None) -> str:
-    """The first mistakes, a line each, with the name of the file before each of them."""
+    """Return the first mistakes, a line each, with the name of the file before each of them."""
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
     return listed([before + mistake(item) for item in found[:MOST_SHOWN]], num_others=len(found[MOST_SHOWN:]))

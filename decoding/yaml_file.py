@@ -58,7 +58,7 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
 
 
 def parse_yaml(text: str, model: type[T], *, source: str) -> T:
-    """`load_yaml` of a text; `source` names it in messages."""
+    """Read a text as `load_yaml` reads a file; `source` names it in messages."""
     if text.startswith(_WHOLE) and not text.rstrip().endswith("\n..."):
         raise ConfigError(f'{source}: is cut short, its last line is not "..."; copy or make it again')
     try:
@@ -118,7 +118,7 @@ class _Loader(_Parser):
     """A safe loader that says where a value stands which cannot be made."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  PyYAML's signature
-        """The value of a node."""
+        """Return the value of a node."""
         try:
             return super().construct_object(node, deep)
         except yaml.YAMLError:
@@ -198,7 +198,7 @@ def _hint(value: object, kind: str) -> str:
 
 
 def _find(node: yaml.Node, location: tuple[int | str, ...]) -> yaml.Node:
-    """The node a pydantic location points at, or the nearest one above it."""
+    """Return the node a pydantic location points at, or the nearest one above it."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == str(part)), node)

@@ -25,7 +25,7 @@ class PlacedLane(Protocol):
 
 
 def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
+    """Return (target's lane, draft's lane) of every two lanes that share no core, both ways round."""
     return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
 
 

@@ -39,7 +39,7 @@ def shipped_shape_folder(name: str) -> Path:
 
 
 def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
-    """A config.json of that shape; raises `ModelError` where it has parts that no decoder here has."""
+    """Return a config.json of that shape; raises `ModelError` where it has parts that no decoder here has."""
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
     lacking = {
         "with experts": shape.num_experts > 0,
@@ -213,7 +213,7 @@ def _kinds(role: _Role) -> list[str]:
 
 
 def _named(role: _Role, name: str | Path) -> NamedFolder:
-    """The model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
+    """Return the model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
     # by its folder: lanes know no shapes that ship
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
     found = _kind(model)

@@ -195,12 +195,12 @@ def runnable_drafter(draft: str | Path) -> str | None:
 
 
 def _shape(name: str | Path) -> ModelShape:
-    """A model's shape by what plans and runs call it: drafters that ship, too."""
+    """Return a model's shape by what plans and runs call it: drafters that ship, too."""
     return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
 
 
 def _draft_shape(name: str | Path) -> ModelShape:
-    """The shape of a draft model; an error names what else drafts."""
+    """Return the shape of a draft model; an error names what else drafts."""
     try:
         return _shape(name)
     except ModelError as error:
@@ -229,7 +229,7 @@ def _require_changeable(changes: Mapping[str, str | float], lanes: CalibratedLan
 
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
-    """Whether a record is of other models than those asked for, each by the name it was given and by its own."""
+    """Return whether a record is of other models than those asked for, each by the name it was given and by its own."""
     finder = next((one.drafter for one in record.chains_of("prompt_lookup")), None)
     recorded = record.target, finder if asked[1][1].head == LOOKUP else record.drafter
     return any(name is None or not _is_called(name, *one) for name, one in zip(recorded, asked, strict=True))
@@ -240,7 +240,7 @@ def _is_called(name: str, given: str | Path, model: StoredModel) -> bool:
 
 
 def _plain_name(name: str | Path) -> str:
-    """A model's name without its folders, and without what makes it an instructed one: shapes do not know that."""
+    """Return a model's name without its folders and without suffixes such as `-instruct`, which shapes do not have."""
     return _VARIANT.sub("", Path(name).name.lower())
 
 

@@ -107,7 +107,7 @@ class RunFile:
             raise ConfigError(f"{self.path}: another run is writing it ({error}); name another --out") from error
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """The rows that are there; the file is changed only where all of it is ours."""
+        """Return the rows that are there; the file is changed only where all of it is ours."""
         try:
             self._file.seek(0)
             content = self._file.readall()
@@ -123,7 +123,7 @@ class RunFile:
         return rows
 
     def _check(self, text: str) -> Iterator[dict[str, Any]]:
-        """The rows of `text`, all of them made with our settings, which are taken off."""
+        """Yield the rows of `text`, all of them made with our settings, which are taken off."""
         for number, line in enumerate(text.split("\n") if text else (), 1):
             try:
                 row = parse_json(line)
@@ -141,7 +141,7 @@ class RunFile:
 
 
 def _is_interrupted(line: bytes) -> bool:
-    """Whether a line without an end is what is left of a row, and not somebody's whole file."""
+    """Return whether a line without an end is what is left of a row, and not somebody's whole file."""
     if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
         return False
     try:

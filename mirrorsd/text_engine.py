@@ -272,11 +272,11 @@ def _text(outcomes: Outcomes, prompt: int, vocab_size: int) -> ReplayedText:
 
 
 def _within(token: int, place: int, vocab_size: int) -> int:
-    """The token, or an id that is there in place of one that is not."""
+    """Return the token, or an id that is there in place of one that is not."""
     return (place + 1) * _STRIDE % vocab_size if token == NO_TOKEN else token % vocab_size
 
 
 def _other_than(token: int, wanted: int, vocab_size: int) -> int:
-    """What is drafted where `token` is right: the wanted one if that is there and wrong, else the next one."""
+    """Return what is drafted where `token` is right: the wanted one if that is there and wrong, else the next one."""
     drafted = wanted % vocab_size
     return drafted if wanted != NO_TOKEN and drafted != token else (token + 1) % vocab_size

@@ -122,5 +122,5 @@ def predict(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> Prediction:
-    """`evaluate` of one schedule."""
+    """Predict one schedule, as `evaluate` does."""
     return evaluate([schedule], profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)[0]

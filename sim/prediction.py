@@ -128,7 +128,7 @@ class Prediction:
         return interval(self.tpot_s, self.relative_error)[1]
 
     def e2e_at(self, num_tokens: float) -> float | None:
-        """Mean time of a request for so many new tokens: prefill, and as long per token as here."""
+        """Return the mean time of a request for so many new tokens: prefill, and as long per token as here."""
         return None if self.prefill_s is None else self.prefill_s + num_tokens * self.tpot_s
 
 

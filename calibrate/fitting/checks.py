@@ -66,7 +66,7 @@ def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile,
 
 
 def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
-    """How far checks are off together and by lane, where that is not by chance, and how they scatter about it."""
+    """Return the errors that checks share, together and by lane where that is not by chance, and their scatter."""
     common = _certain_mean([check.residual for check in checks])
     by_lane = {lane: [check.residual - common for check in checks if check.lane == lane] for lane in lanes}
     own = {lane: _certain_mean(values) for lane, values in by_lane.items()}
@@ -90,7 +90,7 @@ def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
 
 
 def _certain_mean(values: Sequence[float]) -> float:
-    """The mean where its 90 % interval excludes zero; else zero, as for fewer than three values."""
+    """Return the mean where its 90 % interval excludes zero; else zero, as for fewer than three values."""
     if len(values) < _LEAST_CHECKS:
         return 0.0
     mean = fmean(values)

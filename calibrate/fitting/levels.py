@@ -42,7 +42,7 @@ class Prior(NamedTuple):
 
 
 def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
-    """The level by prior and runs together; by the prior alone where there are none."""
+    """Return the level by prior and runs together; by the prior alone where there are none."""
     width = hypot(NORMAL_90 * prior.spread, log1p(prior.around.half_width))
     if not ratios:
         return Level(prior.around.factor, exp(width) - 1)
@@ -54,7 +54,7 @@ def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
 
 
 def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K, Level]:
-    """One level from the runs of all lanes; a lane whose runs exclude it has its own, with that one as its prior."""
+    """Return one level from the runs of all lanes; a lane whose runs exclude it has its own, around that one."""
     together = [ratio for ratios in by_lane.values() for ratio in ratios]
     common = settled(together, prior)
     levels = dict.fromkeys(by_lane, common)
@@ -71,7 +71,7 @@ def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K,
 def grouped_levels(
     by_lane: Mapping[str, Sequence[Ratio]], group_of: Mapping[str, int], priors: Mapping[str, Prior]
 ) -> dict[str, Level]:
-    """`shared_levels` of each group of lanes (of as many threads), by the prior of the group's first lane."""
+    """Return `shared_levels` of each group of lanes (of as many threads), by the prior of the group's first lane."""
     levels = dict[str, Level]()
     for group in dict.fromkeys(map(group_of.__getitem__, by_lane)):
         alike = {lane: ratios for lane, ratios in by_lane.items() if group_of[lane] == group}
@@ -80,7 +80,7 @@ def grouped_levels(
 
 
 def more(level: Level, prior: Prior) -> float:
-    """The share by which work takes longer, by its level: at least 0, and at most what is understood."""
+    """Return the share by which work takes longer, by its level: at least 0, and at most what is understood."""
     return min(max(0.0, level.factor - 1), prior.most)
 
 

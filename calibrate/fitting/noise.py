@@ -48,7 +48,7 @@ class Noise:
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate], *, bends: float = 0.0) -> Self:
-        """The noise that estimates have in common; without any there is none."""
+        """Return the noise that estimates have in common; without any there is none."""
         if not estimates:
             return cls(variance=0.0, bends=bends)
         return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates), bends=bends)
@@ -137,7 +137,7 @@ def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
 
 
 def rising(seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
-    """The rising times nearest to those given (isotonic regression, Ayer and others, 1955); `known` ones stay."""
+    """Return the nearest rising times (isotonic regression, Ayer and others, 1955); those of `known` rows stay."""
     pools: list[tuple[float, float, int]] = []
     for rows, one in seconds.items():
         mean, weight, num = one, _CERTAIN if rows == known else 1.0, 1

@@ -37,7 +37,7 @@ class Ratio(NamedTuple):
     doubt: float
 
     def over(self, expected: float) -> Ratio:
-        """The same ratio over another expected value."""
+        """Return the same ratio over another expected value."""
         return Ratio(self.value / expected, self.doubt)
 
 
@@ -61,24 +61,24 @@ class Estimate:
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
     def over(self, expected: float) -> Estimate:
-        """The same estimate over another expected value: all else is relative."""
+        """Return the same estimate over another expected value: all else is relative."""
         return replace(self, value=self.value / expected)
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of at least two values, in floats: `statistics` adds up fractions, which takes long."""
+    """Return the standard deviation of at least two values, faster than `statistics`, which adds up fractions."""
     mean = fmean(values)
     return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
-    """The ratio of a time to the mean of the anchors before, in and after it, of which there are at least two."""
+    """Return the ratio of a time to the mean of the anchors before, in and after it, at least two."""
     unrest = deviation(list(map(log, anchors_s))) / sqrt(len(anchors_s))
     return Ratio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
 
 def estimate(ratios: Sequence[Ratio]) -> Estimate:
-    """The mean of at least one ratio."""
+    """Return the mean of at least one ratio."""
     middle = median_low(ratio.value for ratio in ratios)
     weights = [ratio.doubt**-2 for ratio in ratios]
     values = [min(max(ratio.value, middle / _MOST_AWAY), middle * _MOST_AWAY) for ratio in ratios]
@@ -91,20 +91,20 @@ def estimate(ratios: Sequence[Ratio]) -> Estimate:
 
 
 def noise_of(estimates: Iterable[Estimate]) -> float:
-    """How much more ratios vary than their doubts say, as a factor on variances, pooled; 1 without repeats."""
+    """Return how much more ratios vary than their doubts say, as a factor on variances, pooled; 1 without repeats."""
     repeated = [one for one in estimates if one.num > 1]
     freedom = sum(one.num - 1 for one in repeated)
     return sum(one.scatter for one in repeated) / freedom if freedom else 1.0
 
 
 def mean_pace(taken: Sequence[float]) -> float:
-    """The mean of anchors, none of which (a pause in one says little) counts as more than twice their median."""
+    """Return the mean of anchors, none of which (a pause in one says little) counts as more than twice their median."""
     most = _MOST_OF_MEDIAN * median(taken)
     return fmean(min(one, most) for one in taken)
 
 
 def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:
-    """The mean without the `share` largest and as many of the smallest values; at least one value."""
+    """Return the mean without the `share` largest and as many of the smallest values; at least one value."""
     cut = int(share * len(values))
     return fmean(sorted(values)[cut : len(values) - cut])
 
@@ -117,7 +117,7 @@ class AnchorErrors(NamedTuple):
 
 
 def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorErrors:
-    """From (time, seconds) of every lane's anchors, in the order taken.
+    """Return the errors of anchors from (time, seconds) of every lane's, in the order taken.
 
     Lane l in stretch b has the mean log time m_l + common_b + own_lb; standard errors over stretches, by Student's t.
     What is common is known as the mean over lanes only, which takes a share of every lane's own: it is given back.
@@ -143,7 +143,7 @@ def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorE
 
 
 def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s: float, count: int) -> list[float]:
-    """Mean log seconds of every stretch of time; one without an anchor is like the one before."""
+    """Return the mean log seconds of every stretch of time; one without an anchor is like the one before."""
     values: list[list[float]] = [[] for _ in range(count)]
     for at_s, seconds in samples:
         values[min(count - 1, int((at_s - start_s) / length_s))].append(log(seconds))

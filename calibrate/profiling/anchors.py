@@ -83,22 +83,22 @@ class Anchors:
         return self._clock() - self._start_s
 
     def take(self, lane: str) -> float:
-        """Seconds of the work on a lane, now."""
+        """Time the work on a lane now; return its seconds."""
         seconds = self._take(lane, self._work)
         self._fresh[lane] = self.now_s, seconds
         return seconds
 
     def recent(self, lane: str) -> float:
-        """The last anchor of a lane if it was taken just now, else a new one."""
+        """Return the last anchor of a lane if it was taken just now, else a new one."""
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
 
     def take_step(self, lane: str) -> float:
-        """Mean seconds of steps of the lane's draft model, now, the first of which follows other work."""
+        """Time steps of the lane's draft model now; return their mean seconds. The first one follows other work."""
         return fmean(self.visit(lane, self._step))
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
-        """The work once on two lanes at the same time.
+        """Time the work once on two lanes at the same time.
 
         Two virtual cores are sometimes threads of one real core and sometimes two cores. How much lanes slow each other
         therefore changes within seconds, and their times alone do not show it.
@@ -114,7 +114,7 @@ class Anchors:
         return first_s, second_s
 
     def visit(self, lane: str, measurement: Measurement) -> list[float]:
-        """Seconds of any part on a lane, without anchors."""
+        """Time any part on a lane, without anchors; return the seconds."""
         self._fresh.pop(lane, None)
         start_s = time.perf_counter()
         from runtime.worker.timing import MeasureRole
@@ -143,7 +143,7 @@ class RunAnchors:
     steps: tuple[float, ...] = ()
 
     def slowdown(self, schedule: Schedule) -> tuple[float, float] | None:
-        """Mean time of anchors at once over that of those alone, for (target, draft); None without any of either."""
+        """Return anchors' mean time at once over that alone, for (target, draft); None where either is missing."""
         if not self.shared or schedule.draft_lane is None:
             return None
         target, draft = (self.alone.get(lane) for lane in (schedule.target_lane, schedule.draft_lane))
@@ -156,7 +156,7 @@ class RunAnchors:
 def decode_with_anchors(
     anchors: Anchors, schedule: Schedule, generate: Callable[[Listener], Trace]
 ) -> tuple[Trace, RunAnchors]:
-    """A sequence with its anchors: `generate` decodes it, and has the listener called."""
+    """Decode a sequence with its anchors: `generate` decodes it, and has the listener called."""
     taking = _Taking(anchors, schedule)
     taking.around(anchors.recent)
     from runtime.lanes.sequence_lanes import Listener
@@ -197,7 +197,7 @@ class _Taking:
             self.steps.append(self._anchors.take_step(self._drafts_on))
 
     def rest(self) -> None:
-        """The sequence rests."""
+        """Take anchors while the sequence rests."""
         start_s = self._anchors.now_s
         if start_s < self._next_s:
             return
@@ -207,7 +207,7 @@ class _Taking:
         self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
 
     def _order(self) -> Iterator[Callable[[], object]]:
-        """Every lane alone, and before each of them both at once."""
+        """Yield the order of anchors: every lane alone, and before each of them both at once."""
         for lane in self.alone:
             if self._pair is not None:
                 yield self._take_shared

@@ -80,7 +80,7 @@ def calibrate(
 
 
 def _in_words(rows: Mapping[str, RowInvariance]) -> Iterator[str]:
-    """How exact lanes are, those first that are not, and what that took; nothing of lanes that are as they come."""
+    """Say how exact lanes are, inexact ones first, and what that took; nothing of lanes without a test."""
     for found in sorted({found for found in rows.values() if not found.is_plain}):
         lanes = ", ".join(name for name, one in rows.items() if one == found)
         yield f"Text on {lanes} is {found}."

@@ -132,7 +132,7 @@ class _Fit:
         return parts.model_copy(update={**tables, "step_anchor": self._step_anchor(name)})
 
     def _step_anchor(self, lane: str) -> Anchor | None:
-        """Of a lane on which a draft model drafted: relative to those of the target in the same runs."""
+        """Return the step anchor of a lane where a draft model drafted, relative to the target's in the same runs."""
         anchors = [run.anchors for run in self._samples.runs if run.schedule.draft_lane == lane and run.anchors.steps]
         if not anchors:
             return None
@@ -161,7 +161,7 @@ class _Fit:
         return profile
 
     def _round_overhead_s(self, profile: Profile) -> float:
-        """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
+        """Return the time between two verifications of plain decoding beyond the dispatch, over all lanes."""
         plain = [run for run in self._samples.runs if run.schedule.traits.window == "none"]
         beyond = [gap_s - profile.lane(run.schedule.target_lane).dispatch_s for run in plain for gap_s in gaps_s(run)]
         return max(0.0, trimmed_mean(beyond, _STALLS)) if beyond else 0.0

@@ -44,7 +44,7 @@ _PRIOR: Final = Prior(spread=0.04)
 def measure_pairs(
     lanes: Mapping[str, Lane], pairs: Sequence[Pair], anchors: Anchors, *, context: int, max_rows: int
 ) -> Iterator[Together]:
-    """Every pair of lanes once, either lane alone and while the other works."""
+    """Measure every pair of lanes once, either lane alone and while the other works."""
     verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     for pair in pairs:
@@ -76,7 +76,7 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
 
 
 def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float], float]:
-    """Mean time of anchors on both lanes at once over those alone, and the half-width of its error."""
+    """Return the mean time of anchors on both lanes at once over those alone, and the half-width of its error."""
     shared = [one for one in samples.shared_anchors if set(one.lanes) == set(pair)]
     alone_s = {lane: [one.seconds for one in samples.anchors if one.lane == lane] for lane in pair}
     if not shared or not all(alone_s.values()):

@@ -81,7 +81,7 @@ class LaneParts:
         return (of for (_, context), of in self.timed["verify"].items() if context == first)
 
     def profile(self, estimates: Mapping[Measurement, Estimate], anchor: Anchor, dispatch_s: float) -> LaneProfile:
-        """The profile of the lane from what its parts take over its anchor; without heads and memory traffic."""
+        """Return the profile of the lane from what its parts take over its anchor; without heads and memory traffic."""
         found = {
             name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items()}
             for name, sizes in self.timed.items()
@@ -136,7 +136,7 @@ class LaneParts:
         return ()
 
     def _timed(self) -> dict[str, dict[Size, Measurement]]:
-        """All sizes; what a longer context adds to streams is less than the noise."""
+        """Return all timed sizes; what a longer context adds to streams is less than the noise."""
         effort, task = self._effort, self._task
         rows, first = (*effort.target_rows, *effort.tree_rows), effort.contexts[0]
         heads = {(count, 0): replace(self._verify(count, first), part="lm_head") for count in effort.part_rows}
@@ -185,7 +185,7 @@ class LaneParts:
         )
 
     def _step(self, kind: DraftStep, rows: int, context: int) -> Measurement:
-        """A step of so many rows.
+        """Return the measurement of a step.
 
         One row never has features, even where steps may: drafted tokens are fed one by one, without. Several rows with
         features are a rollout's first step, of which the last row alone proposes, or start branches.

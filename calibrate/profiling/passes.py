@@ -172,7 +172,7 @@ class Measuring:
             self._visit(cells, index)
 
     def _passes_of(self, run: Run) -> Cells:
-        """The target's whole passes as wide as those of a run, or next to that, on its lane."""
+        """Return the target's whole passes as wide as those of a run, or next to that, on its lane."""
         lane = run.schedule.target_lane
         timed = {one.rows: Cell(lane, one) for one in self._parts[lane].passes()}
         widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}

@@ -63,7 +63,7 @@ class Run:
     at_s: float
 
     def contexts(self) -> list[int]:
-        """Tokens in the target's cache at every round, and once more after the last."""
+        """Return the tokens in the target's cache at every round, and once more after the last."""
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
 
@@ -106,7 +106,7 @@ class Samples:
     num_passes: int = 0
 
     def ratios(self) -> Mapping[Cell, list[Ratio]]:
-        """Every cell's times over their anchors."""
+        """Return every cell's times over their anchors."""
         found = defaultdict[Cell, list[Ratio]](list)
         for visit in self.visits:
             found[visit.cell].append(visit.ratio)

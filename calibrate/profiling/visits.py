@@ -55,7 +55,7 @@ def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[
 
 
 def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tuple[str, list[CellBlock]]]:
-    """A few blocks of one lane, then of the next; lanes with fewer run out first."""
+    """Return a few blocks of one lane, then of the next; lanes with fewer run out first."""
     order = -1 if backwards else 1
     blocks = {lane: _blocks(own[::order]) for lane, own in cells.items()}
     size = _BLOCKS_OF_A_TURN

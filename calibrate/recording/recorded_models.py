@@ -64,7 +64,7 @@ class RecordedHead(NamedTuple):
         return self.drafter.feature_layers
 
     def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
-        """The trees to record: of these shapes if they are dynamic, else the head's own."""
+        """Yield the trees to record: of these shapes if they are dynamic, else the head's own."""
         drafter, streaming = self.drafter, ("speculative_streaming",)
         methods: tuple[Method, ...] = streaming if isinstance(drafter, StreamTree) else drafter.methods
         for method in methods:
@@ -244,7 +244,7 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
 
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
-    """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
+    """Return 16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())

@@ -89,7 +89,7 @@ class _Seen(NamedTuple):
     logits_1V: Tensor
 
     def equals(self, other: _Seen) -> bool:
-        """Whether all numbers are the same to the last bit."""
+        """Return whether all numbers are the same to the last bit."""
         return torch.equal(self.logits_1V, other.logits_1V) and all(
             torch.equal(rows, other.states[layer]) for layer, rows in self.states.items()
         )
@@ -121,7 +121,7 @@ class _Writing:
             self.last, self.position = verdict.next_token, self.position + 1
 
     def result(self, target: Backend) -> TargetText:
-        """The finished text."""
+        """Return the finished text."""
         states = {
             layer: target.on_host(torch.cat([rows[layer] for rows in self.states]))[0] for layer in self.states[0]
         }
@@ -143,7 +143,7 @@ class TextWriter:
 
     @torch.inference_mode()
     def alone(self, wanted: WantedText) -> TargetText:
-        """One text."""
+        """Return one text."""
         writing, place = self._begin(wanted), self._target.new_text()
         self._prepare(len(wanted.prompt))
         self._read_prompt(writing, place)

@@ -78,7 +78,7 @@ class RecordSettings:
             )
 
     def sampling(self, number: int) -> Sampling:
-        """How a prompt's text of that number is chosen: as plain decoding does, which `match` leaves as it is."""
+        """Return how the `number`th text of a prompt is sampled: as plain decoding does it."""
         return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
 
 
@@ -198,7 +198,7 @@ class Recorder:
         return {0, *accumulate(map(len, self._writer.groups(wanted)))}
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
-        """One of `records`."""
+        """Record one prompt, see `records`."""
         return next(self.records([(prompt, number)]))
 
     def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
@@ -234,7 +234,7 @@ class Recorder:
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
-        """A record of the prompts given."""
+        """Return a record of the prompts given."""
         return AcceptanceRecord(
             target=self.models.target_name,
             drafter=self.models.drafter_name,
@@ -276,7 +276,7 @@ class Recorder:
         return drafted
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
-        """The exit's best ids for the place after each state, [N, K]."""
+        """Return the exit's best ids for the place after each state, [N, K]."""
         x_BTD, count = x_ND[None].to(self._target.device), self.settings.num_exit_candidates
         blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)

@@ -64,7 +64,7 @@ def sampled_drafts(
 
 
 def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[float, int]:
-    """How often the text's token was drafted where it stands, and a token that was not the text's."""
+    """Return how often the text's token was drafted where it stands, and a token that was not the text's."""
     wanted, target_V = text.ids[text.start + token], text.probabilities[token]
     drafted = dict(zip(drafted_from.tokens, drafted_from.probabilities, strict=True))
     acceptance = min(1.0, drafted.get(wanted, 0.0) / max(float(target_V[wanted]), 1e-30))
@@ -76,7 +76,7 @@ def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[fl
 
 
 def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tensor | None) -> Iterator[Tensor]:
-    """For windows from every position the rows, without features, that propose their first `width` tokens."""
+    """Yield for windows from every position the rows, without features, that propose their first `width` tokens."""
     ids, start = torch.tensor(list(text.ids)), text.start
     backend, num_layers = draft.backend or EagerBackend(draft.decoder), draft.decoder.config.num_layers
     cache, num_slots = backend.new_text(), len(ids) + width

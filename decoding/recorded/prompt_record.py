@@ -32,7 +32,7 @@ _MOST_REPEATED: Final = 0.5
 
 
 def repeats_itself(text: Sequence[int]) -> bool:
-    """Whether token ids end in a cycle, three times round, or have more than half of their 4-grams twice."""
+    """Return whether token ids end in a cycle, three times round, or have more than half of their 4-grams twice."""
     return _ends_in_cycle(text) or _ends_in_cycle(text[:-1]) or _repeated_share(text) > _MOST_REPEATED
 
 
@@ -95,7 +95,7 @@ class RecordedTree(StrictModel):
         return f"{self.method} of {self.drafter}, {self.depth} deep"
 
     def answers(self, schedule: Schedule) -> bool:
-        """Whether the schedule's trees are these."""
+        """Return whether the schedule's trees are these."""
         asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
         return asked == (self.method, self.drafter, self.depth, self.top_k)
 
@@ -110,7 +110,7 @@ class RecordedChain(StrictModel):
         return f"{self.method} of {self.drafter}"
 
     def answers(self, schedule: Schedule) -> bool:
-        """Whether the schedule's windows are these."""
+        """Return whether the schedule's windows are these."""
         return (schedule.method, schedule.drafter) == (self.method, self.drafter)
 
 
@@ -214,7 +214,7 @@ class PromptRecord:
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
-        """How many tokens of a record's tree of so many nodes are accepted at each position, [N], up to the end."""
+        """Return how many tokens of a tree of `size` nodes are accepted at each position, [N], up to the end."""
         ranks = self.tree_ranks[tree]
         lengths = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
         bounded: Ids = np.minimum(lengths, np.arange(len(ranks), 0, -1, dtype=np.int32))
@@ -222,7 +222,7 @@ class PromptRecord:
 
 
 def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
-    """How many tokens drafted at each position agree with the text, [N]; the text's end bounds them."""
+    """Return how many tokens drafted at each position agree with the text, [N]; the text's end bounds them."""
     num_tokens, width = drafts_NW.shape
     padded = np.concatenate([text_N, np.full(width, -2, dtype=np.int32)])
     following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]

@@ -93,7 +93,7 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
-    """What a schedule asks for that a record does not hold, each with what it does hold.
+    """Yield what a schedule needs that a record does not hold, each with what it does hold.
 
     Of drawn texts (`AcceptanceRecord.assumed`) it is what would have to be assumed too, and by which rates.
     """
@@ -174,7 +174,7 @@ def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[str, NDArray[Any], int | None]]:
-    """The arrays that a prompt must have and those that it has beyond, with how wide they are where that is known."""
+    """Yield the arrays that a prompt must or may have, with their widths where known."""
     needed = ("rollouts", "alternatives", *SAMPLED_ARRAYS[: 2 if record.temperature else 0])
     with_streams = {"stream_hits": prompt.rollouts, "feature_stream_hits": prompt.feature_rollouts}
     for name in ("margins", "rollouts", "alternatives", *OPTIONAL_ARRAYS, *SAMPLED_ARRAYS):

@@ -136,7 +136,7 @@ def _machine(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
 
 
 def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """A PC with cards, or a server where these have links among themselves."""
+    """Return a PC with cards, or a server where these have links among themselves."""
     lane: str = sheet.kind
     cards = [lane] if device.num_devices == 1 else [f"{lane}{index}" for index in range(device.num_devices)]
     host_link, peer_link = sheet.host_link or _DEFAULT_HOST_LINK, sheet.peer_link
@@ -156,7 +156,7 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
 
 
 def _peer(link: str) -> dict[str, Any]:
-    """A link between cards, which needs a latency."""
+    """Return a link between cards, which needs a latency."""
     return {"sheet": link} | ({"latency_s": _UNKNOWN_LATENCY} if link_sheet(link).latency_s is None else {})
 
 
@@ -167,7 +167,7 @@ def devices_of_chip(sheet: DeviceSheet) -> list[str]:
 
 
 def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """The machine of a chip: all devices that have sheets and share its memory, and its CPU."""
+    """Return the machine of a chip: all devices that have sheets and share its memory, and its CPU."""
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
         raise ProfileError(msg)

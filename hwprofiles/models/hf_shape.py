@@ -273,7 +273,7 @@ def _attention(found: HfShape) -> dict[str, Any]:
 
 
 def _gates(found: HfShape) -> bool:
-    """Whether full attention gates its output; Qwen3-Next does, and its config does not say so."""
+    """Return whether full attention gates its output; Qwen3-Next does, and its config does not say so."""
     if found.attn_output_gate is None:
         return found.kind.startswith(("qwen3_next", "qwen3_5"))
     return found.attn_output_gate

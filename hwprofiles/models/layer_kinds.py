@@ -50,13 +50,13 @@ class Mixer(StrictModel):
     flops_per_token: Amount = 0
 
     def kept_bytes(self, num_tokens: float, cache_bits: int) -> float:
-        """What one layer keeps of a sequence."""
+        """Return the bytes that one layer keeps of a sequence."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
         return num_elements * cache_bits / 8 + self.state_bytes
 
     def moved_bytes(self, rows: float, context: Number, cache_bits: int) -> Number:
-        """What one layer reads of a cache, and writes of `rows` new tokens; a state is read and written once."""
+        """Return the bytes that one layer reads of a cache and writes for `rows` tokens; a state is read and written once."""
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
         return num_elements * cache_bits / 8 + 2 * self.state_bytes
 
@@ -85,7 +85,7 @@ class Heads(StrictModel):
     gates_output: bool = False
 
     def mixer(self, num_layers: int, hidden_size: int, *, num_tracks: int = 1, window: int | None = None) -> Mixer:
-        """What layers of such heads cost."""
+        """Return what layers of such heads cost."""
         caches = 1 if self.values_are_keys else 2
         columns = (3 if self.gates_output else 2) * self.num_heads + caches * self.num_kv_heads
         return Mixer(
@@ -122,7 +122,7 @@ class LinearAttention(StrictModel):
     conv_kernel: Size = 4
 
     def mixer(self, hidden_size: int) -> Mixer:
-        """What these layers cost."""
+        """Return what these layers cost."""
         keys, values = self.num_key_heads * self.key_head_dim, self.num_value_heads * self.value_head_dim
         state = values * self.key_head_dim
         convolved = (2 * keys + values) * (self.conv_kernel - 1)
@@ -159,7 +159,7 @@ class LatentAttention(StrictModel):
     num_index_layers: Count = 0
 
     def mixer(self, num_layers: int, hidden_size: int, num_heads: int) -> Mixer:
-        """What these layers cost; scores are taken on what is kept, as engines do where they decode."""
+        """Return what these layers cost; scores are taken on what is kept, as engines do where they decode."""
         asked = self.query_rank or hidden_size
         head_dim = self.nope_dim + self.rope_dim
         queries = hidden_size * self.query_rank + asked * num_heads * head_dim

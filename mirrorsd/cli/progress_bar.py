@@ -79,7 +79,7 @@ def _lines() -> Callable[[str, str, float], None]:
 
 
 def _left(seconds: float) -> str:
-    """A rough duration: people do not believe exact ones."""
+    """Return a rough duration: people do not believe exact ones."""
     return f"about {max(1, round(seconds / 5)) * 5} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
 
 

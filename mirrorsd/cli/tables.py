@@ -134,12 +134,12 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _speedup(value: float, low: float | None, high: float | None) -> str:
-    """How many times as fast as plain decoding a schedule was measured, with its interval."""
+    """Return how many times as fast as plain decoding a schedule was measured, with its interval."""
     return f"{value:.2f}" if low is None or low == high else f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
 def _rounds(entry: Mapping[str, Any]) -> str:
-    """Whether the rounds were those simulated; red where they should have been."""
+    """Say whether the rounds were those simulated; red where they should have been."""
     equal, of = entry["rounds_equal"]["equal"], entry["rounds_equal"]["of"]
     text = "same" if equal == of else f"{of - equal} of {of} differ"
     return f"[red]{text}[/]" if entry["rounds_alarm"] else text

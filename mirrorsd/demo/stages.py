@@ -70,7 +70,7 @@ class Stages:
         return report
 
     def _left_s(self, stage: str, share: float, later: Sequence[str]) -> float:
-        """Of this stage and all later ones: these are cut to fit in the limit, but not to nothing."""
+        """Return the time left for this and all later stages: these are cut to fit in the limit, but not to nothing."""
         spent_s = self._clock() - self._stage_start_s
         own_s = spent_s * (1 - share) / share if share >= _TRUSTED_SHARE else self._expected_s[stage] - spent_s
         own_s = max(0.0, own_s)

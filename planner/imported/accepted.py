@@ -113,7 +113,7 @@ def read_answers(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
 
 
 def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    """Every round commits what was accepted and one token more, so that rounds are the new tokens less those."""
+    """Read answers: a round commits its accepted tokens and one more, so rounds are new less accepted tokens."""
     drafted, accepted, new = (sum(one.count(name) for one in parts) for name in _TIMINGS)
     rounds = new - accepted
     if rounds <= 0 or accepted > drafted:

@@ -55,7 +55,7 @@ Found = Sample | EngineAcceptance
 
 
 def _has(*known: Collection[str]) -> Callable[[Page], bool]:
-    """Whether a page has all fields of one of these sets."""
+    """Return whether a page has all fields of one of these sets."""
     return lambda page: any(page.fields.issuperset(fields) for fields in known)
 
 

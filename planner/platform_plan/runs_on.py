@@ -49,7 +49,7 @@ class _Asked(NamedTuple):
         return all(any(draft is target for target in self.targets) for draft in self.drafts)
 
     def are(self, kind: str, *makers: str) -> bool:
-        """Whether all devices are of a kind and of one of some makers."""
+        """Return whether all devices are of a kind and of one of some makers."""
         return all(one.kind == kind and one.name.startswith(makers) for one in self.devices)
 
     @property

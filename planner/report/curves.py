@@ -36,7 +36,7 @@ COLOUR: Final[dict[Drafting, str]] = {
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
-    """For every way of drafting the result with the most drafted tokens; measured ones go first."""
+    """Return for every way of drafting the result with the most drafted tokens; measured ones go first."""
 
     def preference(result: ScheduleResult) -> tuple[bool, int]:
         return bool(result.measured), result.candidate.schedule.num_rows

@@ -127,7 +127,7 @@ def end_labels(
 
 
 def spread_apart(values: list[float], gap: float) -> list[float]:
-    """`values` moved so that any two are at least `gap` apart: crowds spread evenly around their middle."""
+    """Return `values` moved so that any two are at least `gap` apart: crowds spread evenly around their middle."""
     crowds: list[list[int]] = []
 
     def places(crowd: list[int]) -> list[float]:

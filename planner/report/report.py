@@ -165,7 +165,7 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
 
 
 def unbroken(text: str) -> str:
-    """No line break between a number and its unit."""
+    """Return text without line breaks between a number and its unit."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
 
 

@@ -86,7 +86,7 @@ def load_table(name: str | Path) -> PublishedTable:
 
 
 def parse_table(text: str, *, source: str) -> PublishedTable:
-    """`load_table` of a text; `source` names it in messages."""
+    """Read a text as `load_table` reads a file; `source` names it in messages."""
     rows = _fields(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"), source)
     line, names = next(rows, (1, []))
     if not names:

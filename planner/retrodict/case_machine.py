@@ -100,7 +100,7 @@ def _sheet_of(key: str, capacity: float | None) -> str | None:
 
 
 def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
-    """Whether a label calls a slower form of a device, or fewer watts than it is made for."""
+    """Return whether a label names a slower form of a device, or fewer watts than it is made for."""
     if _SMALLER.search(label):
         return not _SMALLER.search(sheet.name)
     watts = _WATTS.search(label)

@@ -187,5 +187,5 @@ _SHARE_ERROR: Final = 0.03
 
 
 def _dense_layer_bytes(shape: ModelShape, weights: str) -> float:
-    """Bytes of a layer as drafters have it: what every token reads of the target's."""
+    """Return the bytes of a layer as drafters have it: what every token reads of the target's."""
     return shape.layer_weight_bytes(weights, 1)

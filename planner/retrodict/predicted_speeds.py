@@ -66,7 +66,7 @@ class PredictedSpeed:
 
     @classmethod
     def of(cls, value: float, error: float) -> PredictedSpeed:
-        """One that may be off by a factor either way."""
+        """Return a value that may be off by a factor either way."""
         return cls(value, value * exp(-error), value * exp(error))
 
 

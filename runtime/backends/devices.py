@@ -54,7 +54,7 @@ def require_form(lane: str, device: str, dtype: str) -> None:
 
 @cache
 def devices() -> tuple[DeviceStatus, ...]:
-    """All devices that lanes can name here, present or not."""
+    """Return all devices that lanes can name here, present or not."""
     return (_eager(), *_openvino_devices(), *_cuda_devices())
 
 

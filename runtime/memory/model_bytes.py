@@ -69,7 +69,7 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
 
 
 def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
-    """Bytes of the matrices of all layers as graphs hold them."""
+    """Return the bytes of the matrices of all layers as graphs hold them."""
     return config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in _layer_matrices(config))
 
 

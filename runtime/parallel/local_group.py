@@ -62,7 +62,7 @@ class GroupChannel:
         return message
 
     def has_message(self) -> bool:
-        """Whether `receive` would not have to wait; raises what it raises."""
+        """Return whether `receive` would not have to wait; raises what it raises."""
         if self._parent is None:
             return self._hear() == _YES
         found = self._or_end(self._parent.has_message)

@@ -86,7 +86,7 @@ class ByTask(AssumedAcceptance):
         texts: Texts | None = None,
         **assumptions: Any,
     ) -> None:
-        """`assumptions` hold for every task that is given as rates alone; errors are those of `Bernoulli`."""
+        """Take rates by task; `assumptions` hold for tasks given as rates alone; errors are those of `Bernoulli`."""
         super().__init__({task: _rates(one, assumptions) for task, one in rates.items()}, texts)
 
 
@@ -126,7 +126,7 @@ class AcceptanceFile(StrictModel):
 
 
 def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAcceptance:
-    """What `--acceptance` means: `0.8` or `80%`, `0.8,0.7,0.6` by place, or the name of a YAML file.
+    """Return the acceptance that a text means: `0.8` or `80%`, `0.8,0.7,0.6` by position, or the name of a YAML file.
 
     Such a file has the fields of `TaskRates`, or `tasks` with those of each; its `texts` (fields of `Texts`) count more
     than the argument::

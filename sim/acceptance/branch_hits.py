@@ -37,7 +37,7 @@ class RootRanks:
         self._exit_ranks_of: tuple[object, tuple[Ints, ...]] = (None, ())
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
-        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
+        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             branch[self._among_exit_roots(schedule, at, accepted)] = FROM_EXIT
@@ -74,7 +74,7 @@ class RootRanks:
         return max(1, round(num_drafted * in_window + after_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
-        """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
+        """Return the mean number of exit roots in a row that are not the draft's: in the window, and after it."""
 
         def mean(rank: Ints) -> float:
             is_fresh = rank[: schedule.num_exit_candidates] >= schedule.draft_top_k
@@ -96,7 +96,7 @@ class RootRanks:
         return self._exit_ranks_of[1]
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
-        """Whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
+        """Return whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
         rank, place = self._ranks(schedule.exit_layer, schedule, at, accepted)
         found: NDArray[np.bool_] = rank < np.array(schedule.exit_roots_per_row)[accepted]
         if schedule.root_source == "hybrid":
@@ -107,14 +107,14 @@ class RootRanks:
         return found
 
     def _moves_up(self, schedule: Schedule, row: Ints, drafted: Ints) -> NDArray[np.bool_]:
-        """Whether an exit's last candidate gets a root: if the draft has one of those before it for a root, [R]."""
+        """Return whether an exit's last candidate gets a root: the draft has one of those before it, [R]."""
         before = self._joined.candidates(schedule.exit_layer)[row, : schedule.exit_top_k]
         roots = self._draft_roots(row, drafted, schedule.draft_top_k)
         moves_up: NDArray[np.bool_] = (before[:, :, None] == roots[:, None, :]).any(axis=(1, 2))
         return moves_up
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
-        """(rank without the drafted token, place with it) of the target's token among a source's candidates.
+        """Return (rank without the drafted token, rank with it) of the target's token among a source's candidates.
 
         The last ones of drafts and of exits are kept: schedules that differ in budgets follow each other.
         """
@@ -143,7 +143,7 @@ class RootRanks:
         return self._places[key]
 
     def _draft_roots(self, row: Ints, drafted: Ints, top_k: int) -> Ids:
-        """The draft's roots for text positions `row` where the window has `drafted`, [R, top_k + 1]."""
+        """Return the draft's roots for text positions `row` where the window has `drafted`, [R, top_k + 1]."""
         candidates = self._joined.candidates(None)[row, : top_k + 1]
         others = candidates != drafted[:, None]
         roots: Ids = np.where(others & (np.cumsum(others, axis=1) <= top_k), candidates, NO_ROOT)

@@ -80,7 +80,7 @@ def _in_words(by_task: Mapping[str, TaskRates]) -> str:
 
 
 def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
-    """The first task's rates, if all tasks say something about the same things."""
+    """Return the first task's rates, if all tasks say something about the same things."""
     if not by_task:
         raise ConfigError("acceptance by task needs a task at least")
     first = next(iter(by_task.values()))
@@ -189,7 +189,7 @@ def _ranks(rates: TaskRates, draws: Draws) -> Ints:
 
 
 def _place(shares: Sequence[float], draws: Floats) -> Ints:
-    """The first of the candidates that has the token, by how often so many of them have it; their number for none."""
+    """Return the index of the first candidate that has the token; the number of candidates if none has."""
     return np.searchsorted(np.array(shares), draws, side="right").astype(np.int64)
 
 
@@ -205,7 +205,7 @@ NOWHERE = -1
 
 
 def best_paths(rank_rates: Floats, depth: int, size: int = MAX_TREE) -> tuple[Path, ...]:
-    """The `size` nodes that are right most often, the best first and every one after its parent and better siblings.
+    """Return the `size` nodes that are right most often, best first, each after its parent and better siblings.
 
     `rank_rates` are how often the candidate of each rank is right on each level, [levels, ranks].
     """
@@ -224,7 +224,7 @@ def best_paths(rank_rates: Floats, depth: int, size: int = MAX_TREE) -> tuple[Pa
 
 
 def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
-    """The nodes from which a dynamic tree is cut, the best first: EAGLE-2's rule (2406.16858) on expected values."""
+    """Return the nodes that a dynamic tree is cut from, best first: EAGLE-2's rule (2406.16858) on expected values."""
     frontier: list[tuple[float, Path]] = [(1.0, ())]
     pool: list[tuple[float, Path]] = []
     for level in range(depth):

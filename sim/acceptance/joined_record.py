@@ -65,7 +65,7 @@ class Guessing(NamedTuple):
         return 1 + int((self.rows_by_step(np.arange(len(self.hits_TW))) > 0).sum(axis=0).max())
 
     def rows_by_step(self, at_R: Ints) -> Ints:
-        """Rows of the steps that complete windows after their first step, [steps, rounds]; none in a complete one."""
+        """Return the rows of the steps that complete windows after the first, [steps, rounds]; 0 where complete."""
         hits_RW = self.hits_TW[at_R]
         rows = np.zeros((self.num_tokens - 1, len(at_R)), dtype=np.int64)
         num_drafted = np.ones(len(at_R), dtype=np.int64)
@@ -99,7 +99,7 @@ class JoinedRecord:
         self._candidates: dict[int | None, Ids] = {}
 
     def drafts(self, schedule: Schedule) -> Drafts:
-        """The chains of the draft model: greedy ones, or sampled ones where the schedule's rule makes use of them."""
+        """Return the chains of the draft model: greedy ones, or sampled ones where the schedule's rule uses them."""
         with_features = schedule.exit_features
         key = with_features, self.record.samples_drafts(schedule)
         if key not in self._drafts:
@@ -117,7 +117,7 @@ class JoinedRecord:
         return prompt.sampled_drafts(draws, with_features=with_features)
 
     def chain(self, chain: int) -> Drafts:
-        """A chain of the record that no draft model drafted."""
+        """Return a chain of the record that no draft model drafted."""
         prompts = self.record.prompts
         return _drafts([one.chain_drafts[chain] for one in prompts], [one.chain_lengths(chain) for one in prompts])
 
@@ -127,7 +127,7 @@ class JoinedRecord:
         return _joined(of).astype(np.int64)
 
     def tree_lengths(self, tree: int, size: int) -> Ints:
-        """Tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
+        """Return the tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
 
     def candidates(self, exit_layer: int | None) -> Ids:

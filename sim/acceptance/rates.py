@@ -121,7 +121,7 @@ class TaskRates(StrictModel):
                 yield f"trees of {tree.drafter} ask for {max(1, needed)} alternative_rates, given are {given}"
 
     def rank_rates(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """How often the candidate of each rank is right, [places, ranks]: the best one, and the alternatives."""
+        """Return how often the candidate of each rank is right, [places, ranks]: the best one, and the alternatives."""
         others = np.diff(self.alternative_rates, prepend=0.0)
         rates = np.array(self.rates)[:, None]
         return np.concatenate([rates, (1 - rates) * others], axis=1)
@@ -138,7 +138,7 @@ class TaskRates(StrictModel):
         return 1.0 + float(np.cumprod(self.rates[:num_speculative_tokens]).sum())
 
     def in_words(self) -> str:
-        """All of it in a line, such as `0.8, 0.7 by place; exit coverage after layer 20: 0.5, 0.6`."""
+        """Return all of it in a line, such as `0.8, 0.7 by place; exit coverage after layer 20: 0.5, 0.6`."""
         parts = [_by_place(self.rates)]
         if self.feature_rates:
             parts.append(f"with exit features {_by_place(self.feature_rates)}")

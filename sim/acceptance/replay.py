@@ -98,7 +98,7 @@ class Replay:
             self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """The width of a round's operations; the exit's roots of `hybrid` are an estimate, see `num_exit_roots`."""
+        """Return the width of a round's operations; exit roots of `hybrid` are an estimate, see `num_exit_roots`."""
         record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
@@ -121,7 +121,7 @@ class Replay:
         return sum(budget) if num_drafted else budget[-1]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        """All rounds of all prompts."""
+        """Return all rounds of all prompts."""
         record = self.record
         self._check(schedule)
         window: tuple[object, ...] = (
@@ -179,7 +179,7 @@ class Replay:
         )
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
-        """The steps that the draft's own streams save; None for a schedule without."""
+        """Return the steps that the draft's own streams save; None for a schedule without."""
         if not schedule.draft_streams:
             return None
         self._check(schedule)
@@ -190,7 +190,7 @@ class Replay:
         )
 
     def _accepted(self, schedule: Schedule) -> Ints:
-        """Drafted tokens that are accepted in a round from every position of the texts."""
+        """Return the drafted tokens that are accepted in a round from every position of the texts."""
         joined, traits = self._joined, schedule.traits
         if traits.is_tree:
             accepted = joined.tree_lengths(self.record.tree(schedule), schedule.tree_size)
@@ -202,7 +202,7 @@ class Replay:
         return np.minimum(self._chains(schedule).match_length, schedule.num_speculative_tokens)
 
     def _drafted(self, schedule: Schedule) -> Ints:
-        """Tokens in the window of a round from every position of the texts."""
+        """Return the tokens in the window of a round from every position of the texts."""
         if schedule.traits.finds_text:
             tokens = self._chains(schedule).tokens[:, : schedule.num_speculative_tokens]
             found: Ints = (tokens != NO_TOKEN).sum(axis=1)

@@ -118,7 +118,7 @@ class ArrayLanes:
         self._begins = True
 
     def _operation(self, wait: Wait, reply: object) -> Handle:
-        """An operation of the round under way, which it begins if it is the first."""
+        """Return the handle of an operation of the round under way, which it begins if it is the first."""
         self._num_begun += self._begins
         self._begins = False
         return self._noting(wait, reply)
@@ -134,7 +134,7 @@ class ArrayLanes:
         return handle
 
     def _add(self, rounds: Rounds, overhead_s: float, **seconds_G: Floats) -> None:
-        """Time of rounds by what each of them waits for."""
+        """Add to rounds the time of each cause that they wait for."""
         waits_s = self.times.waits_s
         self.times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
         for cause, waited_s in seconds_G.items():
@@ -148,7 +148,7 @@ class ArrayLanes:
                 self._compute(some, segment, "target_verify", overhead_s)
 
     def _compute(self, rounds: Rounds, segment: int, cause: str, overhead_s: float) -> None:
-        """A segment of the target."""
+        """Add the time of a target segment."""
         durations, place = self._durations, rounds.place
         waits_s = {cause: durations.segments_s[segment][place]}
         self.times.target_busy_s += float(waits_s[cause].sum())
@@ -223,12 +223,12 @@ class ArrayLanes:
         return steps_s + np.where(steps_s > 0, starting_s - one_row_s, 0.0)
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
-        """Time of so many steps with 0, 1, ... guesses, [G]."""
+        """Return the time of so many steps with 0, 1, ... guesses, [G]."""
         seconds: Floats = (steps_GN * self._durations.guessing_s[:, place].T).sum(axis=1)
         return seconds
 
 
 def _entries(table_NC: NDArray[Any], row_G: Ints, place_G: Ints) -> NDArray[Any]:
-    """`table_NC[row_G, place_G]`, which takes several times as long."""
+    """Return `table_NC[row_G, place_G]`, in a fraction of the time."""
     entries: NDArray[Any] = table_NC.ravel().take(row_G * table_NC.shape[1] + place_G)
     return entries

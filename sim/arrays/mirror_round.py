@@ -179,11 +179,11 @@ class _TwoLanes:
         self._taken_s = [nothing] * len(self._left_s)
 
     def segment_s(self, index: int) -> Floats:
-        """How long a target segment takes if the draft stays idle from now on."""
+        """Return how long a target segment takes if the draft stays idle from now on."""
         return self._taken_s[index + 1] + self._left_s[index + 1]
 
     def end_s(self, num_segments: int) -> Floats:
-        """When the first target segments end if the draft stays idle from now on."""
+        """Return when the first target segments end if the draft stays idle from now on."""
         return in_ticks(sum(map(self.segment_s, range(num_segments)), start=np.asarray(self.durations.target_half_s)))
 
     def idle(self, seconds: float | Floats) -> None:

@@ -61,18 +61,18 @@ class RoundCosts:
         self._bytes, self._branch_works = cache(self._bytes_of), cache(self._works_of)
 
     def segment(self, segment: int, rows: Rows, places: Places) -> Step:
-        """An operation of the target."""
+        """Return an operation of the target."""
         step = self._pass(segment, rows, places)
         more_s = self._pass_more_s[segment]
         return step._replace(seconds=step.seconds + more_s) if more_s else step
 
     def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
-        """A step of rollouts; if any sequence has stream tokens, all rows are those of a draft without features."""
+        """Return a step of rollouts; with stream tokens of any sequence all rows are of a draft without features."""
         works = [(self._step, rows)] if not any(stream_rows) else [(_STEP, rows), (_STREAMS, stream_rows)]
         return self._priced(self.plan.draft_lane, works, places)
 
     def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
-        """A step of branches with so many roots, or tokens to read first."""
+        """Return a step of branches with so many roots, or tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
@@ -90,7 +90,7 @@ class RoundCosts:
         return self._priced(self.plan.target_lane, [(calls, rows) for calls in self._segments[segment]], places)
 
     def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
-        """A step of a lane that does this work, each with its own rows, and takes so much more."""
+        """Return a step of a lane that does this work, each with its own rows, and takes so much more."""
         seconds = sum([self._seconds(lane, calls, rows, places) for calls, rows in works], start=more_s)
         bytes_per_s = 0.0
         if self._is_shared and seconds:
@@ -113,12 +113,12 @@ class RoundCosts:
         return max(seconds, TICK_S)  # where tables fall with the context
 
     def _bytes_of(self, lane: str, calls: Calls) -> float:
-        """The traffic of one sequence."""
+        """Return the traffic of one sequence."""
         cost = self._tables.cost(lane)
         return sum(count * cost.facts(part).bytes_per_call for part, count in calls)
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
-        """How long the devices of a lane wait for each other in a step, every time; never where it is one device."""
+        """Return the seconds of every collective in a step of a lane; none where it is one device."""
         cost = self._tables.cost(lane)
         if not isinstance(cost, GroupCost):
             return ()

@@ -141,7 +141,7 @@ class SimulatedBatch:
         return self._branches.take(), SequenceInBatch.window
 
     def _begin_round(self) -> None:
-        """The windows are handed to the target now."""
+        """Begin a round: the windows are handed to the target now."""
         self._rows = [one.num_drafted + 1 for one in self._going]
         self._places = [one.place for one in self._going]
         self.num_passes += 1
@@ -150,11 +150,11 @@ class SimulatedBatch:
             one.trace.begin_round(self.env.now)
 
     def segment(self, segment: int) -> Step:
-        """An operation of the target in the round under way."""
+        """Return an operation of the target in the round under way."""
         return self.costs.segment(segment, self._rows, self._places)
 
     def branch_steps(self) -> Callable[[StepKind], Step]:
-        """A step of each kind of branches that start now, also when the round has ended."""
+        """Return a step of each kind of branches that start now, also when the round has ended."""
         places, first_rows = self._places, self.first_rows()
         has_window = [one.has_window for one in self._going]
         drafted = [one.num_drafted for one in self._going]
@@ -175,18 +175,18 @@ class SimulatedBatch:
         return without, with_window
 
     def verdict_message(self) -> Message:
-        """All verdicts on their way to the draft."""
+        """Return all verdicts on their way to the draft."""
         verdict_bytes = self.costs.messages.verdict_bytes
         counts = [one.num_accepted for one in self._going]
         return sum(verdict_bytes[count] for count in counts), sum(counts) + len(counts)
 
     def exit_message(self) -> Message:
-        """The exit's signals on their way to the draft."""
+        """Return the exit's signals on their way to the draft."""
         rows = sum(self._rows)
         return rows * self.costs.messages.exit_bytes / self.schedule.num_rows, rows
 
     def window_message(self) -> Message:
-        """The next windows on their way to the target."""
+        """Return the next windows on their way to the target."""
         window_bytes = self.costs.messages.window_bytes
         counts = [one.num_drafted for one in self._going]
         return sum(window_bytes[count] for count in counts), sum(counts)
@@ -199,7 +199,7 @@ class SimulatedBatch:
         return self.spans.send(path, num_bytes, rows, sent_s)
 
     def rollout(self, *, is_first: bool) -> Steps | None:
-        """The steps of windows, for a draft that has not read what the last verdicts brought."""
+        """Return the steps of windows, for a draft that has not read what the last verdicts brought."""
         unread = self.costs.plan.unread
         steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._going]
         return self._together(Work.ROLLOUT_STEP, steps)
@@ -232,7 +232,7 @@ class SimulatedBatch:
         return [0 if one.has_window else one.num_accepted + 1 for one in self._going]
 
     def _window_steps(self, sequence: SequenceInBatch, num_unread: int) -> list[_StepRows]:
-        """The steps of a sequence's next window, after so many tokens to read before the last committed one."""
+        """Return the steps of a sequence's next window, after so many tokens to read before the last committed one."""
         first = self.costs.plan.first_rows[num_unread], 0
         if not self.outcomes.guessed_rows:
             return [first, *self._later]

@@ -132,7 +132,7 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
 
 
 def _accepted(lengths: Iterable[Any]) -> dict[str, float]:
-    """What would get accepted at most, over all positions of the texts; an array of `lengths` for each."""
+    """Return the most that would be accepted, over all positions of the texts; an array of `lengths` for each."""
     from statistics import fmean
 
     return {"mean_acceptance_length": 1 + fmean(length for one in lengths for length in one.tolist())}

@@ -68,7 +68,7 @@ def simulate(
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
-    """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer; drawn texts have no ids."""
+    """Return the rows that `mirrorsd run` would write, without the text; drawn texts have no ids."""
     from mirrorsd.compare.numbers import prompt_numbers
 
     rows = []

@@ -179,7 +179,7 @@ def _recipe_path(name: str) -> Path:
 
 
 def _show_card(card: Card, folder: Path) -> None:
-    """The card's tables, without those that no terminal has room for."""
+    """Show the card's tables, without those too wide for a terminal."""
     from mirrorsd.cli.tables import plain_table
     from training.judging.card import TEXT_FILE
 
