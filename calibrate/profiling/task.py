@@ -216,7 +216,7 @@ def _roots(task: CalibrationTask, top_k: int, *, has_features: bool) -> dict[str
 
 
 def _of_a_head(task: CalibrationTask, drafter: str, *, is_check: bool) -> list[Schedule]:
-    """Return a head in every placement, streams on every lane, nothing of free text; checks have smaller trees."""
+    """Return schedules of a head in every placement, of streams on every lane; checks have smaller trees."""
     traits = METHODS[task.heads[drafter]]
     if traits.finds_text:
         return []

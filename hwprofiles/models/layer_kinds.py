@@ -56,7 +56,7 @@ class Mixer(StrictModel):
         return num_elements * cache_bits / 8 + self.state_bytes
 
     def moved_bytes(self, rows: float, context: Number, cache_bits: int) -> Number:
-        """Return the bytes that one layer reads of a cache and writes for `rows` tokens; a state is read and written once."""
+        """Return the bytes that one layer reads of a cache and writes for `rows` tokens; a state once each."""
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
         return num_elements * cache_bits / 8 + 2 * self.state_bytes
 
