@@ -1,4 +1,4 @@
-"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`; and what is taken of one.
+"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`; and samples of them.
 
 Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
 

@@ -1,1 +1,1 @@
-"""From what was timed between anchors to the numbers of a profile, and how far each of them may be off."""
+"""Fits the numbers of a profile, and their errors, to times measured between anchors."""

@@ -44,7 +44,7 @@ def fit_table(
 ) -> LatencyTable:
     """Return the table of an operation by ascending rows; those in one of `groups`, or all, differ in nothing else.
 
-    Times of a single context are taken to hold at any.
+    A single context counts as all of them.
     """
     rows, contexts = dict.fromkeys(count for count, _ in times), {context for _, context in times}
     if slots is None or len(contexts) == 1:

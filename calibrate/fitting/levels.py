@@ -37,7 +37,7 @@ class Prior(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The share by which work may take longer before that counts as not understood."""
+        """The share by which work may take longer before that counts as unexplained."""
         return _MOST_SPREADS * self.spread
 
 
@@ -80,7 +80,7 @@ def grouped_levels(
 
 
 def more(level: Level, prior: Prior) -> float:
-    """Return the share by which work takes longer, by its level: at least 0, and at most what is understood."""
+    """Return the share by which work takes longer, by its level: from 0 to `Prior.most`."""
     return min(max(0.0, level.factor - 1), prior.most)
 
 

@@ -1,4 +1,4 @@
-"""How noisy measured times are, how much of their differences by rows is noise, and that they rise with the rows.
+"""Estimates the noise of measured times, smooths them along rows, and makes them rise with the rows.
 
 A fall counts as noise until a second visit confirms it: `doubtful` names what to measure again, and `cliffs` the falls
 that noise does not explain. Everything between two cliffs is fitted to rise.
@@ -21,14 +21,14 @@ from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
 _LINE: Final = 2
 """Degrees of freedom that a straight line takes."""
 _BEND: Final = 2
-"""Those that a bend takes: where it is, and how steep the line is from there."""
+"""Degrees of freedom that a bend takes: where it is, and how steep the line is from there."""
 _KNOWN: Final = 10.0
 """Weight of a point without noise next to one with it."""
 
 _FALL: Final = 0.15
 """Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
 _ENOUGH: Final = 2
-"""Visits after which nothing is measured again: to go on for as long as a time is high would choose low ones."""
+"""Visits after which nothing is measured again: repeating for as long as a time is high would select low ones."""
 _CERTAIN: Final = 1e9
 """Weight of a time without noise."""
 
@@ -58,15 +58,14 @@ class Noise:
         return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)) + self.bends**2)
 
     def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
-        """Times by ascending rows, moved towards their line as far as noise explains their distance from it.
+        """Return times by ascending rows, moved towards a line as far as noise explains their distance from it.
 
         The time of rows `known` has no noise: it stays, and the line passes close to it.
 
-        Reading the weights takes as long for one row as for many and hides their arithmetic, up to as many rows as a
-        device computes in that time (the roofline of Williams and others, 2009): a line, which bends upwards where
-        noise does not explain that it should. If the distances vary by no more than noise does, the line is kept; if
-        they vary by much more, the times are (empirical Bayes: Efron and Morris, "Stein's estimation rule and its
-        competitors", 1973).
+        Reading the weights takes as long for one row as for many and hides the arithmetic of the rows, up to a number
+        (the roofline of Williams and others, 2009): a line, which may bend upwards. If the distances vary by no more
+        than noise does, the line is kept; if they vary by much more, the times are (empirical Bayes: Efron and Morris,
+        "Stein's estimation rule and its competitors", 1973).
         """
         if len(seconds) <= _LINE or not self.variance:
             return dict(seconds)
@@ -107,7 +106,7 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
 
 
 def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
-    """Return the row counts, of ascending ones, whose fall below the one before is more than their visits leave open.
+    """Return the row counts, of ascending ones, whose fall below the one before is more than noise.
 
     That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Two
     visits that agree may both have met a spike: no interval is narrower than the doubts of its ratios say.
@@ -125,7 +124,7 @@ def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
 
 
 def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
-    """Ascending row counts in stretches, each of which ends before a cliff."""
+    """Yield ascending row counts in stretches, each of which ends before a cliff."""
     stretch: list[int] = []
     for count in rows:
         if count in cuts and stretch:

@@ -1,8 +1,8 @@
 """Times relative to the anchors around them, since a machine changes its speed within seconds.
 
-A ratio is as certain as its anchors agree: where they differ, the speed changed in between, and nobody knows when. So a
-ratio's doubt is the standard error of the anchors' mean (of two anchors, half of the change), and ratios are averaged
-with weights of one over doubt squared.
+Where the anchors around a ratio differ, the speed changed in between, at an unknown time. So a ratio's doubt (relative
+standard deviation) is the standard error of the anchors' mean (of two anchors, half of the change), and ratios are
+averaged with weights of one over doubt squared.
 
 A lane's times rest on the mean of its anchors, while the machine changes its speed. Cut into stretches of time, anchors
 show how much of that change all lanes share (`anchor_errors`).
@@ -24,7 +24,7 @@ _MOST_AWAY = 1.5
 """Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean. Of an even
 number the median is the lower of the middle ones, since spikes only add."""
 _MOST_OF_MEDIAN = 2.0
-"""What an anchor counts at most, over the median: the two speeds of lanes were at most 1.9 apart."""
+"""Most that an anchor counts, over the median: the two speeds of lanes were at most a factor of 1.9 apart."""
 NORMAL_90 = 1.645
 """Standard deviations on either side that hold 90 % of a normal distribution."""
 _STRETCHES = 8

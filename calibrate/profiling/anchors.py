@@ -1,12 +1,12 @@
 """Anchors: the same short work, timed on a lane again and again, to compare everything else with.
 
-A shared machine changes its speed within seconds, and no model of it can foresee that. What is timed between two
-anchors of its lane is known relative to them, whatever the machine did before and after. A sequence that is decoded has
-anchors before it, between its rounds, and after it; on lanes that work at the same time, at the same time too.
+A shared machine changes its speed within seconds, unpredictably. So times are compared with anchors of their lane
+before and after. A decoded sequence has anchors before it, between its rounds, and after it; lanes that work at the
+same time have anchors at the same time too.
 
-It may change its speed for some work and not for other: the weights of a draft model may lie in a processor's cache,
-and what its neighbours leave of that says nothing of a target that is read from memory. So a draft model has anchors of
-its own, steps of one row, in and after the runs that it drafts in.
+The speed may change for some work only: a draft model's weights may lie in a processor's cache, which other programs
+use, while a target's are read from memory. So a draft model has anchors of its own, steps of one row, in and after the
+runs that it drafts in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
 next ones 1.00 (eight rounds in turn on a Zen 5): anchors stand for the latter."""
 _STEP_REPEATS: Final = 3
-"""A draft's steps are short, and the first finds its caches used by others, as that of a rollout does."""
+"""A draft's steps are short, and the first of them finds cold caches, like the first of a rollout."""
 _FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
 _EVERY_S: Final = 0.12
@@ -169,12 +169,12 @@ def decode_with_anchors(
 
 
 def lanes_of(schedule: Schedule) -> tuple[str, ...]:
-    """Lanes that a schedule uses, the target's first."""
+    """Return the lanes that a schedule uses, the target's first."""
     return tuple(dict.fromkeys((schedule.target_lane, schedule.draft_lane or schedule.target_lane)))
 
 
 class _Taking:
-    """Takes anchors whenever the sequence rests and the last ones were long ago: of its lanes in turn."""
+    """Takes anchors between rounds if the last ones were long ago, of its lanes in turn."""
 
     def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
         lanes = lanes_of(schedule)
@@ -186,13 +186,13 @@ class _Taking:
         self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
 
     def around(self, take: Callable[[str], float]) -> None:
-        """Before the sequence, or after it: those of every lane alone are the nearest to what else is done there."""
+        """Take anchors before the sequence or after it; those of a lane alone are the nearest to other work."""
         for lane in self.alone:
             self._take_alone(take, lane)
         self._take_shared()
 
     def step(self) -> None:
-        """Steps of the draft model, which are short: whenever anything else is taken."""
+        """Time steps of the draft model, which are short, with every other anchor."""
         if self._drafts_on is not None:
             self.steps.append(self._anchors.take_step(self._drafts_on))
 

@@ -1,4 +1,4 @@
-"""A profile from the samples of a calibration: a function of them and of what was asked for, and of nothing else."""
+"""Fits a profile to the samples of a calibration: a function of the samples and the task alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Correction = Event | Literal["level_by_rows"]
 
 
 def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Correction] = ()) -> Profile:
-    """Return the profile that the samples amount to; `without` are corrections to be left out, to see what they buy.
+    """Return the profile fitted to the samples; corrections of `without` are left out, to see what they gain.
 
     Raises:
         ProfileError: a part that every schedule needs came out as costing nothing.
@@ -100,7 +100,7 @@ class _Fit:
         return self._with_errors(profile, levels.passes, levels.steps)
 
     def _in_a_loop(self) -> Profile:
-        """Everything as timed alone, with slowdowns that know nothing of runs."""
+        """Return the profile as timed alone, with slowdowns that use no runs."""
         task = self._task
         traffic = task.sizes.part_bytes(task.anchor_context)
         return Profile(
@@ -152,7 +152,7 @@ class _Fit:
         return with_first_steps(profile, [run for run in self._fits if run.schedule.drafter == head], head)
 
     def _with_heads_at_level(self, profile: Profile) -> Profile:
-        """Steps of every head, and the first ones of its rollouts, at their level in runs."""
+        """Return the profile with the steps of every head, and first steps of its rollouts, at their level in runs."""
         for drafter in (name for name, method in self._task.heads.items() if not METHODS[method].drafts_itself):
             profile = self._with_first_steps(profile, drafter)
             found = draft_levels([run for run in self._fits if run.schedule.drafter == drafter], profile)

@@ -1,4 +1,4 @@
-"""Two lanes beside each other: how they slow each other, and what messages cost on their way to the draft's."""
+"""Measures how much two lanes slow each other, and what messages to the draft's lane cost."""
 
 import time
 from collections import defaultdict
@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
 PAUSE_S: Final = 0.015
-"""How long lanes of a schedule wait for each other, by and large."""
+"""How long lanes of a schedule wait for each other, roughly."""
 _MESSAGE_ROWS: Final = 5
 _CANDIDATES: Final = 9
 _LEAST_WIDTH: Final = 1024
@@ -38,7 +38,7 @@ _STEP_RUNS = 5
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
 _PRIOR: Final = Prior(spread=0.04)
-"""Lanes that share no core slow each other a little, if at all; few comparisons seldom tell how much."""
+"""Lanes that share no core slow each other a little, if at all; few comparisons hardly show how much."""
 
 
 def measure_pairs(
@@ -56,7 +56,7 @@ def measure_pairs(
 
 
 def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
-    """Slowdowns of a pair: that of anchors over the whole calibration, times how much more other work is slowed.
+    """Return the slowdowns of a pair: that of anchors over the whole calibration, times how much more other work slows.
 
     The draft's is relative to what its steps take in real runs (`step_level`). The second factor is shared by all
     pairs, unless that of one differs. A draft that finds its cache used by the target is slowed once, whether at the
@@ -87,7 +87,7 @@ def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float],
 
 
 def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
-    """Slowdowns relative to those of the anchors taken meanwhile."""
+    """Return slowdowns relative to those of the anchors taken meanwhile, by pair."""
     found = defaultdict[Pair, list[Ratio]](list)
     for one in samples.together:
         if one.role == role:

@@ -1,9 +1,9 @@
-"""Which parts are timed on a lane, and the tables that their times make.
+"""The parts that are timed on a lane, and the tables made of their times.
 
 Heads and streams of the target, and prompt lookup, are timed apart from target and draft: a lane holds one drafter at a
-time, so drafters take turns within every pass. What a longer context adds to a single layer is less than the noise:
-heads are timed at one. In a loop a head stays in the processor's cache, which the target empties in every round: short
-decodings measure what a step takes there.
+time, so drafters take turns within every pass. What a longer context adds to a single layer is less than the noise, so
+heads are timed at one context. In a loop a head stays in the processor's cache, which the target empties in every
+round: short decodings measure what a step takes in a run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -224,13 +224,13 @@ class HeadParts:
         self._task, self._traits = task, METHODS[task.heads[drafter]]
 
     def measurements(self) -> list[Measurement]:
-        """Everything to be timed on a lane that has loaded it."""
+        """Return everything to be timed on a lane that has loaded it."""
         if self._traits.drafts_itself:
             return [self._stream(part) for _ in range(_STREAM_PAIRS) for part in ("verify_tree", "stream")]
         return [*self._steps().values(), *self._prompts().values()]
 
     def tables(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> dict[LanePart, LatencyTable]:
-        """Tables for any context, by what each is of, from what cells take over an anchor; of noise alone none."""
+        """Return tables for any context, by part, from the times of cells over an anchor; none for noise alone."""
         if self._traits.drafts_itself:
             return self._streams_table(ratios, anchor_s)
 
@@ -262,7 +262,7 @@ class HeadParts:
         }
 
     def _steps(self) -> dict[Size, Measurement]:
-        """Steps by their size; a lookup is one row whatever it finds."""
+        """Return steps by their size; a lookup is one row whatever it finds."""
         finds_text, context = self._traits.finds_text, self._task.effort.contexts[0]
         repeats = _FIND_REPEATS if finds_text else _HEAD_REPEATS
         return {

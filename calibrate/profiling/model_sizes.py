@@ -1,4 +1,4 @@
-"""What the models of a calibration are: their folders' configurations, and how many bytes a part reads."""
+"""The models of a calibration: their folders' configurations, and how many bytes a part reads."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""The overheads of a profile (`hwprofiles.lane_profile`) from decoded runs: what runs take beyond what tables have.
+"""Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: what they take beyond the tables.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The first step is not
-among them, since levels of work in runs count it in: it is fitted before these (`fitted_profile`). Lanes of as many
-threads share what no run tells apart.
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The first step is not among
+them, since levels include it: it is fitted before (`fitted_profile`). Lanes with equal numbers of threads share an
+overhead that no run distinguishes.
 
-What comes out as less than nothing is noise. What is far beyond the usual is not understood: no more than a bound is
-counted, and the profile's notes say so.
+A negative overhead is noise. One far beyond its prior is unexplained: it counts up to a bound, and the profile's notes
+say so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def with_first_steps(profile: Profile, runs: Runs, head: str | None) -> Profile:
 
 
 def with_exits(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with what prefixes take more than their parts, by runs that reply no states.
+    """Return the profile with the overhead of prefixes, by runs that reply no states.
 
     That is more within the pass, by its level in runs, and the time until the suffix starts, which no lane has.
     """
@@ -75,7 +75,7 @@ def with_exits(profile: Profile, runs: Runs) -> Profile:
 
 
 def with_features(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with what passes take more that reply their states, for every drafter that reads them."""
+    """Return the profile with the overhead of passes that reply their states, for every drafter that reads them."""
     fits = [run for run in runs if not run.is_check]
     for drafter in dict.fromkeys(run.schedule.drafter for run in fits if run.schedule.reads_features):
         profile = _with_features_for(profile, [run for run in fits if run.schedule.drafter == drafter], drafter)
@@ -83,7 +83,7 @@ def with_features(profile: Profile, runs: Runs) -> Profile:
 
 
 def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Profile:
-    """Lanes share what no run tells apart, relative to their own passes; a lane that replied to nobody has none.
+    """Return the profile with this overhead for one drafter; lanes share what no run distinguishes.
 
     Runs that differ in nothing else are compared with each other: a table may be off at just their rows.
     """
@@ -105,7 +105,7 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
 
 
 def with_draft_rounds(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with what rounds take more outside of lanes, by runs in which target and draft take turns.
+    """Return the profile with the overhead of rounds with a draft, by runs in which target and draft take turns.
 
     Lanes of as many threads share it where a lane had no such run. What features cost on their way is the link's.
     """
@@ -152,7 +152,7 @@ def _with(
 
 
 def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
-    """Return an overhead of at least nothing: what takes less than the shortest time takes none."""
+    """Return an overhead; of less than the shortest time none."""
     return Overhead(seconds=seconds if seconds >= SHORTEST_S else 0.0, relative_error=relative_error)
 
 

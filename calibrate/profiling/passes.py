@@ -1,4 +1,4 @@
-"""The passes of a calibration: everything is timed once in each, in turn, as often as time allows."""
+"""Runs the passes of a calibration: each times everything once, and passes repeat as time allows."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -82,9 +82,9 @@ class Measuring:
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
         """Decode the check that is furthest off, and what set its level, while time allows; return the profile then.
 
-        What stays far off is let be after a few times. Before that the target's passes of its widths are timed again,
-        since no level mends a table that is wrong at one of them; so are all parts of target and draft where no profile
-        comes out of the samples.
+        After a few times a check stays as it is. Before that the target's passes of its widths are timed again, since
+        no level corrects a table that is wrong at one of them; so are all parts of target and draft where no profile
+        can be fitted to the samples.
 
         Raises:
             LaneError: a lane was lost.
@@ -161,7 +161,7 @@ class Measuring:
         self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1, progress=progress)
 
     def _time_target(self) -> None:
-        """Time what is most of every round again, where the time that is left is too short for a whole pass."""
+        """Time the target again, most of every round, where the time left is too short for a whole pass."""
         cells = {
             lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET]
             for lane, own in self._cells(None).items()
@@ -172,7 +172,7 @@ class Measuring:
             self._visit(cells, index)
 
     def _passes_of(self, run: Run) -> Cells:
-        """Return the target's whole passes as wide as those of a run, or next to that, on its lane."""
+        """Return the target's whole passes that are about as wide as those of a run, on its lane."""
         lane = run.schedule.target_lane
         timed = {one.rows: Cell(lane, one) for one in self._parts[lane].passes()}
         widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}

@@ -1,7 +1,7 @@
-"""What passes and steps take in runs over what they take in a timing loop, and tables at these levels.
+"""Fits levels: times of passes and steps in runs over those in a timing loop. Scales tables by them.
 
-Work of one row and work of several have levels of their own: other kernels compute it, and what a loop that repeats it
-finds in the caches differs for each from what a run finds.
+Work of one row and work of several rows have levels of their own: other kernels compute them, and caches in a loop
+differ from those in a run by another factor.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Levels = Mapping[str, Level]
 PASS: Final = Prior(spread=0.01)
 """An anchor is a pass of the target: in ten demos passes of whole runs took 0.97 to 1.015 of their anchors."""
 STEP: Final = Prior(spread=0.15)
-"""A draft's steps are short: what the target left of the caches tells."""
+"""A draft's steps are short, so the caches that the target leaves matter."""
 _SEVERAL_ROWS: Final = 0.1
 """How much the level of several rows differs from that of one (standard deviation, relative). In five demos of
 25 November 2026 calibrations' runs showed up to 10 %, and predictions of the demos' texts were off by as much."""
 _MOST_APART: Final = 0.25
-"""Runs that say more (logarithm) do other work than loops; then the loops count."""
+"""Runs further apart (logarithm) do other work than loops; then the loops count."""
 _PASSES: Final = (Work.VERIFY, Work.SUFFIX)
 """Prefixes have an overhead of their own."""
 
@@ -78,7 +78,7 @@ def run_levels(
 
 
 def draft_levels(runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:
-    """Return levels of steps of rollouts, taken to be `around` others before any run."""
+    """Return levels of steps of rollouts; their priors lie `around` others, if given."""
     threads = {lane.name: lane.num_threads for lane in profile.lanes}
     priors = {name: STEP._replace(around=around[name]) if around else STEP for name in threads}
     return grouped_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), threads, priors)
@@ -95,7 +95,7 @@ def _wide_levels(runs: Sequence[Run], works: Collection[Work], profile: Profile,
 
 
 def at_levels(lane: LaneProfile, levels: RunLevels) -> LaneProfile:
-    """Return a lane with its passes, exits and steps at their levels, and as uncertain as these are."""
+    """Return a lane with its passes, exits and steps scaled by their levels, whose errors are added."""
     name = lane.name
     step = levels.steps[name]
     lane = lane.changed(
@@ -108,12 +108,12 @@ def at_levels(lane: LaneProfile, levels: RunLevels) -> LaneProfile:
 
 
 def at_level(table: LatencyTable, level: Level) -> LatencyTable:
-    """Return a table at a level, and as uncertain as that is."""
+    """Return a table scaled by a level, whose error is added."""
     return table.scaled(level.factor).less_certain(level.half_width)
 
 
 def _at_rows(table: LatencyTable, levels: tuple[Level, Level]) -> LatencyTable:
-    """Return a table at the level of one row and at that of several, which take no less time than one row."""
+    """Return a table scaled by the levels of one row and of several, which take no less time than one row."""
     one, several = levels
     if table.rows[0] > 1:
         return at_level(table, several)

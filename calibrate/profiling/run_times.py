@@ -1,7 +1,7 @@
-"""Compares what operations of decoded runs took with what they should take by a profile.
+"""Compares the times of operations in decoded runs with those by a profile.
 
 Every run is made between anchors of its lanes, and compared at their speed. The first round of a run is left out, since
-it finds everything asleep.
+it finds cold caches and sleeping threads.
 """
 
 from collections import defaultdict

@@ -22,7 +22,7 @@ from runtime.wire.measurement import Measurement
 
 _MAX_BYTES = 500_000_000
 _SPIKE = 2.0
-"""No repeat counts as more than this many times the usual one of its visit: something else ran meanwhile."""
+"""No repeat counts as more than this many times the median of its visit: something else ran meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Visit:
     @property
     def ratio(self) -> Ratio:
         """Mean time over the anchors."""
-        usual = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
-        return among(fmean(min(one, _SPIKE * usual) for one in self.seconds), (self.before_s, self.after_s))
+        median_s = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
+        return among(fmean(min(one, _SPIKE * median_s) for one in self.seconds), (self.before_s, self.after_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a calibration is asked for, and what it measures for that: sizes of parts, repeats, and schedules to decode."""
+"""The task of a calibration, and what it measures: sizes of parts, repeats, and schedules to decode."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -177,7 +177,7 @@ def schedules_of(task: CalibrationTask, drafter: str | None, *, is_check: bool) 
 
 
 def _of_the_draft(task: CalibrationTask, *, is_check: bool) -> list[Schedule]:
-    """Speculation on every placement and mirror on every pair; levels are set by plain decoding on every lane too."""
+    """Return schedules of speculation in every placement and mirror on every pair; to set levels, plain ones too."""
     plain = [] if is_check else [Schedule(method="autoregressive", target_lane=lane.name) for lane in task.lanes]
     if not task.draft_steps:
         return plain
@@ -208,7 +208,7 @@ def _of_the_draft(task: CalibrationTask, *, is_check: bool) -> list[Schedule]:
 
 
 def _roots(task: CalibrationTask, top_k: int, *, has_features: bool) -> dict[str, Any]:
-    """Roots from the deepest exit if there is any: it sends the features."""
+    """Return options of a schedule with roots from the deepest exit, if any: it sends the features."""
     if not task.exit_layers:
         return {"root_source": "draft", "draft_top_k": top_k}
     deepest = max(task.exit_layers)

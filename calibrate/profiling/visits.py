@@ -79,7 +79,7 @@ def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
 
 
 def _lines(found: Mapping[Cell, Estimate], axis: str) -> list[list[tuple[Cell, Estimate]]]:
-    """Cells that differ in their rows alone, or in their contexts, ascending. Trees go on where chains end."""
+    """Return lines of cells that differ only in rows, or in contexts, ascending. Trees go on where chains end."""
     lines = defaultdict[Cell, list[tuple[Cell, Estimate]]](list)
     for cell, one in found.items():
         of = cell.measurement

@@ -85,7 +85,7 @@ class RecordedHead(NamedTuple):
         states: Mapping[int, Tensor],
         target: Backend,
     ) -> list[Ids]:
-        """Places in the order of some trees of the nodes that hold the text, [N, depth] each, behind `start` tokens.
+        """Return for each tree the places, in its order, of the nodes that hold the text after `start`, [N, depth].
 
         `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
         """

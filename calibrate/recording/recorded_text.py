@@ -38,7 +38,7 @@ _BUFFERS: Final = 3
 
 
 class TargetText(NamedTuple):
-    """A text and what the target thought while writing it.
+    """A text and the target's states, margins and probabilities while writing it.
 
     Attributes:
         tokens: N new ids; ends with EOS or at the length asked for.
@@ -174,7 +174,7 @@ class TextWriter:
         return int(num_positions * (rows * keys + len(group) * states) * size) + distributions
 
     def _side_by_side(self, group: Sequence[WantedText]) -> list[TargetText]:
-        """Texts of a group; none of one text, or where rows are not alike."""
+        """Return the texts of a group; none of one text, or where rows are not batch-invariant."""
         if len(group) == 1 or not self.rows_are_alike:
             return []
         writings = list(map(self._begin, group))
@@ -255,7 +255,7 @@ class TextWriter:
         ]
 
     def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Tensor], Tensor]:
-        """Hidden states after the wanted layers and after the last one, [B, T, D] each."""
+        """Return hidden states after the wanted layers and after the last one, [B, T, D] each."""
         x_BTD, states, done = self._target.embedding(ids_BT), {}, 0
         for layer in dict.fromkeys((*self._layers, self._target.config.num_layers)):
             x_BTD = self._target.run_layers(x_BTD, done, layer, positions=positions, cache=cache)

@@ -40,7 +40,7 @@ from runtime.verification.rules import GREEDY, Sampling, require_temperature
 Enough = Callable[[float], bool]
 """Whether to stop; called with the seconds that the next prompts will take, by those so far."""
 USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
-"""Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
+"""Shallow trees for devices where every step of a head counts, wide ones for the others."""
 _PROMPTS_PER_SAVE = 8
 _EXIT_ROWS = 16
 """Rows that an exit reads at once: of a window there are no more."""
@@ -171,7 +171,7 @@ class Recorder:
         )
 
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
-        """Yield everything that schedules could ask about some texts of prompts, by their numbers; each when it is due.
+        """Yield everything that schedules may replay of some texts of prompts, by their numbers; each when it is due.
 
         Raises `RecordError` for a prompt that does not fit in the models' positions with its text.
         """
@@ -193,7 +193,7 @@ class Recorder:
             require_room(config, num_prompt, settings.max_new_tokens, num_drafted=window, whose="draft")
 
     def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
-        """Places of the texts with which a group begins: these take the time to write all of it."""
+        """Return the places of the texts with which a group begins: these take the time to write all of it."""
         wanted = [WantedText(prompt.ids, self.settings.sampling(number)) for prompt, number in texts]
         return {0, *accumulate(map(len, self._writer.groups(wanted)))}
 
