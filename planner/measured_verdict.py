@@ -157,10 +157,10 @@ def judge_measured(
     """Judge runs of several schedules, any two on the prompts that both ran.
 
     The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one, *no* if a plain one
-    was faster than every drafting one, each beyond its interval. Since the two that are compared were chosen by
-    prediction, they owe nothing to the luck of the runs; only a *no* names the plain schedule that it is due to. Runs
-    take turns, so that their times decide as they are; an answer that anchors would turn from yes to no, or back, is
-    "cannot tell". Intervals are about prompts like those that were recorded.
+    was faster than every drafting one, each beyond its interval. The two are chosen by prediction, so the luck of the
+    runs did not select them; a *no* names the plain schedule that was faster. Runs take turns, so their times decide
+    uncorrected; if times corrected by anchors turn yes into no, or back, the answer is "cannot tell". Intervals are
+    about prompts like those that were recorded.
 
     Args:
         schedules: what was run; whatever shares no prompt with the others is named and not judged.
@@ -204,7 +204,7 @@ def judge_measured(
 def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule | None]:
     """Return the answer, and the plain and the drafting schedule that it is about.
 
-    Of several plain ones that is the one which the drafting one is least sure to beat; in a *no*, one that beats all.
+    Of several plain ones that is the one that the drafting one beats least surely; in a *no*, one that beats all.
     """
     plains, draftings = runs.side(plain=True), runs.side(plain=False)
     if not plains or not draftings:
@@ -231,7 +231,7 @@ def _winner(runs: Runs) -> MeasuredSchedule | None:
 def _why(
     runs: Runs, as_run: Pays, corrected: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule
 ) -> Iterator[str]:
-    """Yield the prediction beside the measured ratio, and what keeps that ratio from being the answer."""
+    """Yield the prediction beside the measured ratio, and the reasons why that ratio alone is not the answer."""
     ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")

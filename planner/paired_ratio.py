@@ -34,8 +34,8 @@ class Ratio:
 
     Attributes:
         num_pairs: prompts that both met.
-        prompts_error: half-width (90 %) of the logarithm by the chance of the prompts; infinite where it is not known.
-        machine_error: likewise by the errors of predicted times, or of the cost of rounds in runs.
+        prompts_error: half-width (90 %) of the logarithm from sampling prompts; infinite where it is not known.
+        machine_error: likewise from the errors of predicted times, or of the cost of rounds in runs.
     """
 
     value: float
@@ -45,17 +45,17 @@ class Ratio:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval (90 %); 0 where the prompts' chance is not known."""
+        """Lower end of the interval (90 %); 0 where `prompts_error` is not known."""
         return self.value / self._factor
 
     @property
     def high(self) -> float:
-        """Upper end; infinity where the prompts' chance is not known."""
+        """Upper end; infinity where `prompts_error` is not known."""
         return self.value * self._factor
 
     @property
     def on_these(self) -> Ratio:
-        """The ratio on these very prompts, without their chance."""
+        """The ratio on these very prompts, without `prompts_error`."""
         return replace(self, prompts_error=0.0)
 
     @property
@@ -105,8 +105,8 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 class CommonFit:
     """How far off the simulated times of schedules are, fitted to all their runs together by least squares.
 
-    log(measured / simulated) of a run is a part of the schedule, a part of the prompt, and `noise` (a standard
-    deviation) of the same size in all runs. So schedules that ran few prompts together are compared by way of others.
+    log(measured / simulated) of a run is a schedule's term plus a prompt's term plus `noise` (a standard deviation),
+    equal in all runs. So schedules that shared few prompts are compared by way of others.
     """
 
     def __init__(self, logs: Mapping[str, Mapping[str, float]]) -> None:
@@ -156,8 +156,8 @@ def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
 def prompts_error(times_s: Pairs) -> float:
     """Return the half-width (90 %) of log(sum(other) / sum(one)) over prompts, by a delete-one jackknife.
 
-    Chance is within kinds of prompts, which take turns in a draw (a stratified sample); all count as one kind where a
-    kind has a single prompt. One prompt alone has no chance.
+    It is taken within kinds of prompts, which take turns in a draw (a stratified sample); all count as one kind where a
+    kind has a single prompt. A single prompt has no such error.
     """
     count = len(times_s.one)
     without_one, without_other = (np.sum(side) - np.asarray(side) for side in times_s[:2])
@@ -172,7 +172,7 @@ def prompts_error(times_s: Pairs) -> float:
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
-    """Return how many such prompts would tell which is faster; None where `MOST_PAIRS` would not, or of one prompt."""
+    """Return how many such prompts would decide which is faster; None for one prompt, or beyond `MOST_PAIRS`."""
     lead, shared = abs(log(ratio.value)), ratio.machine_error
     if ratio.num_pairs < 2 or lead <= shared:
         return None

@@ -95,7 +95,7 @@ def _name(candidate: Candidate) -> str:
 
 
 def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
-    """Yield what the time goes into: of the winner, and of the best speculation where plain decoding wins."""
+    """Yield the parts of the time: of the winner, and of the best speculation where plain decoding wins."""
     drafting = judged.result.best_drafting()
     if drafting is not None and not judged.is_ever_right:
         yield "no drafted token was right on these prompts, so drafting only costs time"
@@ -111,7 +111,7 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
-    """Yield lengths of answers for which a schedule that decodes more slowly is done first, by measured prefills."""
+    """Yield lengths of answers that a slower schedule finishes first because of its shorter prefill."""
     for rival in rivals:
         if rival.tpot_s < winner.tpot_s:
             continue
@@ -168,7 +168,7 @@ class Plan:
 
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Plan:
-    """Search `space` on `profile` and `record`, and judge what comes out; `PlanError` where nothing can be priced."""
+    """Search `space` on `profile` and `record`, and judge the result; `PlanError` where nothing can be priced."""
     found = search(space, profile, record)
     to_judge = judging_part(record)
     judged = Judged(

@@ -1,4 +1,4 @@
-"""The cost of verifying on a device by rows, which decides whether speculation pays, and its picture."""
+"""The cost of a pass by rows on a device, which decides whether speculation pays, and its picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,1 +1,1 @@
-"""What engines and their benchmarks write, read into what rows cost and how often drafted tokens are accepted."""
+"""Reads the files of engines and their benchmarks: what rows cost, and how often drafted tokens are accepted."""

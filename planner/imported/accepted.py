@@ -1,8 +1,8 @@
-"""How often an engine accepted drafted tokens: rates by place, from whatever it counts.
+"""How often an engine accepted drafted tokens: rates by position, from whatever it counts.
 
-Read are answers of llama-server, vLLM and SGLang, their pages of metrics and TensorRT-LLM's, as Prometheus reads them,
-and `speculation_profile.json` of NVIDIA's Model Optimizer. Counters of a page are since the server started: one of a
-server that ran without drafting, or of several drafters, tells of all of it together.
+Sources are answers of llama-server, vLLM and SGLang, their Prometheus metrics and TensorRT-LLM's, and
+`speculation_profile.json` of NVIDIA's Model Optimizer. Counters of a metrics page run since the server started, over
+all its drafters and the time without one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class EngineAcceptance:
     def of_mean(
         cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: int | None = None
     ) -> EngineAcceptance:
-        """Return the one rate by which `drafted` tokens commit so many in the mean of verifications, if any."""
+        """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any."""
         if drafted is None:
             msg = f"{path}: {mean_length:.3g} tokens a verification are told, and not of how many drafted ones"
             raise ConfigError(f"{msg}; say them: --window 4")
@@ -100,12 +100,12 @@ def _number(value: Any) -> float:
 
 
 def is_answers(page: Page) -> bool:
-    """Return whether the first entry of a page is an answer with a word on speculation."""
+    """Return whether the first entry of a page is an answer with figures of speculation."""
     return any(_part(row, *where) is not None for row in page.rows[:1] for where in _PARTS)
 
 
 def read_answers(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
-    """Yield what all answers of each engine come to."""
+    """Yield the acceptance of each engine over all its answers."""
     for where, read in _PARTS.items():
         parts = [part for part in (_part(row, *where) for row in page.rows) if part is not None]
         if parts:
@@ -177,7 +177,7 @@ _KNOWN: Final = (*_COUNTING.values(), _SGLANG, _TRTLLM)
 
 
 def is_metrics(page: Page) -> bool:
-    """Return whether a page is one of metrics of an engine that is known."""
+    """Return whether a page holds metrics of a known engine."""
     return any(line.startswith(("# HELP", "# TYPE", *_KNOWN)) for line in page.text.splitlines()[:2000])
 
 

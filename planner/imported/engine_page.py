@@ -56,7 +56,7 @@ class PageRow:
         return int(number)
 
     def text(self, *fields: str) -> str:
-        """Return the first of some fields that says something."""
+        """Return the first of some fields that is not empty."""
         for field in fields:
             if self.fields.get(field):
                 return cut(str(self.fields[field]), 100)

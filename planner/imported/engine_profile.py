@@ -25,12 +25,12 @@ from hwprofiles.profile import Profile
 
 How = Literal["one sequence", "several sequences"]
 MOST_ROWS: Final = 64
-"""Longer prompts are read for their own sake, and tell nothing of verifications."""
+"""Longer prompts say nothing about verifications."""
 _GROWING_ROWS: Final = 8
 
 
 class BenchTime(NamedTuple):
-    """Seconds of a pass, and the 90 % interval of its repeats; all the same where nothing is said of them."""
+    """Seconds of a pass, and the 90 % interval of its repeats; three equal numbers where that is not known."""
 
     time_s: float
     low: float
@@ -137,7 +137,7 @@ Grid = dict[int, dict[int, float]]
 
 
 class Timed(NamedTuple):
-    """What `plan` calls the models that an engine timed, as far as that is said: shapes, and a form of weights."""
+    """The models that an engine timed, as `plan` calls them, where given: shapes, and a form of weights."""
 
     target: ModelShape | None = None
     draft: ModelShape | None = None

@@ -1,4 +1,4 @@
-"""Whatever engines write about a model's speed: one reader a format, chosen by what a page looks like."""
+"""Imports files of engines: one reader for each format, chosen by a page's content."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigura
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """What files leave out and the user says.
+    """What files leave out and the user gives.
 
     Attributes:
         target, context: whose layers a table times, and cached tokens at which attention is taken from it.
@@ -45,7 +45,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """What all files say: curves of what rows cost, and how often drafted tokens were accepted."""
+    """The content of all files: curves of what rows cost, and how often drafted tokens were accepted."""
 
     curves: tuple[BenchCurve, ...]
     acceptance: tuple[EngineAcceptance, ...]
@@ -101,9 +101,9 @@ _PARQUET: Final = b"PAR1"
 
 
 def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
-    """Return what files and folders say, times of one kind in one curve whichever files they are in.
+    """Return the content of files and folders; times of one kind make one curve whichever files they are in.
 
-    Raises `ConfigError`, which names file, line, field, value and what was expected, where one makes no sense.
+    Raises `ConfigError`, which names file, line, field, value and what was expected.
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
     for path in (page for one in paths for page in (folder_pages(one) if one.is_dir() else [one])):

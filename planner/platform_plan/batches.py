@@ -1,4 +1,4 @@
-"""The best window at every batch size, and from which size on plain decoding wins.
+"""The best draft length at every batch size, and from which size on plain decoding wins.
 
 Plain decoding is compared with every window of each method and placement, with its best settings for one sequence.
 Batches are simulated only, see `sim.batch_prediction`.

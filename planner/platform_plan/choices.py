@@ -1,4 +1,4 @@
-"""Several drafts or machines beside each other, the fastest first."""
+"""Ranks several drafts or machines, the fastest first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class DraftChoice(NamedTuple):
         plan: with this draft alone.
         acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
             and for the fastest itself.
-        times_s: time per token of its best method and place at each of `RATES`; empty for a single draft.
+        times_s: time per token of its best method and placement at each of `RATES`; empty for a single draft.
     """
 
     name: str
@@ -47,7 +47,7 @@ def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]
 
 
 def _times_s(plan: PlatformPlan) -> list[float]:
-    """Return the time per token of a plan's best method and place at each of `RATES`, with its best window there."""
+    """Return the time per token of a plan's best method and placement at each of `RATES`, with its best window."""
     best = plan.drafting
     if best is None:
         return []
@@ -77,7 +77,7 @@ class MachineChoice(NamedTuple):
 
 
 def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
-    """Return machines by the time per token of what is recommended on each; those that hold no model come last.
+    """Return machines by the time per token of each one's recommended schedule; those without one come last.
 
     Args:
         questions: by machine and draft, as they were asked for.

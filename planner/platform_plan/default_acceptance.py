@@ -1,4 +1,4 @@
-"""The default acceptance: public measurements, for plans without a record or rates of one's own."""
+"""The default acceptance, from public measurements, for plans without a record or given rates."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -38,7 +38,7 @@ HEAD_RATES: Final[Mapping[str, Assumption]] = {
         span=(0.3, 0.6),
     ),
 }
-"""Acceptance of drafts that are no models of their own; a lookup that finds nothing counts as a wrong one."""
+"""Acceptance of drafters that are no separate model; a lookup that finds nothing counts as a wrong one."""
 ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)
 ALTERNATIVES_SOURCE: Final = (
     "the draft shipped for SmolLM2-135M, where its token was refused: 133 positions of this project's demos"
@@ -48,7 +48,7 @@ COVERAGE: Final[Mapping[float, Sequence[float]]] = {
     2 / 3: (0.29, 0.35, 0.39, 0.42, 0.44, 0.47, 0.50, 0.50),
     0.8: (0.48, 0.57, 0.60, 0.67, 0.69, 0.69, 0.74, 0.74),
 }
-"""How often an exit names the outcome among its 1 to 8 best, by the share of the target's layers before it."""
+"""How often the outcome is among an exit's 1 to 8 best, by the share of the target's layers before it."""
 TRAINED_EXITS_OF: Final = "SmolLM2-135M"
 """The model whose trained exits ship."""
 COVERAGE_SOURCE: Final = (
@@ -65,15 +65,14 @@ STREAMS_SOURCE: Final = (
 )
 
 
-def default_rates(num_layers: int, rates: Mapping[str, Sequence[float]] | None = None) -> dict[str, TaskRates]:
-    """Return rates by task for a target of so many layers; `rates` of drafted tokens replace the default ones."""
+def default_rates(num_layers: int) -> dict[str, TaskRates]:
+    """Return rates by task for a target of so many layers."""
     layers = [min(num_layers - 1, max(1, round(share * num_layers))) for share in COVERAGE]
     found = dict(zip(layers, map(tuple, COVERAGE.values()), strict=True))
     coverage = {layer: shares for layer, shares in found.items() if layer}  # a single layer has no exit
-    by_task = rates or {task: (rate,) * MAX_WINDOW for task, rate in TASK_RATES.items()}
     return {
-        task: TaskRates(rates=tuple(places), alternative_rates=ALTERNATIVES, exit_coverage=coverage)
-        for task, places in by_task.items()
+        task: TaskRates(rates=(rate,) * MAX_WINDOW, alternative_rates=ALTERNATIVES, exit_coverage=coverage)
+        for task, rate in TASK_RATES.items()
     }
 
 

@@ -50,9 +50,9 @@ class LanePair(NamedTuple):
 def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     """Return all placements on some lanes that differ in more than names, those on one lane first.
 
-    Two lanes are the same place for a target if all their numbers are the same, and those of the lanes beside them. Of
-    equal devices for the draft there is the nearest one that shares the target's memory and the nearest one that does
-    not. Beside a group, the draft may take turns with it on the group's first device; beside a device, it may run on a
+    Two lanes are equal for a target if all their numbers are the same, and those of the lanes beside them. Of equal
+    devices for the draft, the nearest one that shares the target's memory is kept and the nearest one that does not.
+    Beside a group, the draft may take turns with it on the group's first device; beside a device, it may run on a
     second stream of it, where the sheet says what that costs.
     """
     kinds = {lane: _kind(platform, lane) for lane in lanes}

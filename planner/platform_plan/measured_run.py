@@ -25,7 +25,7 @@ class MeasuredRun(BaseModel):
 
     Attributes:
         mean_acceptance_length: committed tokens per round.
-        label: what of the run was not real.
+        label: what was not real about the run.
     """
 
     schedule: Schedule
@@ -65,7 +65,7 @@ class BesideMeasured:
 
     @property
     def in_words(self) -> str:
-        """Both times per token, and what their rounds took and brought."""
+        """Both times per token, and the time and tokens of their rounds."""
         one, times = self.prediction, [milliseconds(time_s) for time_s in self.round_s]
         return (
             f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(self.error))} '
@@ -121,7 +121,7 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
 
 
 def told_of(found: Sequence[BesideMeasured]) -> str:
-    """Say how many intervals held, and how the run is off whose prediction is farthest off."""
+    """Say how many intervals held, and describe the run that is farthest off."""
     worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
     if len(found) > 1:
         return f"Of {len(found)} measured times {held} lie in the predicted interval; farthest off: {worst.in_words}."
@@ -134,7 +134,7 @@ _SAME: Final = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
-    """Times per token of what is recommended, and of the fastest plain decoding, by the event world.
+    """Times per token of the recommended schedule and of the fastest plain decoding, by the event world.
 
     Differences are relative to what was predicted.
     """
@@ -163,7 +163,7 @@ class Played:
 
 
 def play(plan: PlatformPlan) -> Played:
-    """Play what a plan recommends, and plain decoding, on all of its texts."""
+    """Simulate a plan's recommended schedule and plain decoding by events, on all of its texts."""
 
     def played_s(one: PlannedSchedule) -> float:
         traces = simulate(one.schedule, plan.profile, plan.question.record, trace=False, costs=plan.costs)

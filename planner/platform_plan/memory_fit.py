@@ -50,7 +50,7 @@ class MemoryNeed:
 
     @property
     def needed_bytes(self) -> float:
-        """All of it."""
+        """All bytes that the memory has to hold."""
         return self.weights_bytes + self.kv_bytes + self.branches_bytes
 
     @property
@@ -60,7 +60,7 @@ class MemoryNeed:
 
     @property
     def place(self) -> str:
-        """Who is where."""
+        """The lanes of target and draft, in words."""
         return f"plain decoding on {self.pair.target}" if self.is_plain else str(self.pair)
 
     @property
@@ -93,7 +93,7 @@ class Places:
 
 
 def places_of(question: Question) -> Places:
-    """Return where the models of a question fit, of equal places one.
+    """Return where the models of a question fit; of equal placements one.
 
     Raises:
         PlanError: the target fits nowhere; says what is missing.
@@ -124,7 +124,7 @@ def places_of(question: Question) -> Places:
 
 
 def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:
-    """Return the places of each reason: devices that share a memory lack the same."""
+    """Return lanes grouped by the reason why they do not fit: devices that share a memory share it."""
     found: dict[str, list[str]] = {}
     for place, _, why in (one.partition(": ") for one in left_out):
         found.setdefault(why, []).append(place)

@@ -21,7 +21,7 @@ from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.evaluator import Evaluator
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-"""Acceptances that are asked about; between them times and ratios are taken to be straight lines."""
+"""Acceptances at which times are predicted; between them times and ratios are interpolated linearly."""
 _MOST_LEADERS: Final = 4
 """Leading methods and placements whose break-even acceptance is asked for."""
 
@@ -33,9 +33,9 @@ class AcceptanceNeeded:
     Attributes:
         now: what is assumed, or recorded.
         at: where the best speculation is predicted as fast as plain decoding; None where no rate makes it so.
-        low: below it speculation is slower beyond doubt; None where it never is.
-        high: above it speculation is faster beyond doubt; None where it never is.
-        always, never: whether speculation is predicted to be faster, or slower, at every rate asked about.
+        low: below it speculation is slower beyond its interval; None where it never is.
+        high: above it speculation is faster beyond its interval; None where it never is.
+        always, never: whether speculation is predicted to be faster, or slower, at every one of `RATES`.
     """
 
     now: float

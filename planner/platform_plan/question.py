@@ -1,4 +1,4 @@
-"""The question of a plan: a platform, two models, and how often the target accepts drafted tokens."""
+"""The input of a plan: a platform, two models, and how often the target accepts drafted tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
 MOST_NEW_TOKENS: Final = 8192
-"""Longest answer that is played, so that a plan takes seconds."""
+"""Longest answer that is simulated, so that a plan takes seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Tokens of all drawn texts together: of long answers there are fewer texts."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
@@ -44,7 +44,7 @@ class Question:
     Attributes:
         platform: the machine.
         target: the larger model.
-        draft: the smaller model; or a head of the target, or a lookup, which run on the target's lane alone.
+        draft: the smaller model; or a head of the target, or a lookup, which run on the target's lane only.
         record: texts, recorded or drawn from assumed rates.
         assumed: the rates that texts are drawn from; None where they were recorded.
         acceptance: mean rate of drafted tokens, and its ends; a rate that a user gives has none.
@@ -209,7 +209,7 @@ def recorded_question(
 
 
 def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
-    """Return the rates as those of a draft that is no model of its own."""
+    """Return the rates as those of a drafter that is no separate model."""
     name = draft.shape.name
     kinds: dict[str, dict[str, Any]] = {"dflash": {"blocks": (name,)}, LOOKUP: {"lookups": (name,)}}
     if draft.head == "medusa":

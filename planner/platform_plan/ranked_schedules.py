@@ -48,7 +48,7 @@ class PlannedSchedule:
 
     @property
     def place(self) -> str:
-        """Where it runs, in words."""
+        """The lanes that it runs on, in words."""
         return str(self.pair) if self.schedule.num_speculative_tokens else f"target on {self.pair.target}"
 
     @property
@@ -165,7 +165,7 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
 
 
 def with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
-    """Return the prediction with one more error: what its verifications may be off by for their number of rows."""
+    """Return the prediction with one more error: that of its verifications for their number of rows."""
     lane = schedule.target_lane
     if lane not in machine.speeds:  # its rows were timed
         return prediction

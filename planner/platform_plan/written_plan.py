@@ -1,4 +1,4 @@
-"""The files of a plan: a schedule, a profile and an acceptance, which simulate to what was predicted."""
+"""The files of a plan: a schedule, a profile and an acceptance, which simulate to its predictions."""
 
 from __future__ import annotations
 

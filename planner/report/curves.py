@@ -1,4 +1,4 @@
-"""Lines over what may vary: acceptance by drafted position, and what would have to change for another kind to win."""
+"""Figures of lines: acceptance by drafted position, and what would have to change for another kind to win."""
 
 from collections.abc import Iterator, Sequence
 from math import log10

@@ -1,4 +1,4 @@
-"""The search at a glance: what each kind can reach with every window, and the exit layers against each other."""
+"""Figures of the search: the best of each kind at every window, and of every exit layer."""
 
 from itertools import cycle
 from math import ceil, floor, log10

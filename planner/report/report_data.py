@@ -1,4 +1,4 @@
-"""What a report is made of. Whoever has searched, simulated and run fills it; the report computes the rest."""
+"""The data of a report: predictions, simulated traces and runs; the report computes the rest."""
 
 from dataclasses import dataclass
 
@@ -66,10 +66,10 @@ class ReportData:
     """Everything a report shows; results are in the order of the table.
 
     Attributes:
-        footnotes: further remarks that honesty asks for, such as whether the runs went through the simulated rounds.
-        warning: what has to be said before the answer, such as that other programs used the machine.
-        sample: a prompt and what the target answered.
-        command: how to use what is recommended.
+        footnotes: further remarks, such as whether the runs went through the simulated rounds.
+        warning: to be read before the answer, such as that other programs used the machine.
+        sample: a prompt and the target's answer.
+        command: runs the recommended schedule.
         measured: the verdict after real runs; without it the answer is what was predicted.
     """
 

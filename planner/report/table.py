@@ -122,7 +122,7 @@ def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
 
 
 def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
-    """Yield what was measured on a lane, part by part, as people call it."""
+    """Yield the tables of a lane with the names of their parts."""
     named = {
         "one target layer": lane.layer,
         "output head": lane.lm_head,
@@ -149,7 +149,7 @@ _ROW_INVARIANT: Final = {
 
 
 def results_heading(data: ReportData) -> str:
-    """Return the finding of the table."""
+    """Return a sentence on the table's result."""
     if not data.errors:
         return "What is predicted"
     sizes = [abs(error) for error in data.errors]
@@ -175,7 +175,7 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
 
 
 def notes(data: ReportData) -> Iterator[str]:
-    """Yield what one has to know to trust the numbers, or not to."""
+    """Yield remarks on how far to trust the numbers."""
     record, dtype = data.plan.record, data.plan.profile.dtype
     how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
     yield (

@@ -34,7 +34,7 @@ from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_
 from planner.reproduce.setup import ConstantName, Constants, Machine, Setup, Unknown
 
 _TOLERANCE: Final = 0.05
-"""What a published speed-up may be off by for all that is not in the model, relative."""
+"""Relative error of a published speed-up for all that is not in the model."""
 _PULL: Final = 0.1
 _STEP: Final = 0.3
 _STEP_NEAR: Final = 0.05

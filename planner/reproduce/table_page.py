@@ -1,7 +1,6 @@
-"""The page of a reproduction, one HTML file that opens offline; and its facts in words.
+"""The page of a reproduction, one HTML file that opens offline, with a picture of published against predicted values.
 
-These are how far it is off, what its constants mean, and what it is no proof of. On the page published against
-predicted is a picture too.
+Also its facts in words: how far it is off, what its constants mean, and what it does not prove.
 """
 
 import csv
@@ -175,7 +174,7 @@ def amount(name: ConstantName, value: float) -> str:
 
 
 def at_bounds(found: Reproduction) -> list[Unknown]:
-    """Return the constants that stand at the end of what is physical."""
+    """Return the constants at an end of their plausible range."""
     return [
         one
         for one in found.setup.machine.unknowns()

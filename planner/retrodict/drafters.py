@@ -1,4 +1,4 @@
-"""What drafters of a public measurement cost, and what the target accepts of them where nobody says.
+"""What drafters of a public measurement cost, and their acceptance where the source does not give it.
 
 A head for multi-token prediction (mtp, eagle) runs one layer and an output head for every token; a draft model runs
 whole; a block drafter runs a few layers once for a whole window, Medusa's heads run once too; a lookup costs nothing.
@@ -154,7 +154,7 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
 
 
 def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bool = False) -> RoundTokens:
-    """Return the tokens of a round by the share that was accepted, else by what is usual of such a drafter."""
+    """Return the tokens of a round by the accepted share, else by the default of such a drafter."""
     if share is not None:
         return RoundTokens(1 + share * drafted, _SHARE_ERROR)
     rate = usual_rate(draft.kind, is_single=drafted == 1)

@@ -1,4 +1,4 @@
-"""Speeds of a public measurement, predicted from what ships: passes over windows by the device's own price of rows."""
+"""Predicts the speeds of a public measurement from shipped data: passes over windows by the device's cost of rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST_S: Final[Mapping[str, Assumption]] = {
         ("vllm", 5.6e-4, "as its step beyond a kernel law; the scheduler runs between passes"),
     )
 }
-"""What the host takes for each pass of a drafter, beside the device."""
+"""Seconds of the host for each pass of a drafter, beside the device."""
 _NO_HOST: Final = Assumption.of("host.step_s", 0.0, "derived", "counted in the engine's step")
 RATIO_ERROR: Final = 0.12
 """Half-width of what is left of a ratio where all its numbers are right: public speeds are of other texts, builds and
@@ -72,7 +72,7 @@ class PredictedSpeed:
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """What predicts the speeds of a case; `of` raises what is wrong with it."""
+    """Predicts the speeds of a case."""
 
     case: Case
     machine: CaseMachine
@@ -81,7 +81,7 @@ class PredictedCase:
 
     @classmethod
     def of(cls, case: Case) -> PredictedCase:
-        """Return what predicts a case.
+        """Return the predictor of a case.
 
         Raises:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
@@ -121,14 +121,14 @@ class PredictedCase:
         return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error)
 
     def ratio(self, one: PublishedSpeed) -> PredictedSpeed:
-        """Return what speculation is predicted to bring where its plain speed and, maybe, acceptance are told."""
+        """Return the predicted gain of speculation, given its plain speed and, if known, its acceptance."""
         assert one.plain is not None, "asked with a plain speed"
         brought = self._brought(one, one.share)
         round_s, error = self._round(one, 1 / one.plain)
         return PredictedSpeed.of(brought.tokens / round_s / one.plain, hypot(error, brought.error, RATIO_ERROR))
 
     def absolute(self, one: PublishedSpeed) -> PredictedSpeed:
-        """Return tokens per second where nothing but device, engine and models are told."""
+        """Return tokens per second, given only device, engine and models."""
         brought = self._brought(one, None)
         round_s, error = self._round(one, self.plain_s(one.context))
         return PredictedSpeed.of(
@@ -136,7 +136,7 @@ class PredictedCase:
         )
 
     def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
-        """Return Leviathan's ratio: what a round brings, over its passes by their bytes, a verification being one."""
+        """Return Leviathan's ratio: tokens of a round over its passes by their bytes, a verification being one."""
         step = self.draft.step_bytes / self._target_bytes
         return self._brought(one, share).tokens / (1 + step * self.draft.num_steps(one.drafted))
 
@@ -198,7 +198,7 @@ class PredictedCase:
 
     @property
     def _absolute_error(self) -> float:
-        """What a time on this device may be off by, rows apart, relative."""
+        """The relative error of a time on this device, without that of rows."""
         reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
         untold = UNTOLD_WEIGHTS_ERROR if self.case.target.weights is None else 0.0

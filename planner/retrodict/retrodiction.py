@@ -1,7 +1,7 @@
-"""Public measurements of speculation next to what ships predicts of them, and two predictors that anybody has.
+"""Public measurements of speculation next to predictions from shipped data and by two simple predictors.
 
-Two questions: `ratio` (plain speed, and acceptance where it is told, are given: what does drafting bring?) and
-`absolute` (nothing but device, engine and models is given). `plain` is the speed without speculation.
+Two questions: `ratio` (given plain speed, and acceptance where known, what does drafting gain?) and `absolute` (given
+only device, engine and models). `plain` is the speed without speculation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ class Retrodicted:
         drafted: as its source names it: a number of tokens, a context, or `auto`; 0 of plain decoding.
         context: cached tokens.
         published: what was measured.
-        predicted: what ships predicts.
-        one, naive: what two predictors say: that speculation brings nothing, and bandwidth with Leviathan's formula.
+        predicted: from shipped data.
+        one, naive: by two simple predictors: no gain, and bandwidth with Leviathan's formula.
     """
 
     case: Case
@@ -46,7 +46,7 @@ class Retrodicted:
 
     @property
     def error(self) -> float:
-        """What the prediction is off by, relative."""
+        """The relative error of the prediction."""
         return self.predicted.value / self.published - 1
 
     @property
@@ -71,7 +71,7 @@ class Retrodicted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """A question that nothing predicts, and why."""
+    """A question that cannot be predicted, and why."""
 
     case: Case
     question: Question
@@ -99,7 +99,7 @@ class Retrodiction:
         return told
 
     def of(self, question: Question) -> Sequence[Retrodicted]:
-        """Return what was asked so."""
+        """Return the speeds of a question."""
         return [one for one in self.found if one.question == question]
 
     def _judged(self, question: Question) -> dict[str, Any]:
@@ -146,7 +146,7 @@ _OWN, _ONE, _NAIVE = _own, _always_one, _naive
 
 
 def retrodict(cases: Iterable[Case]) -> Retrodiction:
-    """Predict every speed of some cases with what ships; what cannot be is listed with the reason."""
+    """Predict every speed of some cases from shipped data; skipped ones are listed with the reason."""
     found, skipped = list[Retrodicted](), list[Skipped]()
     for case in cases:
         for one in _of_case(case):

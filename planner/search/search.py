@@ -26,6 +26,7 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[obje
 
 LEADING_METHODS = 3
 """Fastest methods of which a demo runs all that draft trees."""
+_FEWEST_RUN: Final = 8
 TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
 """Parts of a predicted time in which the target works."""
 
@@ -153,12 +154,12 @@ def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluato
     return SearchResult(candidates=tuple(sorted(candidates, key=lambda candidate: candidate.tpot_s)))
 
 
-def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
-    """Return what to run for real: what was chosen, the best of every kind and placement, and two slow schedules.
+def pick_demo_schedules(result: SearchResult) -> list[Candidate]:
+    """Return the schedules to run: the chosen one, the best of every kind and placement, and two slow ones.
 
     Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
     method among the fastest `LEADING_METHODS`; the slowest synchronous and the slowest mirror schedule, since a
-    simulator must be right there too. If kinds are missing, candidates spread over the ranking fill up to `at_least`.
+    simulator must be right there too. If kinds are missing, others spread over the ranking make up `_FEWEST_RUN`.
     """
     placements: tuple[Placement, ...] = ("split", "pooled")
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
@@ -178,7 +179,7 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
     wanted += [result.winner, result.by_choice.best(kind="plain"), result.by_choice.best_drafting()]
     picked = {candidate.schedule: candidate for candidate in wanted if candidate is not None}
     for candidate in _spread(result.candidates):
-        if len(picked) >= at_least:
+        if len(picked) >= _FEWEST_RUN:
             break
         picked.setdefault(candidate.schedule, candidate)
     return list(picked.values())

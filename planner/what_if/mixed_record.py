@@ -1,4 +1,4 @@
-"""A record whose draft is better or worse than the recorded one, for asking what acceptance would have to be.
+"""A record whose draft is better or worse than the recorded one, to find the acceptance that would change the answer.
 
 The draft knows some tokens of a text. Mixing makes it learn or forget a random share of them, the same tokens for every
 acceptance, so that a better draft knows all that a worse one does. Exits stay as recorded: they belong to the target.

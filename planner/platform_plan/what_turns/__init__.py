@@ -1,1 +1,1 @@
-"""What would turn a plan: its question asked again with other numbers."""
+"""What would change a plan's answer: the plan repeated with other numbers."""

@@ -1,7 +1,7 @@
-"""A plan's question asked again with some of its numbers changed: what is fastest then.
+"""Repeats a plan with some of its numbers changed, to find what is fastest then.
 
-Predicted again are only the schedules that may win: for each method on each placement, one of every draft length with
-the settings that are its best today. A schedule whose lanes and links are unchanged keeps its time.
+Only schedules that may win are predicted again: for each method on each placement, one of every draft length with its
+best settings today. A schedule whose lanes and links are unchanged keeps its time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sim.derived.device_speed import MOVABLE
 from sim.evaluator import Evaluator
 
 _NEAR: Final = 1.25
-"""Other draft lengths are tried for ways that take at most this many times as long as the fastest one."""
+"""Other draft lengths are tried for ways that take at most this many times as long as the fastest way."""
 
 
 class Way(NamedTuple):
@@ -74,7 +74,7 @@ class Standing:
 
 
 class MovedQuestion:
-    """Asks the question of a plan again; answers are kept."""
+    """Repeats a plan with changed numbers; answers are kept."""
 
     def __init__(self, plan: PlatformPlan, *, near: float = _NEAR) -> None:
         """Take a plan, whose ranking is today's answer; `near` replaces 1.25 of `_NEAR`."""

@@ -43,7 +43,7 @@ class SweepCell(NamedTuple):
 
 
 def parse_sweep(text: str) -> SweptNumber:
-    """Return what `FIELD=LOW:HIGH`, `FIELD=LOW:HIGH:STEPS` or `FIELD=V,V,...` asks for; numbers may have units.
+    """Return the number and values of `FIELD=LOW:HIGH`, `FIELD=LOW:HIGH:STEPS` or `FIELD=V,V,...`; units are allowed.
 
     Raises:
         ConfigError: it is none of these.

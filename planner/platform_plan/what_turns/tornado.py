@@ -1,7 +1,7 @@
-"""What a plan's answer turns on: every uncertain number moved to its ends, and the question asked again.
+"""Which numbers could change a plan's answer: moves every uncertain number to its ends, and plans again.
 
 The answer is which way to decode is fastest, and its speed-up over plain decoding. Where another way is fastest at an
-end, halving finds the value from which on it is faster than today's: of these two alone, unless others lead in between.
+end, bisection finds the value from which on it is faster than today's, comparing these two only.
 """
 
 from collections import defaultdict
@@ -21,9 +21,9 @@ from sim.derived.assumption import Assumption
 _AT_MOST_ONE: Final = ("efficiency", "unhidden_share", "rate", "first_alternative")
 """Ends of the names of shares."""
 _LEAST: Final = 0.01
-"""Smallest share of a number that is asked about: the low end of a curve's growth may lie below nothing."""
+"""Smallest share of a number that is tried: the low end of a curve's growth may lie below zero."""
 _WORTH: Final = 1.02
-"""Another leader at an end is told where it is at least this many times as fast as today's."""
+"""Another leader at an end is reported where it is at least this many times as fast as today's."""
 _HALVINGS: Final = 6
 SMALLEST: Final = 0.005
 """Smallest change of the speed-up that counts as an effect."""

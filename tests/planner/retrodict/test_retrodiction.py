@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from planner.platform_plan.advice import ACCURACY
 from planner.retrodict.case_machine import case_machine
 from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import (
@@ -20,7 +21,6 @@ from planner.retrodict.drafters import (
 )
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import retrodict
-from planner.retrodict.worth import WORTH
 from planner.row_curve import pass_s
 from tests.benchmarks.scripts import RESULTS, load_script
 
@@ -218,7 +218,7 @@ def test_what_is_stored_of_predictions_is_todays(name):
 def test_what_a_plan_says_of_such_predictions_is_the_blind_result():
     told = COLUMNS["blind"]["summary"]["ratio"]
     errors, held = (f"{100 * told[name]:.0f} %" for name in ("median_abs_error", "coverage"))
-    assert f"{errors} off in the median of {told['num']}, and inside their intervals in {held}" in WORTH
+    assert f"{errors} off in the median of {told['num']}, and {held} inside their intervals" in ACCURACY
     assert not {one["id"] for one in COLUMNS["seen"]["cases"]} & {one["id"] for one in COLUMNS["blind"]["cases"]}
 
 
