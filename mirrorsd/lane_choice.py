@@ -1,4 +1,4 @@
-"""Which lanes are taken where none are named, and what of a pair runs on those of a device."""
+"""Chooses lanes where none are named, and says which models of a pair a device can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning for users: two models and a platform by name, and what would pay there. Nothing here loads torch."""
+"""Plans for two models and a platform by name. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 
 class Accepted(NamedTuple):
-    """What is known of acceptance (None for public measurements of another pair), and what a person grants of it.
+    """The known acceptance (None for public measurements of another pair), and what a user allows of it.
 
     `replayed` is whether a record may be of other models than those asked about, which the answer says; `trained_exits`
     whether early exits count as trained for the target, and so may be recommended.
@@ -45,7 +45,7 @@ class Accepted(NamedTuple):
 
 
 class PlannedMachine(NamedTuple):
-    """What is planned for, and what a person imagines of it.
+    """The machine to plan for, and devices added to it.
 
     Attributes:
         platform: a shipped one, the path of one's own, or itself; or the profile of a calibrated machine.

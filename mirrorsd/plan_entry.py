@@ -1,4 +1,4 @@
-"""What scripts get of a plan: the answer, the ranking, what it stands on, and batches."""
+"""A plan as JSON for scripts: the answer, the ranking, its numbers, and batches."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
 
 
 def machine_entry(choice: MachineChoice) -> dict[str, Any]:
-    """Return one of several machines, by what is recommended on it."""
+    """Return one of several machines, with its recommended schedule."""
     if choice.refused:
         return {"platform": choice.name, "refused": choice.refused}
     draft = choice.drafts[0]

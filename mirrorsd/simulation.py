@@ -1,8 +1,8 @@
-"""Simulating and searching for users: like `sim` and `planner`, and no profile meets a record of other models unseen.
+"""Simulates and searches for users: `sim` and `planner`, with a check that profile and record are of the same models.
 
-With `replayed` the acceptance of another pair is replayed on purpose: a smaller model's on a larger one's times, say.
-Of lanes that compute otherwise than was recorded, none is searched: where two logits nearly tie, they choose apart.
-Acceptance may also be assumed (`sim.acceptance.assumed`). Results carry either in words. Nothing here loads torch.
+With `replayed` the acceptance of another pair is replayed on purpose, such as that of a smaller one.
+Lanes of another back end than the record's are not searched, because they decide near ties differently. Acceptance may
+also be assumed (`sim.acceptance.assumed`). Results say either in words. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def predicted_on_repeating(plan: Plan) -> str | None:
 
 
 def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple[list[str], Ratio | None]:
-    """Return the prompts that were run whose texts repeat themselves, and what drafting is worth on the others.
+    """Return the prompts that were run whose texts repeat themselves, and the gain of drafting on the others.
 
     Of either side the schedule predicted fastest counts, on the prompts that both ran; None where one side lacks.
     """
@@ -153,7 +153,7 @@ def require_same_models(
     sides: tuple[object, object] = ("the profile", "the record"),
     schedule: Schedule | None = None,
 ) -> str | None:
-    """Refuse a profile and a record of different targets, drafters, weights or back ends: no prediction would be true.
+    """Refuse a profile and a record of different targets, drafters, weights or back ends.
 
     Of the lanes of the profile one at least has to compute as was recorded, and all of those of a `schedule`. Where
     they differ and that is `replayed` on purpose, the sentence is returned that results have to carry; else None.

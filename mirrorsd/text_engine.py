@@ -1,7 +1,7 @@
-"""Text in, text out: the engine of the real world with the target's tokenizer and this machine's lanes.
+"""Text in, text out: the runtime's engine with the target's tokenizer and this machine's lanes.
 
-Or with an acceptance that is known before: that of a record of another pair, or drawn with given rates, by the same
-objects that answer in both simulators (`sim.acceptance`).
+Or with a given acceptance: from a record of another pair, or drawn with given rates, by the same objects as in both
+simulators (`sim.acceptance`).
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ _PROMPT_LENGTH: Final = 128
 
 
 class ReplayEngine(Engine):
-    """An engine of known acceptance: it replays the prompts of a record by any schedule, and decodes all others.
+    """An engine with a given acceptance: it replays the prompts of a record by any schedule, and decodes all others.
 
-    So a model of which only the shape is there, with random weights, runs schedules from end to end, and its lanes can
-    be calibrated as any others. Its answers are labelled and have no text. A context manager.
+    So a model with random weights, of which only the shape is known, runs schedules from end to end, and its lanes can
+    be calibrated. Its answers are labelled and have no text. A context manager.
 
     Attributes:
         questions: the prompts of the record, without their words.

@@ -1,4 +1,4 @@
-"""The command with its verbs, and what becomes of an error or of Ctrl-C in any of them."""
+"""The command with its verbs; errors and Ctrl-C in any of them become a message and an exit status."""
 
 from __future__ import annotations
 

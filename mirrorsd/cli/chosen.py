@@ -1,4 +1,4 @@
-"""What the words of options mean: models, prompts, acceptance, lists; and the options that name them again."""
+"""The meaning of option values: models, prompts, acceptance, lists; and options that name the same again."""
 
 from __future__ import annotations
 

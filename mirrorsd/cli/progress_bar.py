@@ -1,4 +1,4 @@
-"""Progress on stderr: what is happening, how far it is, how long it will still take, and whether others disturb it.
+"""Progress on stderr: the step, its share, the time left, and whether other programs disturb it.
 
 A terminal gets a bar that moves; anything else gets a line now and then.
 """
@@ -92,7 +92,7 @@ class OthersWatch:
     def __init__(
         self, others: OtherUse, *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Watch `others`; `effect` is what they do to this work, None for less certain times."""
+        """Watch `others`; `effect` is their effect on this work, None for less certain times."""
         self._has_warned = False
         self._effects = () if effect is None else (effect,)
         self._others, self._clock = others, clock

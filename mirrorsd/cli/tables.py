@@ -146,7 +146,7 @@ def _rounds(entry: Mapping[str, Any]) -> str:
 
 
 def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
-    """Return the best `top` of every method and place, those to train only where fastest, by what is known of any."""
+    """Return the best `top` of every method and placement; those that need training only if they are the fastest."""
     best = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s]
     leaders, front = best[:top], set(map(id, pareto(plan.ranking)))
     rows = [_row(plan, one) for one in leaders]
@@ -171,13 +171,13 @@ def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
 
 
 def _name(one: PlannedSchedule) -> str:
-    """Name a schedule; where it runs, columns say."""
+    """Name a schedule without its placement, which has its own columns."""
     name = schedule_name(one.schedule, one.placement).removesuffix(f", {one.placement}")
     return name + UNTRAINED * one.needs_training
 
 
 def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
-    """Return what is shown of a schedule, by heading; nothing for what nobody knows."""
+    """Return the cells of a schedule, by heading; empty where nothing is known."""
     beside = plan.compared(one, plan.best)
     joules, dollars = one.energy_j_per_token, one.usd_per_million_tokens
     first_s, engines = one.ttft_s, engines_of(plan, one)
@@ -195,7 +195,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
 
 
 def tornado_table(bars: Sequence[TornadoBar]) -> Table:
-    """Return the numbers that the answer turns on."""
+    """Return the numbers that matter most for the answer."""
     title = "What matters most; within these ranges the best placement stays the same"
     if any(bar.turn for bar in bars):
         title = "What would change the answer"
@@ -210,7 +210,7 @@ def tornado_table(bars: Sequence[TornadoBar]) -> Table:
 
 
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
-    """Return the answer at every point; a mark where another way leads than at the point before; of two, a grid."""
+    """Return the answer at every point, marked where the fastest way changes; a grid for two numbers."""
     if len(numbers) > 1:
         return _sweep_grid(numbers[0], numbers[1], cells)
     turned = {id(other) for _, other in turns(cells)}
@@ -233,7 +233,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
 
 
 def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCell]) -> Table:
-    """Return the speed-up at every point, by whatever uses the device of the first number if anything does."""
+    """Return the speed-up at every point, of the fastest way that uses the first number's device, if any."""
     has_own = any(cell.there is not None for cell in cells)
 
     def told(cell: SweepCell) -> str:
@@ -257,7 +257,7 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
 
 
 def draft_table(drafts: Sequence[DraftChoice]) -> Table:
-    """Return several drafts, the fastest first, and what acceptance would put each of the others first."""
+    """Return several drafts, the fastest first, and the acceptance at which each of the others would be the fastest."""
     rows = []
     for one in drafts:
         plan, best = one.plan, one.best
@@ -273,7 +273,7 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
 
 
 def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
-    """Return runs beside what was predicted of them; per round too, where there is room."""
+    """Return runs beside their predictions; per round too, where there is room."""
     heads = ["ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"]
     heads = heads[: None if width >= _WIDE_RANKING else 4]
     rows = []
@@ -293,7 +293,7 @@ def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
 
 
 def machine_table(machines: Sequence[MachineChoice]) -> Table:
-    """Return several machines, the fastest first, by what is recommended on each."""
+    """Return several machines, the fastest first, with the recommended schedule of each."""
     rows: list[tuple[str, ...]] = []
     for machine in machines:
         if machine.refused:

@@ -1,1 +1,1 @@
-"""Both worlds side by side, and files of what came out."""
+"""Compares simulation and real runs, and writes the results."""

@@ -1,4 +1,4 @@
-"""The same schedules over the same prompts in both worlds: what was run is simulated, compared and judged."""
+"""Simulates schedules over the prompts that were run, compares both, and judges the runs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LENGTHS: Final = (32, 64, 128, 256, 512, 1024, 2048)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRuns:
-    """Runs next to their predictions, and what follows from them.
+    """Runs next to their predictions, and the verdict on them.
 
     Attributes:
         results, comparisons: predicted and measured, rounds and times, one per schedule.
         ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
             ran; None if no plain one was run.
-        num_recorded: prompts of which rounds are known, of whichever schedule most.
+        num_recorded: prompts whose rounds are known, for the schedule with the most.
     """
 
     measured: Measured = field(repr=False)
@@ -52,7 +52,7 @@ class JudgedRuns:
 
     @property
     def answer(self) -> SpeculationVerdict | None:
-        """Return the verdict if plain decoding and speculation were both run; without both, nothing tells what pays."""
+        """Return the verdict if plain decoding and speculation were both run, else None."""
         return self.verdict if self.verdict.speedup is not None else None
 
 
@@ -82,10 +82,10 @@ def judge_runs(
     record: AcceptanceRecord,
     more: AcceptanceRecord | None = None,
 ) -> JudgedRuns:
-    """Compare runs with what is predicted of the same texts, and judge them.
+    """Compare runs with the predictions of the same texts, and judge them.
 
-    `candidates` hold what is predicted of every prompt of the record, whose first ones were run; `more` is a record of
-    further prompts, which may know of a few schedules alone.
+    `candidates` are predicted over all prompts of the record, of which the first were run; `more` is a record of
+    further prompts, which may cover a few schedules only.
     """
     records = [record, *([] if more is None else [more])]
     known = KnownRounds(profile, records)
@@ -125,7 +125,7 @@ def judge_runs(
 def put_together(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> tuple[ScheduleResult, ...]:
-    """Join what was measured, on the first prompts of the record, with what is predicted for the very same texts."""
+    """Join measured times, on the first prompts of the record, with predictions of the same texts."""
     predicted = as_run(candidates, measured, profile, record)
     texts = measured.texts(record)
     return tuple(
@@ -141,7 +141,7 @@ def put_together(
 def as_run(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> list[Candidate]:
-    """Return the candidates with what is predicted of the texts that each has run, as far as it has."""
+    """Return the candidates, predicted over the texts that each has run."""
     texts, found = measured.texts(record), {}
     for count in {len(runs) for runs in measured.runs}:
         evaluator = Evaluator(profile, _first(texts, count))

@@ -1,7 +1,4 @@
-"""What scripts get: numbers under the same names for both worlds, as `decoding.metrics` defines them, in strict JSON.
-
-Such JSON has neither NaN nor infinity. And the command that comes next.
-"""
+"""Strict JSON for scripts (no NaN or infinity), with the names of `decoding.metrics`; and the next command."""
 
 from __future__ import annotations
 

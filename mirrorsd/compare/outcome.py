@@ -76,7 +76,7 @@ def _decided(entry: Round | None) -> str:
 
 
 _CHANGED: Final = 0.1
-"""Relative change, of the machine's speed or of what two lanes cost each other, that is warned of."""
+"""Relative change of the machine's speed, or of how much two lanes slow each other, that is warned of."""
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
 
 
 def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use | None) -> dict[str, Any]:
-    """Return the circumstances and the answer; `used` is what other programs used meanwhile, None if not known."""
+    """Return the circumstances and the answer; `used` is the CPU share of other programs, None if not known."""
     verdict, results = judged.verdict, judged.results
     return {
         "platform": platform_entry(plan.profile.host, pair),
@@ -158,7 +158,7 @@ def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
 
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:
-    """Warn of a machine that has another speed in the runs than in the calibration, where intervals miss for it."""
+    """Warn if the machine had another speed in the runs than in the calibration and intervals missed."""
     speed = median(one.measured_tpot_s_at_anchor / one.measured_tpot_s for one in judged.comparisons)
     missed = sum(not one.is_held for one in judged.results)
     if missed and abs(speed - 1) > _CHANGED:
@@ -170,7 +170,7 @@ def changed_speed(judged: JudgedRuns) -> Iterator[str]:
 
 
 def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
-    """Warn of every two lanes that slowed each other otherwise during the runs than during calibration."""
+    """Warn of lanes that slowed each other more or less during the runs than during calibration."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for result, runs in zip(judged.results, judged.measured.runs, strict=True):
         schedule = result.candidate.schedule

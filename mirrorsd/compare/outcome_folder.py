@@ -1,4 +1,4 @@
-"""What a comparison of both worlds writes into a folder: result, traces, report. And the report made again from it."""
+"""Writes a comparison of simulation and runs into a folder (result, traces, report), and the report again from it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Outcome:
         files: where profile and record are, by these names, and as "more" a record of further prompts, if there is one.
         facts: further entries of the JSON object.
         warning: what to know before the answer; None if nothing.
-        sample: a prompt and what the target answered; None to show none.
-        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
-        given: files of schedules that exist already; what else is recommended is written.
+        sample: a prompt and the target's answer; None to show none.
+        run_options: options of `mirrorsd run` that name the models, for the command that comes next.
+        given: files of schedules that exist already; any other recommended schedule is written.
     """
 
     title: str
@@ -83,7 +83,7 @@ class _Entry(BaseModel):
 
 
 class _Saved(BaseModel):
-    """What a report is made of in the object that `write_outcome` writes; it has more."""
+    """The fields of `write_outcome`'s object that a report needs; it has more."""
 
     title: str
     created: str
@@ -101,7 +101,7 @@ class _Saved(BaseModel):
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
 
-    What the report recommends is in `folder`/best.yaml then, if it is in no file that was given.
+    The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given.
 
     No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
     it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
@@ -163,7 +163,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
 
 
 def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | None:
-    """Return the command that decodes by what is recommended, which is in a file then; None where nothing is."""
+    """Return the command that runs the recommended schedule, and write its file; None without one."""
     if recommended is None:
         return None
     path = outcome.given.get(recommended)
@@ -176,7 +176,7 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
 def read_report_data(path: Path) -> ReportData:
     """Return everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
 
-    Raises `ConfigError` where it is damaged or of something else, and `MirrorsdError` where a file that it names is.
+    Raises `ConfigError` where it is damaged or something else, and `MirrorsdError` where a file that it names is.
     """
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
@@ -196,7 +196,7 @@ def read_report_data(path: Path) -> ReportData:
 
 
 def read_judged(path: Path) -> JudgedRuns:
-    """Return the runs that such an object is about, next to what is predicted of them now; nothing is searched."""
+    """Return the runs of a saved result next to today's predictions of them; nothing is searched."""
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
     return _judge(saved, profile, record, more, measured)
@@ -211,7 +211,7 @@ def _read(path: Path) -> _Saved:
 
 
 def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, AcceptanceRecord | None, Measured]:
-    """Return what the files of an object hold, which have to be those that it was made with."""
+    """Return the content of a result's files, which have to be those that it was made with."""
     named = saved.files.model_dump(exclude_none=True)
     files = {key: path.parent / saved.folder / name for key, name in named.items()}
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])

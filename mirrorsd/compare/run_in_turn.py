@@ -1,4 +1,4 @@
-"""Runs schedules for real, in turn, with anchors of the machine's speed around every run and in it."""
+"""Runs schedules in turn, with anchors around every run and in it."""
 
 from __future__ import annotations
 

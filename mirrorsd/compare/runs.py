@@ -1,7 +1,7 @@
-"""What real runs leave: texts, traces, and how fast the machine was meanwhile; on disk as compressed JSON.
+"""Real runs: texts, traces, and how fast the machine was meanwhile; on disk as compressed JSON.
 
-The machine's pace during a run is how long its anchors took over how long they took when it was calibrated: 1.3 is a
-machine that takes 1.3 times as long for everything as it did then.
+The machine's pace during a run is the time of its anchors over their time during calibration: at 1.3 everything takes
+1.3 times as long.
 """
 
 from __future__ import annotations

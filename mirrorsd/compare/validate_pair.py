@@ -60,7 +60,7 @@ def require_reach(
 
 
 def reach_in_words(profile: Profile, record: AcceptanceRecord, lanes: Collection[str]) -> str | None:
-    """Say what a calibration has seen of a record's texts, nothing but their lengths; None if nothing was measured."""
+    """Say that a calibration has seen only the lengths of a record's texts; None if nothing was measured."""
     if not any(lane.anchor is not None for lane in profile.lanes):
         return None
     reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)

@@ -1,4 +1,4 @@
-"""The whole product on this machine: calibrate, record, search, run for real, and compare, within a given time."""
+"""All steps on this machine within a given time: calibrate, record, search, run and compare."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class DemoSettings:
         out: folder for everything.
         time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
             out, and one prompt is run in any case.
-        max_new_tokens: length of answers that is asked about: cut of every recorded text, unless time is short.
-        device: where lanes are; None for the usual one.
-        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
+        max_new_tokens: length of answers to judge for: recorded texts are cut there, or earlier if time is short.
+        device: where lanes are; None for the default one.
+        run_options: options of `mirrorsd run` that name the models, for the command that comes next.
     """
 
     pair: ModelPair
@@ -255,7 +255,7 @@ class Demo:
         return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
 
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
-        """Run all on short texts, and on whole texts what has not lost by then."""
+        """Run all schedules on short texts, and those that have not lost by then on whole texts."""
         settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
         length = plan.record.max_new_tokens
         cuts = [min(SHORT_CUT, length) if place < WANTED_PROMPTS else length for place in range(num_prompts)]

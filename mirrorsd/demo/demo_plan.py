@@ -1,6 +1,6 @@
-"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts to record, and schedules.
+"""Chooses what fits in a demo's time, by the calibration just made: prompts to record, and schedules to run.
 
-Of schedules that run, what has lost is left out, and the time goes to those that may win.
+A schedule that has lost is run no further, and the time goes to those that may win.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
 FAIR_PROMPTS: Final = 2
-"""Run by all schedules; then what has lost is left out. How noisy runs are is known from those of all together."""
+"""Prompts that all schedules run; then those that have lost stop. All runs together show their noise."""
 WANTED_PROMPTS: Final = 4
-"""They tell what a round costs; how many rounds a text takes is known of all that are recorded. With fewer, intervals
-say little: rather fewer schedules are run."""
+"""Runs show the cost of a round; the record has the rounds of all texts. With fewer prompts intervals are too wide, so
+fewer schedules are run instead."""
 SHORT_CUT: Final = 64
-"""Tokens of these runs: as many rounds as a round's cost needs to be known by. Whoever stays runs whole texts."""
+"""Tokens of these runs: enough rounds to know the cost of one. Schedules that stay run whole texts."""
 FIRST_PROMPTS: Final = 16
 """Recorded with all that drafts, which is enough to pick schedules by. Of more prompts that alone is recorded which the
 answer is about: of a text for prompt lookup nothing but the text."""
@@ -214,7 +214,7 @@ class Race:
         return run_s(one, self._plan.profile, self._plan.record.prompts[place], self._cuts[place])
 
     def _lost(self, measured: Measured) -> set[Schedule]:
-        """Return what is told to be slower than another one, but for the predicted fastest, plain and drafting."""
+        """Return the schedules measured slower than another one, except the predicted fastest, plain and drafting."""
         if measured.num_prompts < FAIR_PROMPTS:
             return set()
         profile, record = self._plan.profile, self._plan.record

@@ -1,4 +1,4 @@
-"""`mirrorsd calibrate`: what every part of the models costs on this machine."""
+"""`mirrorsd calibrate`: times every part of the models on this machine."""
 
 from __future__ import annotations
 

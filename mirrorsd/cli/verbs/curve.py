@@ -1,4 +1,4 @@
-"""`mirrorsd curve`: what verifying costs on a device by its rows, the price that decides whether speculation pays."""
+"""`mirrorsd curve`: the cost of a pass by rows on a device, which decides whether speculation pays."""
 
 from __future__ import annotations
 

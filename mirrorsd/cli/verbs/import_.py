@@ -1,4 +1,4 @@
-"""`mirrorsd import`: what engines and their benchmarks write, as files that other commands take."""
+"""`mirrorsd import`: turns files of engines and their benchmarks into files for other commands."""
 
 from __future__ import annotations
 

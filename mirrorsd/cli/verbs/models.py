@@ -1,4 +1,4 @@
-"""`mirrorsd models`: what is in the cache, and how it gets there."""
+"""`mirrorsd models`: lists, fetches and sizes models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mirrorsd plan`: what would pay on a machine that is not here, from data sheets and the shapes of two models."""
+"""`mirrorsd plan`: predicts from data sheets and model shapes whether speculation pays on a machine."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def _machines(
 def _write(
     found: PlatformPlan, drafter: str | None, schedule: Path | None, profile: Path | None, acceptance: Path | None
 ) -> None:
-    """Write what of the plan can be simulated and run, and say how where all of it is there."""
+    """Write the files of the plan that were asked for; with all of them, show the command that simulates them."""
     from decoding.schedule import save_schedule
     from hwprofiles.profile import save_profile
     from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile

@@ -1,4 +1,4 @@
-"""`mirrorsd record`: what would be accepted, at every position of every prompt."""
+"""`mirrorsd record`: records which drafted tokens the target would accept, at every position of every prompt."""
 
 from __future__ import annotations
 

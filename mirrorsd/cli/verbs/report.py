@@ -1,4 +1,4 @@
-"""`mirrorsd report`: the HTML page again."""
+"""`mirrorsd report`: writes the HTML page of a saved result again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mirrorsd reproduce`: a published table of speed-ups next to what the simulated machine makes of it."""
+"""`mirrorsd reproduce`: a published table of speed-ups next to those of the simulated machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mirrorsd search`: every schedule in simulation, the best of them in a file, and why."""
+"""`mirrorsd search`: simulates every schedule, explains the best and writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mirrorsd retrodict`: public measurements of speculation next to what ships predicts of them."""
+"""`mirrorsd retrodict`: public measurements of speculation next to predictions from shipped data."""
 
 from __future__ import annotations
 
