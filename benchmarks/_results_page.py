@@ -84,7 +84,7 @@ def matrix() -> dict[str, str]:
     }
     since = figures([row for row in rows if row["profile"] in widened])
     cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
-    columns = ("schedule runs", "error", "intervals", "of ratios, same lanes")
+    columns = ("schedule runs", "error", "intervals", "intervals of ratios")
     lines = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
     ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
     times, own = since["interval_coverage"], since["ratio_coverage"]
@@ -208,7 +208,7 @@ def _held_out_line(name: str, figures: Json) -> dict[str, str]:
         "schedule runs": str(figures["num_rows"]),
         "error": _spread(figures["error"]),
         "intervals": _share(figures["interval_coverage"]),
-        "of ratios, same lanes": _share(figures["ratio_coverage"]),
+        "intervals of ratios": _share(figures["ratio_coverage"]),
         "speed-up, mean error": "-" if mean is None else f"{mean['mean']:+.1%}",
         "equal rounds": f"{rounds['equal']} of {rounds['of']}",
     }

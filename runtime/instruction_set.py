@@ -1,4 +1,4 @@
-"""Which of the CPU's instructions are used: those by which a row has the same bits in any call.
+"""Limits the CPU's instructions to those by which a row has the same bits in any call.
 
 Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4
 unfold their weights to bfloat16 for them. Without tiles rows are alike at multiples of 1 to 16, by shape. So tiles are

@@ -1,6 +1,6 @@
 """Medusa-1 heads (arXiv 2401.10774): what follows the next token, from the target's last hidden state alone.
 
-Other than in the paper, each head has a trained square projection (it starts as the identity) in place of a head of its
+Unlike in the paper, each head has a trained square projection (it starts as the identity) in place of a head of its
 own, and reads out through the target's rows of the kept vocabulary. One step over one state drafts the whole tree.
 Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
 

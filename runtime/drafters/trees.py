@@ -1,4 +1,4 @@
-"""Drafted trees at work: static ones, and EAGLE-2's dynamic one (arXiv 2406.16858), grown where the draft is sure.
+"""Drafted trees: static ones, and EAGLE-2's dynamic one (arXiv 2406.16858), grown where the draft is sure.
 
 Of a static tree: from the best ids of every level to a window, and from a text to the nodes it follows; its paths are
 in `decoding.tree_shape`. Of the dynamic one every node is worth the draft's log-probability of the whole path to it. On
