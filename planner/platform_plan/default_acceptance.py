@@ -56,8 +56,7 @@ COVERAGE_SOURCE: Final = (
     "was refused: 133 positions of this project's demos; an exit that is the bare final norm and head covers less"
 )
 
-_PAPERS_WINDOW: Final = 7
-STREAM_RATES: Final = (round(stream_rate(_PAPERS_WINDOW, NUM_STREAMS), 2),) * NUM_STREAMS
+STREAM_RATES: Final = (round(stream_rate(), 2),) * NUM_STREAMS
 STREAMS_SOURCE: Final = (
     f"taken to be {NUM_STREAMS}, each guess right at a rate of {STREAM_RATES[0]:g} where those before it are: the 3 to "
     "4 hidden steps for 7 tokens of arXiv 2510.13161 come to it. The streams that this project trained for "

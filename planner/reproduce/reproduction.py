@@ -127,7 +127,7 @@ def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
             float(whole),
             texts=Texts(num_texts=num_texts, num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS),
             exit_coverage={exit_layer: (float(hit),) * EXIT_TOP_K},
-            stream_rates=(stream_rate(WINDOW, NUM_STREAMS),) * num_streams,
+            stream_rates=(stream_rate(),) * num_streams,
         )
         for whole in (0, 1)
         for hit in (1, 0)

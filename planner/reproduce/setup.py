@@ -35,12 +35,12 @@ def mean_steps(rate: float, num_tokens: int, num_streams: int) -> float:
     return 1 + left[1]
 
 
-def stream_rate(num_tokens: int, num_streams: int) -> float:
-    """Return the rate at which a window takes as many steps as the paper's."""
-    steps, low, high = num_tokens / TOKENS_PER_HIDDEN_STEP, 0.0, 1.0
+def stream_rate() -> float:
+    """Return the rate of right guesses at which a window takes as many steps as the paper's."""
+    steps, low, high = WINDOW / TOKENS_PER_HIDDEN_STEP, 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if mean_steps(middle, num_tokens, num_streams) > steps else (low, middle)
+        low, high = (middle, high) if mean_steps(middle, WINDOW, NUM_STREAMS) > steps else (low, middle)
     return (low + high) / 2
 
 

@@ -64,7 +64,7 @@ def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, 
         rate,
         texts=Texts(num_texts=32, num_tokens=384, prompt_length=PROMPT_TOKENS - 384),
         exit_coverage={setup.exit_layer: (coverage,) * EXIT_TOP_K},
-        stream_rates=(stream_rate(WINDOW, NUM_STREAMS),) * NUM_STREAMS,
+        stream_rates=(stream_rate(),) * NUM_STREAMS,
     )
     in_turn = (setup.in_turn, setup.mirror)
     schedules = [setup.plain, *in_turn, *map(setup.streaming, in_turn)]

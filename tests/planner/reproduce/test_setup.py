@@ -8,7 +8,7 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
-from planner.reproduce.setup import NUM_STREAMS, WINDOW, Machine, mean_steps, stream_rate
+from planner.reproduce.setup import WINDOW, Machine, mean_steps, stream_rate
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 
@@ -83,11 +83,11 @@ def test_better_guesses_never_take_more_steps(num_tokens, num_streams, one, othe
 
 
 def test_the_rate_is_the_one_that_gives_the_papers_steps():
-    assert mean_steps(stream_rate(WINDOW, NUM_STREAMS), WINDOW, 2) == pytest.approx(3.5)
+    assert mean_steps(stream_rate(), WINDOW, 2) == pytest.approx(3.5)
 
 
 def test_drawn_windows_take_as_many_steps():
-    rate = stream_rate(WINDOW, NUM_STREAMS)
+    rate = stream_rate()
     texts = Bernoulli(0.5, stream_rates=(rate, rate), exit_coverage={2: (0.5, 0.6)}, texts=Texts(num_texts=64))
     steps = mean_steps_of(texts)
     assert steps == pytest.approx(3.5, rel=0.02)
