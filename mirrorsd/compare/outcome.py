@@ -186,6 +186,6 @@ def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
         if max(abs(one / other - 1) for one, other in zip(now, then, strict=True)) > _CHANGED:
             yield (
                 f"{pair[0]} and {pair[1]} slowed each other by {factor(now[0])} and {factor(now[1])} in the runs, by "
-                f"{factor(then[0])} and {factor(then[1])} in the calibration: times at the speed of the anchors are "
-                "those of the calibration."
+                f"{factor(then[0])} and {factor(then[1])} in the calibration: corrected times are those of the "
+                "calibration."
             )

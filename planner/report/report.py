@@ -92,7 +92,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
     medians = [error_percent(median(map(abs, one))) for one in (data.errors, data.errors_at_anchor) if one]
     label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
     if len(medians) > 1:
-        label += f", as calibrated; {medians[1]} at the speed of the anchors"
+        label += f", as calibrated; {medians[1]} corrected"
     yield medians[0], label
 
 
