@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 from _common import least_rate
 
-from costs.contention import stretches
+from costs.contention import fair_share_slowdowns
 from costs.cost_model import Part
 from decoding.schedule import Schedule
 from hwprofiles.model_shape import model_shape
@@ -235,7 +235,7 @@ def _schedules(one: Measurement, demand: Demand) -> Iterator[Schedule]:
 def _loss(one: Measurement) -> Checked:
     if hasattr(one, "wanted_bytes_per_s"):
         wanted = [np.array([want]) for want in one.wanted_bytes_per_s]
-        stretch = float(stretches(wanted, POOL_EFFICIENCY.value * one.pool_bytes_per_s)[0][0])
+        stretch = float(fair_share_slowdowns(wanted, POOL_EFFICIENCY.value * one.pool_bytes_per_s)[0][0])
         predicted = 1 / stretch - 1
     else:
         predicted = -one.share_of_device

@@ -12,7 +12,7 @@ from costs.cost_model import Floats
 from hwprofiles.profile import Profile
 
 
-def stretches(wanted: Sequence[Floats], total: float) -> list[Floats]:
+def fair_share_slowdowns(wanted: Sequence[Floats], total: float) -> list[Floats]:
     """Return how many times as long each takes with its max-min fair share of a bandwidth; 1 where it has all it wants.
 
     Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): nobody gets more than a common level, and who wants
@@ -62,5 +62,5 @@ class PairContention(NamedTuple):
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Slowdown of both for the bandwidths each takes alone: as measured, then max-min fair in the pool."""
         wanted = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
-        target, draft = stretches(wanted, self.pool_bytes_per_s)
+        target, draft = fair_share_slowdowns(wanted, self.pool_bytes_per_s)
         return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)

@@ -130,7 +130,7 @@ class DurationTables:
         segments_s = [
             self.work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, streams_s, strict=True)
         ]
-        more_s = [self.prices.pass_more_s(schedule, operation.work) for operation in plan.segments]
+        more_s = [self.prices.pass_overhead_s(schedule, operation.work) for operation in plan.segments]
         segments_s = [
             work_in_ticks(seconds + more) if more else seconds for seconds, more in zip(segments_s, more_s, strict=True)
         ]

@@ -35,7 +35,7 @@ class Prices:
         """
         calls = operation_calls(schedule, work, rows, self.profile.num_layers)
         if work not in DRAFT_WORK:
-            return self._along(schedule.target_lane, calls, rows, contexts) + self.pass_more_s(schedule, work)
+            return self._along(schedule.target_lane, calls, rows, contexts) + self.pass_overhead_s(schedule, work)
         lane = schedule.draft_lane or schedule.target_lane
         return self._along(lane, calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
 
@@ -48,7 +48,7 @@ class Prices:
         seconds = (count * cost.seconds(part, rows, contexts) for part, count in calls.items())
         return sum(seconds, start=np.zeros(contexts.shape))
 
-    def pass_more_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
+    def pass_overhead_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
         """Return the seconds that a pass takes more to reply its states, and at its exit; none for its suffix."""
         if work is Work.SUFFIX:
             return 0.0

@@ -69,7 +69,7 @@ class BatchPredictor:
         """
         costs = self._costs(schedule, batch_size)
         costs.check(batch_size)
-        return batch_size * costs.fewest_s(schedule, 1) / costs.fewest_s(schedule, batch_size)
+        return batch_size * costs.least_s(schedule, 1) / costs.least_s(schedule, batch_size)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         """Predict a schedule with so many sequences at once; errors are those of `predict_batch`."""

@@ -68,15 +68,15 @@ class ArrayLanes:
     def __init__(self, schedule: Schedule, durations: Durations, decided: Decided) -> None:
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
-        self._num_begun, self._begins = 0, True
-        self._ahead: OverlapTimeline | None = None
+        self._num_rounds_begun, self._begins_round = 0, True
+        self._overlap: OverlapTimeline | None = None
         num_rounds = len(decided.walk.at)
         self.times = RoundTimes(np.zeros(num_rounds), np.zeros(num_rounds))
 
     @property
     def is_over(self) -> bool:
         """Whether a first round and another one have been played."""
-        return self._num_begun > 2
+        return self._num_rounds_begun > 2
 
     def verify(self, window: Window) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
@@ -102,8 +102,8 @@ class ArrayLanes:
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
-        self._ahead = self._ahead or overlap_timeline(self._schedule, self._durations)
-        self._operation(self._hide_branches, None)()
+        self._overlap = self._overlap or overlap_timeline(self._schedule, self._durations)
+        self._operation(self._count_hidden, None)()
         return self
 
     def join(self, signal: ExitSignal) -> None:
@@ -111,20 +111,20 @@ class ArrayLanes:
 
     def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
-        return self._noting(self._take, _WINDOW)
+        return self._handle(self._take, _WINDOW)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
         """End the round: the next operation begins another one."""
-        self._begins = True
+        self._begins_round = True
 
     def _operation(self, wait: Wait, reply: object) -> Handle:
         """Return the handle of an operation of the round under way, which it begins if it is the first."""
-        self._num_begun += self._begins
-        self._begins = False
-        return self._noting(wait, reply)
+        self._num_rounds_begun += self._begins_round
+        self._begins_round = False
+        return self._handle(wait, reply)
 
-    def _noting(self, wait: Wait, reply: object) -> Handle:
-        walk, is_first = self._decided.walk, self._num_begun == 1
+    def _handle(self, wait: Wait, reply: object) -> Handle:
+        walk, is_first = self._decided.walk, self._num_rounds_begun == 1
 
         def handle() -> object:
             if not self.is_over:
@@ -155,8 +155,8 @@ class ArrayLanes:
         if durations.plan.streams:
             waits_s["draft"] = durations.streams_s[segment][place]
             waits_s[cause] = waits_s[cause] - waits_s["draft"]
-        if self._ahead:
-            waits_s["contention"] = self._ahead.slowed_s[segment][place]
+        if self._overlap:
+            waits_s["contention"] = self._overlap.slowed_s[segment][place]
             self.times.target_busy_s += float(waits_s["contention"].sum())
         self._add(rounds, overhead_s, **waits_s)
 
@@ -175,12 +175,12 @@ class ArrayLanes:
         self._add(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
         self.times.draft_busy_s += float(seconds.sum())
 
-    def _hide_branches(self, rounds: Rounds) -> None:
-        assert self._ahead is not None, "no branches to hide"
-        self.times.hidden_draft_s += float(self._ahead.hidden_s[rounds.place].sum())
+    def _count_hidden(self, rounds: Rounds) -> None:
+        assert self._overlap is not None, "no branches to hide"
+        self.times.hidden_draft_s += float(self._overlap.hidden_s[rounds.place].sum())
 
     def _take(self, rounds: Rounds) -> None:
-        ahead, times, going_on = self._ahead, self.times, rounds.going_on
+        ahead, times, going_on = self._overlap, self.times, rounds.going_on
         assert ahead is not None, "no branch to take"
         is_miss = self._decided.branches[going_on.index] == MISS
         missing_s = self._missing_s(going_on, ahead, is_miss)

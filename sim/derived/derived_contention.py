@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from costs.contention import stretches
+from costs.contention import fair_share_slowdowns
 from costs.cost_model import GroupCost, LaneCost, Part
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup, LanePart
@@ -61,7 +61,7 @@ def contentions(
             wants = (num_members[target] * traffic(target, "layer"), num_members[draft] * traffic(draft, "draft_step"))
             slowdown = (1.0, 1.0)
             if not is_by_operation:
-                of_target, of_draft = stretches([np.array([want]) for want in wants], capacity)
+                of_target, of_draft = fair_share_slowdowns([np.array([want]) for want in wants], capacity)
                 slowdown = float(of_target[0]), float(of_draft[0])
             fair = Contention(
                 lanes=(target, draft),

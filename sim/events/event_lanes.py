@@ -121,11 +121,11 @@ class SimulatedLanes:
     def rollout(self, *, is_first: bool) -> Event:
         """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
         reply = Reply(self.batch.env)
-        told_in_s = 0.0 if is_first else self.tell()
-        self.draft.submit(self.window_runs(self.batch.rollout(is_first=is_first), reply), after_s=told_in_s)
+        crossing_s = 0.0 if is_first else self.send_verdicts()
+        self.draft.submit(self.window_runs(self.batch.rollout(is_first=is_first), reply), after_s=crossing_s)
         return reply
 
-    def tell(self) -> float:
+    def send_verdicts(self) -> float:
         """Send the verdicts to the draft; return the seconds until they have crossed."""
         batch, now_s = self.batch, self.batch.env.now
         return batch.send(self.to_draft, batch.verdict_message(), now_s) - now_s
@@ -180,7 +180,7 @@ class SimulatedBranches:
         """Return the reply with the next windows."""
         batch = self._lanes.batch
         reply = self._reply = Reply(batch.env)
-        Wake(batch.env, self._lanes.tell() + batch.costs.draft_half_s, self.stop)
+        Wake(batch.env, self._lanes.send_verdicts() + batch.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:

@@ -52,7 +52,7 @@ class RoundCosts:
         self.round_overhead_s = one_in_ticks(prices.round_overhead_s(schedule))
         self.first_step_s = one_in_ticks(prices.first_step_s(schedule))
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
-        self._pass_more_s = [one_in_ticks(prices.pass_more_s(schedule, one.work)) for one in plan.segments]
+        self._pass_overhead_s = [one_in_ticks(prices.pass_overhead_s(schedule, one.work)) for one in plan.segments]
         self._tables = tables
         streams = (((plan.streams, 1),),) if plan.streams else ()
         self._segments: list[tuple[Calls, ...]] = [(tuple(one.calls.items()), *streams) for one in plan.segments]
@@ -63,7 +63,7 @@ class RoundCosts:
     def segment(self, segment: int, rows: Rows, places: Places) -> Step:
         """Return an operation of the target."""
         step = self._pass(segment, rows, places)
-        more_s = self._pass_more_s[segment]
+        more_s = self._pass_overhead_s[segment]
         return step._replace(seconds=step.seconds + more_s) if more_s else step
 
     def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
@@ -131,7 +131,7 @@ class RoundCosts:
             if reason := self._tables.missing_part(lane, part, rows * num_sequences):
                 raise OutOfRangeError(reason)
 
-    def fewest_s(self, schedule: Schedule, num_sequences: int) -> float:
+    def least_s(self, schedule: Schedule, num_sequences: int) -> float:
         """Return the least that a round takes if all sequences have a window."""
         plan, places, width = self.plan, [0] * num_sequences, self.plan.widths[0]
         segments = range(len(plan.segments)) if schedule.uses_exit else (0,)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.contention import PairContention, stretches
+from costs.contention import PairContention, fair_share_slowdowns
 from hwprofiles.profile import Contention
 from tests.sim.worlds.machines import machine
 
@@ -39,7 +39,7 @@ def test_lanes_that_nothing_is_known_of_are_free():
 
 @given(st.lists(st.just(0.0) | POSITIVE, min_size=1, max_size=8), st.floats(0.1, 200))
 def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_would_like_more(wanted, total):
-    slower = [float(one[0]) for one in stretches([np.array([wants]) for wants in wanted], total)]
+    slower = [float(one[0]) for one in fair_share_slowdowns([np.array([wants]) for wants in wanted], total)]
     shares = [wants / stretch for wants, stretch in zip(wanted, slower, strict=True)]
     assert sum(shares) == pytest.approx(min(total, sum(wanted)))
     least = min((share for share, stretch in zip(shares, slower, strict=True) if stretch > 1 + 1e-9), default=None)

@@ -41,7 +41,7 @@ def test_the_shipped_table_is_that_of_the_paper():
     [
         ("", ["t.csv", "is empty", "temperature, task, Vanilla SD"]),
         (HEAD, ["t.csv", "no rows"]),
-        ("temperature,task,Mirror-SD\n0,qa,3\n", ["t.csv:1", "'Vanilla SD'", "missing", "found are temperature, task"]),
+        ("temperature,task,Mirror-SD\n0,qa,3\n", ["t.csv:1", "'Vanilla SD'", "missing", "found: temperature, task"]),
         ("task,Vanilla SD\nqa,3\n", ["t.csv:1", "'temperature'", "missing"]),
         (f"{HEAD}0,qa,3.1,1.8\n", ["t.csv:2", "4 fields", "5"]),
         (f"{HEAD}0,qa,3.1,fast,3.2\n", ["t.csv:2", "'Vanilla SD'", "'fast'", "2.34"]),
