@@ -36,7 +36,7 @@ def engine_names() -> tuple[str, ...]:
 
 
 def default_engine(name: str) -> str | None:
-    """Return what most people run on a GPU of that name; None where there are no curves of its maker's GPUs.
+    """Return the default engine of a GPU of that name; None where there are no curves of its maker's GPUs.
 
     That is vLLM on cards of data centres, and llama.cpp on all others.
     """

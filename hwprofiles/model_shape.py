@@ -219,7 +219,7 @@ class ModelShape(Heads):
         return (self.kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
 
     def head_flops(self, rows: float) -> float:
-        """FLOPs of the output head over `rows` tokens."""
+        """Return FLOPs of the output head over `rows` tokens."""
         return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: str) -> float:

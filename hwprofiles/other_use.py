@@ -1,4 +1,4 @@
-"""How much of this machine other programs use while we measure: then times are less certain.
+"""Measures how much of this machine other programs use, which makes measured times less certain.
 
 The time that the cores worked is compared with what the processes of this program took of it; a load average would hold
 our own lanes, and the last minute. Only where there is `/proc` (Linux).

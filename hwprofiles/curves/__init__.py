@@ -1,1 +1,1 @@
-"""What passes over several rows take on real devices: public measurements, and what follows for others."""
+"""The cost of passes over several rows on real devices: public measurements, and prices for other devices."""

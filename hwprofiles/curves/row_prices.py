@@ -1,9 +1,9 @@
-"""What rows cost by the public curves that are nearest to a question, and how much such an answer may be off by.
+"""Prices rows by the nearest public curves, with the error of such prices.
 
-Every curve of the same kind (dense or a mixture of experts; on a CPU or not) has a say, by how near it is: the device,
-its architecture, the back end, the engine, the kernels that read such weights, the model's size and the curve's age.
-What a step away costs was measured by leaving curves and devices out (`benchmarks/row_curves.py`, source-errors.yaml).
-Mixtures are priced relative to the experts that rows touch in expectation.
+Every curve of the same kind (dense or a mixture of experts; on a CPU or not) counts, weighted by how near it is:
+device, architecture, back end, engine, kernels that read such weights, the model's size and the curve's age. Errors
+were measured by leaving curves and devices out (`benchmarks/row_curves.py`, source-errors.yaml). Mixtures are priced
+relative to the experts that rows touch in expectation.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ STEP_IN_WORDS: Final[dict[Step, str]] = {
 }
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
 _FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0}
-"""How much less a curve says that differs in one of these, as a power of e: what leaving curves out likes best."""
+"""How much less a curve counts that differs in one of these, as a power of e; chosen by leaving curves out."""
 _WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
 """Kernels that read weights, in the order of their bits."""
 _FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
-"""Added to the logarithm of a ratio whose error is told relative to it: flat curves are not known perfectly."""
+"""Added to the logarithm of a ratio that errors are relative to: flat curves are not known perfectly."""
 KERNEL_STARTS_S: Final = {"vllm": 7e-6, "mlx": 10e-6, "cuda": 5e-6, "vulkan": 3e-6, "rocm": 12e-6, "metal": 18e-6}
-"""What every kernel takes beside reading where engines' curves are asked, by engine or back end: what predicts passes
-over one row best on devices that are left out (benchmarks/results/row-curves.json). Efficiencies are net of it: without
-it wide memories and small models seem to be read badly."""
+"""Seconds of every kernel besides reading, by engine or back end: those that predict passes over one row best on
+devices that are left out (benchmarks/results/row-curves.json). Efficiencies are net of it: without it wide memories and
+small models seem to be read slowly."""
 USUAL_KERNEL_START_S: Final = 7e-6
-"""Of all others: what is best where one number has to do for all."""
+"""Of all other engines: the best single number."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
-"""When the curves were; age is told from there."""
+"""When the curves were collected; ages count from there."""
 
 
 class StepErrors(StrictModel):
-    """What answers of one step were off by.
+    """Errors of prices of one step.
 
     Attributes:
         rows: in nine of ten cases, as a share of the logarithm of the ratio (and 0.05).
@@ -69,7 +69,7 @@ class StepErrors(StrictModel):
 
 
 class Asked(NamedTuple):
-    """What a price is asked for, in the words of `hwprofiles.curves.names`; `billions` of weights that a row reads."""
+    """The device, engine and model to price, by `hwprofiles.curves.names`; `billions` of weights that a row reads."""
 
     device: str
     family: str
@@ -96,7 +96,7 @@ class RowPrices:
         rows, ratios: from one row on.
         errors: half-width at 90 % of each ratio, relative.
         step: how near the nearest curve is.
-        source: of the curves that say most.
+        source: of the curves that count most.
     """
 
     rows: tuple[int, ...]
@@ -118,7 +118,7 @@ class Reading(NamedTuple):
 
 @cache
 def source_errors() -> dict[Step, StepErrors]:
-    """Return what answers of every step were measured to be off by."""
+    """Return the measured errors of every step."""
     return load_yaml(ERRORS_FILE, dict[Step, StepErrors])
 
 
@@ -183,7 +183,7 @@ def relative_log_error(found: float, predicted: float) -> float:
 def _nearest(
     asked: Asked, curves: Sequence[PublicCurve] | None, counts: Callable[[PublicCurve], bool]
 ) -> list[tuple[PublicCurve, float]]:
-    """Return the curves that have a say and how much, the largest first."""
+    """Return the curves that count and their weights, the largest first."""
     found = [
         (one, exp(-_distance(asked, one)))
         for one in (read_curves() if curves is None else curves)
@@ -223,7 +223,7 @@ def _log_ratio(curve: PublicCurve, rows: int) -> float:
 
 
 def _told(near: Sequence[tuple[PublicCurve, float]]) -> str:
-    """Name the curves that say most."""
+    """Name the curves that count most."""
     total = sum(weight for _, weight in near)
     most = [curve for curve, weight in near if weight / total > 0.15] or [near[0][0]]
     return "; ".join(

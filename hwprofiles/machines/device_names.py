@@ -1,4 +1,4 @@
-"""What a label of a device means: `RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`.
+"""Finds the device of a label: `RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`.
 
 A sheet is known by its id, its name and its `aliases`, however they are spelt and with or without its maker's name.
 What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is.

@@ -1,4 +1,4 @@
-"""What drafts for a target and is no model of its own, as shapes: a few layers beside it, output heads, or nothing."""
+"""Shapes of drafters that are no separate model: a few layers beside the target, output heads, or nothing."""
 
 import re
 from collections.abc import Mapping

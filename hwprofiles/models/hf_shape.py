@@ -1,4 +1,4 @@
-"""What of a Hugging Face `config.json` a shape is made of: every field with its type, and the fields of a shape.
+"""The fields of a Hugging Face `config.json` that a shape is made of, with their types.
 
 Nothing is converted: a number in quotes is a damaged file. Parts that a shape has no field for are refused: their bytes
 would be missing from every prediction.

@@ -61,7 +61,7 @@ class Mixer(StrictModel):
         return num_elements * cache_bits / 8 + 2 * self.state_bytes
 
     def flops(self, rows: float, context: Number) -> Number:
-        """FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
+        """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
         return rows * (self.flops_per_key * (self._reached(context) + (rows + 1) / 2) + self.flops_per_token)
 
     def _reached(self, context: Number) -> Number:

@@ -1,4 +1,4 @@
-"""Which shape that ships a model's name means: `Qwen/Qwen3-8B`, `Llama-3.1-8B-Instruct-Q4_K_M.gguf`, `gpt-oss 120B`.
+"""Finds the shipped shape of a model's name: `Qwen/Qwen3-8B`, `Llama-3.1-8B-Instruct-Q4_K_M.gguf`, `gpt-oss 120B`.
 
 Owners, makers' prefixes, and what makes a model an instructed or a quantised one do not change its shape. Models that
 have the shape of another are in `aliases.csv`.

@@ -62,7 +62,7 @@ class RootRanks:
         return branch
 
     def mean_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
-        """Exit roots of a `hybrid` round with such a window that are not the draft's already, one at least.
+        """Return the exit roots of a `hybrid` round with such a window that are not the draft's already, one at least.
 
         The mean over the text's positions, taken for each row of the window: what would be found after the
         accepted prefix was not recorded.
@@ -84,7 +84,7 @@ class RootRanks:
         return mean(in_window), mean(after_it)
 
     def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
-        """Ranks of the exit's candidates among the draft's, [K, T]; those that are no roots come before all."""
+        """Return the ranks of the exit's candidates among the draft's, [K, T]; non-roots come first."""
         key = schedule.exit_layer, schedule.verification
         if self._exit_ranks_of[0] != key:
             candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
@@ -132,7 +132,7 @@ class RootRanks:
         return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
-        """Places among a source's candidates, [T], of the text's token and of the drafted token refused."""
+        """Return the places among a source's candidates, [T], of the text's token and of the drafted token refused."""
         key = exit_layer, *self._key(schedule)
         if key not in self._places:
             joined = self._joined
@@ -151,6 +151,6 @@ class RootRanks:
 
 
 def _place(candidates: Ids, tokens: Ids | Ints) -> Ints:
-    """Place of each token in its row of candidates, [T, K] and [T] -> [T]."""
+    """Return the place of each token in its row of candidates, [T, K] and [T] -> [T]."""
     found = candidates == tokens[:, None]
     return np.where(found.any(axis=1), found.argmax(axis=1), NOWHERE)

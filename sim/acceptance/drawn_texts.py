@@ -164,7 +164,7 @@ def _prompt(
 
 
 def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Ids:
-    """Right guesses in a row after every drafted place, [N, W]; after the text's end those of its beginning."""
+    """Return right guesses in a row after every drafted place, [N, W]; past the text's end those of its beginning."""
     if not rates:
         return np.zeros((0, 0), dtype=np.int32)
     hits = np.cumprod(streams < np.array(rates), axis=1).sum(axis=1).astype(np.int32)
@@ -183,7 +183,7 @@ def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
 
 
 def _ranks(rates: TaskRates, draws: Draws) -> Ints:
-    """Rank of every token among the draft's candidates if it stood at each place, [N, W]; the last for none."""
+    """Return the rank of every token among the draft's candidates at each place, [N, W]; the last one for none."""
     others = 1 + _place(rates.alternative_rates, draws.alternative)
     return np.where(draws.drafted[:, None] < np.array(rates.rates), 0, others[:, None])
 
@@ -237,7 +237,7 @@ def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
 
 
 def ranks_along(paths: Sequence[Path], rank_NL: Ints) -> Ids:
-    """Places in the tree's order of the nodes that hold a text from every position on, [N, levels].
+    """Return the places in the tree's order of the nodes that hold a text from every position on, [N, levels].
 
     `rank_NL` are the ranks of the text's tokens where they would stand on each level; a rank that no node has is in no
     tree. After the text's end nothing is right.

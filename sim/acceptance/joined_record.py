@@ -48,7 +48,7 @@ class Guessing(NamedTuple):
     num_streams: int
 
     def counts(self, at_R: Ints) -> Ints:
-        """Steps by how much they verify, for rounds at many positions at once.
+        """Return steps by how much they verify, for rounds at many positions at once.
 
         Of the steps that are left once some were done, those with so many guesses: [steps done, rounds, guesses].
         Before the first step they are those after it.
@@ -61,7 +61,7 @@ class Guessing(NamedTuple):
 
     @property
     def most_steps(self) -> int:
-        """Steps of the window that takes the most of all, its first one included."""
+        """Return the steps of the window that takes the most of all, its first one included."""
         return 1 + int((self.rows_by_step(np.arange(len(self.hits_TW))) > 0).sum(axis=0).max())
 
     def rows_by_step(self, at_R: Ints) -> Ints:
@@ -122,7 +122,7 @@ class JoinedRecord:
         return _drafts([one.chain_drafts[chain] for one in prompts], [one.chain_lengths(chain) for one in prompts])
 
     def stream_hits(self, *, with_features: bool) -> Ints:
-        """Right guesses in a row after every drafted token from every position, [T, W]."""
+        """Return the right guesses in a row after every drafted token from every position, [T, W]."""
         of = [p.feature_stream_hits if with_features else p.stream_hits for p in self.record.prompts]
         return _joined(of).astype(np.int64)
 
@@ -131,7 +131,7 @@ class JoinedRecord:
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
 
     def candidates(self, exit_layer: int | None) -> Ids:
-        """Best ids for the place after every position, by that exit or by the draft for None, [T, K]."""
+        """Return the best ids for the place after every position, by that exit or by the draft for None, [T, K]."""
         if exit_layer not in self._candidates:
             width = self.record.num_candidates(exit_layer)
             of = (prompt.candidates(exit_layer)[:, :width] for prompt in self.record.prompts)

@@ -81,7 +81,7 @@ class Replay:
         return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
-        """Contexts in which a round may start, for all prompts together."""
+        """Return the contexts in which a round may start, for all prompts together."""
         lengths = self._joined.lengths(max_new_tokens)
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
 
@@ -109,7 +109,7 @@ class Replay:
         return RoundShape(num_tokens, self.num_exit_roots(schedule, num_tokens), branch_steps=num_steps)
 
     def num_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
-        """Branches that the exit starts in rounds with a window of all its tokens, or none.
+        """Return the branches that the exit starts in rounds with a window of all its tokens, or none.
 
         Without a window there is one row, that after a window that was accepted whole. Of `hybrid` it is an estimate,
         see `RootRanks.mean_exit_roots`.
