@@ -49,6 +49,13 @@ def test_links_into_pages_lead_to_a_heading(page):
     assert [(to, name) for to, name in found if name not in anchors(page.parent / to if to else page)] == []
 
 
+def test_the_page_of_engines_imports_the_files_that_its_benches_write():
+    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    written = set(re.findall(r" > (\S+)$", text, re.MULTILINE))
+    read = {word for line in re.findall(r"^mirrorsd import (.*?) --", text, re.MULTILINE) for word in line.split()}
+    assert "target.jsonl" in read <= written
+
+
 def test_every_page_of_the_site_is_in_its_navigation():
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     listed = [path for entry in config["nav"] for path in entry.values()]
