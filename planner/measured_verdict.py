@@ -177,7 +177,7 @@ def judge_measured(
         claim, why = runs.claim(drafting, plain), tuple(_why(runs, as_run, corrected, plain, drafting))
         num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
         known = counted(num_known, "prompt")
-        prompts = known if num_run == num_known else f"{num_run} of {known} whose rounds are known"
+        prompts = known if num_run == num_known else f"{num_run} of {num_known} recorded prompts"
         basis = f'measured on {prompts} ("{claim.one}" next to "{claim.other}")'
     missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
     holders: dict[Badge, MeasuredSchedule | None] = {
