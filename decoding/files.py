@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -75,6 +76,12 @@ def read_compressed(path: Path, max_bytes: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"more than {most:,} bytes, unpacked")
     return content
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def most_unpacked(path: Path, max_bytes: int) -> int:

