@@ -21,7 +21,7 @@ from hwprofiles.profile import Profile
 
 
 def _at_every_place(rates: object) -> object:
-    """A single rate stands for all places that a window can have."""
+    """A single rate stands for all positions that a window can have."""
     return (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
 
 
@@ -114,7 +114,7 @@ class TaskRates(StrictModel):
     def _short_trees(self) -> Iterator[str]:
         for tree in self.trees:
             if tree.depth > len(self.rates):
-                yield f"trees of {tree.drafter} are {tree.depth} deep, and rates are given for {len(self.rates)} places"
+                yield f"trees of {tree.drafter} are {tree.depth} deep, with rates for {len(self.rates)} positions"
             needed = max((tree.top_k - 1, *chain.from_iterable(tree.paths)))
             if needed > len(self.alternative_rates) or (not tree.top_k and not self.alternative_rates):
                 given = len(self.alternative_rates)
@@ -133,12 +133,12 @@ class TaskRates(StrictModel):
         `ValueError` where rates are given for fewer places.
         """
         if num_speculative_tokens > len(self.rates):
-            msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} places"
+            msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} positions"
             raise ValueError(msg)
         return 1.0 + float(np.cumprod(self.rates[:num_speculative_tokens]).sum())
 
     def in_words(self) -> str:
-        """Return all of it in a line, such as `0.8, 0.7 by place; exit coverage after layer 20: 0.5, 0.6`."""
+        """Return all of it in a line, such as `0.8, 0.7 by position; exit coverage after layer 20: 0.5, 0.6`."""
         parts = [_by_place(self.rates)]
         if self.feature_rates:
             parts.append(f"with exit features {_by_place(self.feature_rates)}")
@@ -155,7 +155,7 @@ class TaskRates(StrictModel):
 
 
 def _by_place(rates: Sequence[float]) -> str:
-    return f"{rates[0]:g} at every place" if len({*rates}) == 1 else f"{_listed(rates)} by place"
+    return f"{rates[0]:g} at every position" if len({*rates}) == 1 else f"{_listed(rates)} by position"
 
 
 def _listed(values: Sequence[float]) -> str:

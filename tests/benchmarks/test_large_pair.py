@@ -44,7 +44,7 @@ def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch):
 
 def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script):
     record = script.assumed_record(18, num_texts=3, num_tokens=12)
-    assert record.assumed.startswith("0.59 at every place")
+    assert record.assumed.startswith("0.59 at every position")
     assert record.exit_layers == (18,)
     assert len(record.prompts) == 3
     assert f"exit coverage after layer 18: {COVERAGE[0.5][0]:g}" in record.assumed

@@ -141,12 +141,12 @@ def test_a_folder_may_be_named_in_several_ways(tmp_path, monkeypatch):
 def test_assumed_acceptance_goes_wherever_a_record_goes():
     assumed = mirrorsd.Bernoulli(0.7)
     assert repr(CALLS["predict"](assumed)) == repr(CALLS["predict"](assumed.record))
-    assert CALLS["predict"](assumed).source.startswith("assumed acceptance 0.7 at every place, drawn as 32 texts")
+    assert CALLS["predict"](assumed).source.startswith("assumed acceptance 0.7 at every position, drawn as 32 texts")
     assert len(CALLS["simulate"](assumed)) == 32
     assert CALLS["search"](assumed).winner.schedule.method == "speculative"
     plan = CALLS["make_plan"](assumed)
     assert (
-        "Acceptance is assumed and not recorded: 0.7 at every place. These prompts are drawn texts."
+        "Acceptance is assumed and not recorded: 0.7 at every position. These prompts are drawn texts."
         in plan.verdict.text
     )
     assert [sweep.now for sweep in plan.sensitivity.sweeps] == [pytest.approx(0.7, abs=1e-3), 1.0]

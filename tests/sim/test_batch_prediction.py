@@ -221,5 +221,5 @@ def test_rows_that_were_not_measured_are_refused():
 
 def test_the_source_says_that_nobody_runs_batches_yet():
     found = predict_batch(AUTOREGRESSIVE, machine(), Bernoulli(0.5), batch_size=2)
-    assert found.source.startswith("assumed acceptance 0.5 at every place")
+    assert found.source.startswith("assumed acceptance 0.5 at every position")
     assert found.source.endswith("batches are simulated only")

@@ -159,7 +159,7 @@ IMPOSSIBLE = {
     "alternative_rates must not fall: 0.5, 0.4": {"rates": (0.5,), "alternative_rates": (0.5, 0.4)},
     "exit_coverage after layer 4 must not fall": {"rates": (0.5,), "exit_coverage": {4: (0.5, 0.4)}},
     "feature_rates are 2, rates 1": {"rates": (0.5,), "feature_rates": (0.5, 0.4)},
-    "trees of head are 2 deep, and rates are given for 1": {
+    "trees of head are 2 deep, with rates for 1": {
         "rates": (0.5,),
         "alternative_rates": (0.1,),
         "trees": ({"method": "medusa", "drafter": "head", "depth": 2},),
@@ -208,7 +208,7 @@ def test_tasks_say_something_about_the_same_things():
 def test_the_source_says_what_was_assumed_and_the_interval_counts_the_draws():
     few, many = (Bernoulli(0.7, texts=Texts(num_texts=count, num_tokens=50)) for count in (4, 400))
     wide, narrow = (predict(speculative(4), machine(), one) for one in (few, many))
-    assert wide.source == "assumed acceptance 0.7 at every place, drawn as 4 texts of 50 tokens; by hand"
+    assert wide.source == "assumed acceptance 0.7 at every position, drawn as 4 texts of 50 tokens; by hand"
     assert wide.relative_error > 3 * narrow.relative_error > 0
     truth = predict(speculative(4), machine(), Bernoulli(0.7, texts=Texts(num_texts=4000, num_tokens=50))).tpot_s
     inside = [
@@ -233,7 +233,7 @@ def test_a_record_of_drawn_texts_is_a_record_like_any_other(tmp_path):
     assert loaded.assumed == record.assumed
     for schedule in (speculative(3), mirror("exit"), tree(record.trees[0], 4)):
         assert repr(predict(schedule, machine(), loaded)) == repr(predict(schedule, machine(), record))
-    assert "0.7 at every place" in repr(loaded)
+    assert "0.7 at every position" in repr(loaded)
 
 
 def test_texts_move_into_the_contexts_that_were_measured():
@@ -256,7 +256,7 @@ def test_texts_move_into_the_contexts_that_were_measured():
 def test_what_all_tasks_have_in_common_is_said_once():
     by_task = {"qa": 0.5, "maths": 0.75}
     assert ByTask(by_task, texts=SHORT, exit_coverage={2: (0.5,)}).record.assumed == (
-        "qa: 0.5 at every place · maths: 0.75 at every place; exit coverage after layer 2: 0.5"
+        "qa: 0.5 at every position · maths: 0.75 at every position; exit coverage after layer 2: 0.5"
     )
 
 

@@ -115,7 +115,7 @@ def test_acceptance_may_be_assumed(profile_path, tmp_path):
     found = json_of(*words)
     sources = {one["predicted"]["source"].split(",")[0] for one in found["candidates"] if "source" in one["predicted"]}
     assert sources <= {"assumed acceptance 0.8"}
-    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by place." in found["warnings"][0]
+    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by position." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
     for missing in (
         "exit_layer 15 are not assumed (by exit_coverage)",

@@ -125,7 +125,9 @@ def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_pa
     path.write_text("rates: 0.7\nexit_coverage: {15: [0.3, 0.4, 0.5, 0.6]}\ntexts: {num_texts: 2, num_tokens: 30}\n")
     words = ("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", path)
     result = json_of(*words)
-    assert result["source"].startswith("assumed acceptance 0.7 at every place; exit coverage after layer 15: 0.3, 0.4")
+    assert result["source"].startswith(
+        "assumed acceptance 0.7 at every position; exit coverage after layer 15: 0.3, 0.4"
+    )
     assert [sum(row["accept_lengths"]) for row in result["prompts"]] == [30, 30]
     assert not any("token_ids" in row for row in result["prompts"])
     assert "Acceptance is assumed and not recorded" in call(*words).shown
