@@ -6,7 +6,7 @@ seven of ten cases with eight candidates or more::
     acceptance = Bernoulli(0.8, exit_coverage={20: (0.3, 0.4, 0.5, 0.55, 0.6, 0.63, 0.67, 0.7)})
     acceptance.mean_acceptance_length(4)          # 3.3616, exactly
     prediction = predict(schedule, profile, acceptance)
-    prediction.source                             # "assumed acceptance 0.8 at every position; ..., drawn as 32 texts"
+    prediction.source                             # "assumed acceptance 0.8 at every position; ..."
 
 What rates cannot answer is asked for: a schedule with branches from an exit needs `exit_coverage`, one with branches
 from the draft's own alternatives `alternative_rates`, trees need `trees` (and are then taken as independent from level
