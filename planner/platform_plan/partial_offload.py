@@ -53,7 +53,7 @@ class PartialOffload:
 
 
 def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
-    """Return the split of a dense target over a card that cannot hold it and a CPU that can; None without such two."""
+    """Return the split of a dense target over a card that cannot hold it and a CPU that can; None if nothing gains."""
     question, platform, target = plan.question, plan.question.platform, plan.question.target
     plain = [need for need in plan.needs if need.is_plain and need.pair.target in platform.devices]
     cards = [need for need in plain if not need.fits and _is_card(platform.device(need.pair.target))]
@@ -70,6 +70,8 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
         return None
     times_s = _times_s(plan, card, cpu, num_layers)
     best = min(times_s, key=lambda one: times_s[one])
+    if times_s[best] >= plan.recommended.tpot_s:
+        return None
     there = best.model_copy(update={"target_lane": card, "draft_lane": best.draft_lane and card})
     engines = runs_on(platform, LanePair.alone(card), there, question.draft.head)
     options = next((one.options for one in engines if one.engine == _ENGINE), None)

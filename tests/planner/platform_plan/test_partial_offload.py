@@ -38,6 +38,10 @@ def test_it_is_as_fast_as_both_parts_and_speculation_gains_there(on_a_3090):
     assert f"With {split.num_layers} of 80 layers on gpu and the rest on cpu" in split.in_words
 
 
+def test_there_is_none_where_all_on_the_cpu_is_faster():
+    assert partial_offload(planned(changes={"gpu.memory_bytes_per_s": "20 GB/s"})) is None
+
+
 @pytest.mark.parametrize(
     "asked",
     [{"models": ("qwen3-8b", "qwen3-0.6b")}, {"platform": "m4-max"}],
