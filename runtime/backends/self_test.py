@@ -32,22 +32,25 @@ def is_row_invariant(backend: Backend) -> bool:
     backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
 
-    def read(num_filled: int, chunks: Sequence[int]) -> Array:
-        """Return logits [T, V] of the rows after a prompt, or after filled slots, in these chunks."""
+    def is_same(num_filled: int) -> bool:
+        """Compare logits [T, V] of the rows after a prompt, or after filled slots, read in all chunks."""
         text = backend.new_text()
         text.start(num_slots)
         if num_filled:
             text.fill_random(num_filled)
         else:
             _logits(backend, text, ids[:_READ])
-        last = np.cumsum(chunks) + _READ
-        return concatenated(
-            [_logits(backend, text, ids[stop - size : stop]) for size, stop in zip(chunks, last, strict=True)]
-        )
+        start = text.cursor
 
-    def is_same(num_filled: int) -> bool:
-        expected = read(num_filled, one_by_one)
-        return all(bool((read(num_filled, chunks) == expected).all()) for chunks in others)
+        def read(chunks: Sequence[int]) -> Array:
+            text.set_length(start)
+            last = np.cumsum(chunks) + _READ
+            return concatenated(
+                [_logits(backend, text, ids[stop - size : stop]) for size, stop in zip(chunks, last, strict=True)]
+            )
+
+        expected = read(one_by_one)
+        return all(bool((read(chunks) == expected).all()) for chunks in others)
 
     return is_same(0) and (num_slots < _FILLED + num_rows or is_same(_FILLED))
 
