@@ -50,7 +50,14 @@ def few(*sizes, quick):
 task.effort_for = few
 """
 """A calibration of few sizes and one pass, which does not use up its time."""
-_MIRRORSD = f"{FEW_SIZES}\nfrom mirrorsd.cli import main\n\nmain()\n"
+ONE_LANE = """
+from mirrorsd.demo import demo
+
+lanes = demo.device_lanes
+demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:1]
+"""
+"""A demo of the first lane alone: what was trained drafts there as on any other; exits need two."""
+_MAIN = "\nfrom mirrorsd.cli import main\n\nmain()\n"
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
@@ -99,7 +106,9 @@ class Walk:
             return self.done[known_as]
         before = time.time()
         has_few_sizes = words[1] == "demo" or (words[1] == "calibrate" and "--quick" not in words)
-        command = [sys.executable, "-c", _MIRRORSD] if has_few_sizes else [MIRRORSD]
+        is_one_lane = words[1] == "demo" and MINE in words and "--exits" not in words
+        code = FEW_SIZES + ONE_LANE * is_one_lane + _MAIN
+        command = [sys.executable, "-c", code] if has_few_sizes else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
