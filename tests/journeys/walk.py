@@ -105,7 +105,7 @@ class Walk:
         if known_as in self.done:
             return self.done[known_as]
         before = time.time()
-        has_few_sizes = words[1] == "demo" or (words[1] == "calibrate" and "--quick" not in words)
+        has_few_sizes = words[1] in ("demo", "calibrate")
         is_one_lane = words[1] == "demo" and MINE in words and "--exits" not in words
         code = FEW_SIZES + ONE_LANE * is_one_lane + _MAIN
         command = [sys.executable, "-c", code] if has_few_sizes else [MIRRORSD]

@@ -34,7 +34,7 @@ COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
 PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(range(7, 40))))
 TEMPERATURE = 1.5
 """Where the tiny models are far from sure."""
-NUM_RUNS = 250
+NUM_RUNS = 150
 
 
 @pytest.fixture(scope="module")
