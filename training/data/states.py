@@ -215,12 +215,23 @@ class TargetStates:
         digest = hashlib.sha256(f"{TargetShape.of(config)!r} {config.num_layers}".encode())
         digest.update(self.target.final_norm.float().cpu().numpy().tobytes())
         digest.update(fingerprint(self.conversations).encode())
+        older = digest.hexdigest().encode()  # all that folders had before they knew every weight
+        own = older + b"\n" + _weights_digest(self.target).encode()
         path = self.folder / _FINGERPRINT
-        if not path.is_file():
-            replace_file(path, digest.hexdigest().encode())
-        elif path.read_bytes() != digest.hexdigest().encode():
+        found = path.read_bytes() if path.is_file() else older
+        if found not in (older, own):
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
+        if found != own:
+            replace_file(path, own)
+
+
+def _weights_digest(target: Decoder) -> str:
+    """Return the SHA-256 of how positions are scaled and of all weights, which a fine-tuned model shares in part."""
+    digest = hashlib.sha256(repr(target.config.rope_scaling).encode())
+    for weight in target.parameters():
+        digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -59,6 +61,26 @@ def test_a_folder_of_another_target_or_of_other_data_is_refused(tmp_path, target
     for other, rows in ((tiny_target(5), conversations), (target, conversations[1:])):
         with pytest.raises(TrainingError, match="holds the states of another target or other data"):
             TargetStates(tmp_path, other, rows, [2])
+
+
+def test_a_target_that_differs_in_a_single_weight_is_another_one(tmp_path, target, conversations):
+    TargetStates(tmp_path, target, conversations, [2])
+    tuned = copy.deepcopy(target)
+    with torch.no_grad():
+        tuned.layers[1].down.weight[0, 0] += 1
+    with pytest.raises(TrainingError, match="holds the states of another target or other data"):
+        TargetStates(tmp_path, tuned, conversations, [2])
+
+
+def test_a_folder_that_knew_shape_and_final_norm_alone_is_read_and_knows_its_target_from_then_on(
+    tmp_path, target, conversations
+):
+    path = tmp_path / "fingerprint"
+    TargetStates(tmp_path, target, conversations, [2])
+    older, whole = path.read_bytes().partition(b"\n")[0], path.read_bytes()
+    path.write_bytes(older)
+    TargetStates(tmp_path, target, conversations, [2])
+    assert path.read_bytes() == whole != older
 
 
 def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations):
