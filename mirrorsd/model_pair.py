@@ -15,6 +15,7 @@ from decoding.files import named_path
 from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 from runtime.drafters.registry import KINDS, kind_of, named_drafter, shipped_for
+from runtime.models.hf_config import unheeded
 from runtime.models.model_folder import PREFIX, NamedFolder, resolve_model, save_shape
 
 _FAMILIES: Final = {
@@ -95,6 +96,10 @@ class ModelPair:
     exits: NamedFolder | None
     dtype: Dtype
     heads: tuple[NamedFolder, ...] = ()
+
+    def unheeded(self, temperature: float = 0.0) -> str | None:
+        """Say what the target's folder asks of texts that no run applies (`hf_config.unheeded`); None if nothing."""
+        return unheeded(self.target_folder, temperature)
 
     def head_for(self, method: Method) -> str | None:
         """Name of the first head for a method; None if there is none."""

@@ -45,6 +45,7 @@ class Outcome:
     Attributes:
         files: where profile and record are, by these names, and as "more" a record of further prompts, if there is one.
         facts: further entries of the JSON object.
+        warnings: what is said before the warnings of the runs.
         warning: what to know before the answer; None if nothing.
         sample: a prompt and the target's answer; None to show none.
         run_options: options of `mirrorsd run` that name the models, for the command that comes next.
@@ -58,6 +59,7 @@ class Outcome:
     facts: dict[str, Any]
     dtype: str
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     warning: str | None = None
     sample: tuple[str, str] | None = None
     run_options: tuple[str, ...] = ()
@@ -116,7 +118,12 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
     repeating, speedup_without = measured_on_repeating(judged, outcome.plan.record)
-    warnings = [*lost_lanes(judged), *changed_speed(judged), *changed_slowdowns(judged, outcome.plan.profile)]
+    warnings = [
+        *outcome.warnings,
+        *lost_lanes(judged),
+        *changed_speed(judged),
+        *changed_slowdowns(judged, outcome.plan.profile),
+    ]
     if repeating:
         warnings.insert(0, repeating_sentence(repeating, judged.measured.num_prompts, speedup_without))
     notes = (*warnings, *outcome.notes)

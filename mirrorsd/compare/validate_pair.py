@@ -146,6 +146,7 @@ def validate(
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
         notes=(*profile.notes, *filter(None, [reach_in_words(profile, record, lanes)])),
+        warnings=tuple(filter(None, [pair.unheeded()])),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,

@@ -299,6 +299,7 @@ class Demo:
             facts=facts,
             dtype=pair.dtype,
             notes=self._notes,
+            warnings=tuple(filter(None, [pair.unheeded()])),
             warning=busy(used, f"the answer is {LESS_CERTAIN}; run it again when nothing else runs", is_over=True),
             sample=self._sample(judged),
             run_options=self._settings.run_options,

@@ -23,6 +23,16 @@ TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 CONFIG_FILE: Final = "config.json"
+GENERATION_FILE: Final = "generation_config.json"
+_SHAPING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("repetition_penalty", "num_beams", "guidance_scale"), 1),
+    **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "penalty_alpha"), 0),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
+}
+"""Fields that change greedy texts too, and the value besides null and an empty list that does nothing."""
+_SAMPLING: Final[dict[str, Any]] = {"top_p": 1, "typical_p": 1, "top_k": 0, "min_p": 0, "epsilon_cutoff": 0}
+"""Fields that narrow what is drawn from."""
 MARK: Final = "mirrorsd_random_weights"
 """Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
 
@@ -205,11 +215,28 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / CONFIG_FILE
     holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
     config = translated(read_object(path, holds=holds), str(path))
-    path = folder / "generation_config.json"
+    path = folder / GENERATION_FILE
     if not path.is_file():
         return config
     generation = validated(HfGeneration, read_object(path, holds=holds), source=str(path))
     return replace(config, eos_token_ids=generation.eos_token_id or config.eos_token_ids)
+
+
+def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
+    """Return a sentence about the fields of `generation_config.json` that would change texts elsewhere; None without.
+
+    Fields that a greedy text does not depend on count at a temperature above 0 alone.
+    """
+    path = folder / GENERATION_FILE
+    raw = read_object(path, holds="") if path.is_file() else {}
+    neutral = _SHAPING | (_SAMPLING if temperature else {})
+    asked = [f"{name} {shown(raw[name])}" for name in neutral if raw.get(name) not in (None, [], neutral[name])]
+    if not asked:
+        return None
+    return (
+        f"{path} asks for {', '.join(asked)}, which is not applied here: engines that apply it write other texts, with "
+        "another acceptance."
+    )
 
 
 def translated(raw: dict[str, Any], source: str) -> ModelConfig:

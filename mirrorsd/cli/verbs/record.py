@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 
@@ -73,7 +73,10 @@ def record(
         computing = device or usual_device(whole)
         pair, left_out = fitted_to(whole, [computing])
         made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
-    result = _summary(made, out) | {"left_out": list(left_out)}
+    warnings = list(filter(None, [whole.unheeded(temperature)]))
+    result = _summary(made, out) | {"left_out": list(left_out), "warnings": warnings}
+    for warning in warnings:
+        say(f"[yellow]{escaped(warning)}[/]")
     if write_json(result, json):
         show(_in_words(result))
         profile = out.with_name("profile.yaml")

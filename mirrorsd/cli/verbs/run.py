@@ -91,6 +91,7 @@ def run(
         **asdict(decoding),
         **source.settings,
     }
+    warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
     saved: list[str] = []
     with (
         telling_what_was_saved(saved),
@@ -110,8 +111,10 @@ def run(
 
         rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
     summary = _summary(rows)
+    for warning in warnings:
+        say(f"[yellow]{escaped(warning)}[/]")
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
-    write_json({"schedule": entry, **models, **summary, "prompts": rows}, json)
+    write_json({"schedule": entry, **models, **summary, "warnings": warnings, "prompts": rows}, json)
     say(_in_words(summary))
 
 

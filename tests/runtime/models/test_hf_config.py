@@ -6,6 +6,7 @@ import pytest
 
 from decoding.errors import MOST_CHARACTERS, ModelError
 from runtime.models.config import Llama3Rope, ModelConfig
+from runtime.models.hf_config import unheeded
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -154,3 +155,28 @@ def test_a_file_that_is_no_object_is_refused(tmp_path, content, complaint):
         (tmp_path / name).write_text(content)
         with pytest.raises(ModelError, match=f"{name}: .*{complaint}"):
             ModelConfig.from_folder(tmp_path)
+
+
+PENALTIES = {"repetition_penalty": 1.05, "no_repeat_ngram_size": 3, "suppress_tokens": [7], "forced_bos_token_id": 0}
+NOTHING = {
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "suppress_tokens": [],
+    "forced_bos_token_id": None,
+    "top_k": 0,
+    "top_p": 1.0,
+    "do_sample": True,
+    "temperature": 0.7,
+    "eos_token_id": [2],
+}
+
+
+def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and_value(tmp_path):
+    assert unheeded(tmp_path) is None
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps(NOTHING))
+    assert unheeded(tmp_path) is unheeded(tmp_path, 0.7) is None
+    path.write_text(json.dumps(PENALTIES | {"top_p": 0.8}))
+    asked = "repetition_penalty 1.05, no_repeat_ngram_size 3, suppress_tokens [7], forced_bos_token_id 0"
+    assert unheeded(tmp_path).startswith(f"{path} asks for {asked}, which is not applied")
+    assert "top_p 0.8, which is not applied" in unheeded(tmp_path, 0.7)

@@ -1,4 +1,5 @@
 import shlex
+import shutil
 
 import pytest
 
@@ -103,6 +104,15 @@ def test_what_does_not_fit_is_said_and_nothing_is_written(words, prompt_file, tm
     out = tmp_path / "out" / "record.npz"
     assert message in error_of(*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out, *more)
     assert not out.parent.exists() or list(out.parent.iterdir()) == []
+
+
+def test_penalties_that_the_targets_folder_asks_for_are_told(words, prompt_file, tiny_folders, tmp_path):
+    target = shutil.copytree(tiny_folders.target, tmp_path / "target")
+    (target / "generation_config.json").write_text('{"no_repeat_ngram_size": 3}')
+    more = ("--target", target, "--prompts", prompt_file(PROMPTS[0]), "--out", tmp_path / "record.npz")
+    (warning,) = json_of(*words, *more)["warnings"]
+    assert warning.startswith(f"{target / 'generation_config.json'} asks for no_repeat_ngram_size 3, which is not")
+    assert "no_repeat_ngram_size 3" in " ".join(call(*words, *more).stderr.split())
 
 
 def test_an_interrupted_recording_goes_on_behind_what_it_had(words, prompt_file, tmp_path):

@@ -1,6 +1,7 @@
 """The verb with a tiny model; float32, so that every method writes the same text. Most lanes are threads."""
 
 import json
+import shutil
 
 import pytest
 
@@ -122,6 +123,26 @@ def test_the_text_streams_to_stdout(in_threads, tiny_folders, schedule_file):
     row = json_of(*words, "--schedule", schedule, "--prompt", PROMPTS[0])["prompts"][0]
     assert result.stdout == row["text"] + "\n"
     assert "5 tokens in 5 rounds" in result.stderr
+
+
+def test_penalties_that_the_targets_folder_asks_for_are_told_once(in_threads, tiny_folders, schedule_file, tmp_path):
+    target = shutil.copytree(tiny_folders.target, tmp_path / "target")
+    (target / "generation_config.json").write_text('{"repetition_penalty": 1.1, "top_p": 0.8}')
+    words = (
+        "run",
+        "--target",
+        target,
+        *SETTINGS,
+        "--schedule",
+        schedule_file(method="autoregressive", verification="match"),
+    )
+    told = f"{target / 'generation_config.json'} asks for repetition_penalty 1.1, which is not applied"
+    result = call(*words, "--prompt", PROMPTS[0])
+    assert result.stderr.count(told) == 1
+    (warning,) = json_of(*words, "--prompt", PROMPTS[0])["warnings"]
+    assert warning.startswith(told)
+    (warning,) = json_of(*words, "--prompt", PROMPTS[0], "--temperature", 0.7)["warnings"]
+    assert "repetition_penalty 1.1, top_p 0.8" in warning
 
 
 def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
