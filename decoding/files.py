@@ -9,7 +9,8 @@ import re
 import stat
 import tempfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -158,6 +159,24 @@ def require_writable(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+
+
+@contextmanager
+def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
+    """Keep so many bytes of a folder's disk free for what is written after the body; nothing is left there.
+
+    Raises `ConfigError` where there are not as many. Systems and disks that reserve nothing are taken at their word.
+    """
+    nearest = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    with tempfile.TemporaryFile(dir=nearest) as file:  # without a name: its space is freed however the process ends
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                msg = f"{folder}: no room for results, which are given {num_bytes >> 20} MB ({error.strerror})"
+                raise ConfigError(msg) from error
+        yield
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field
 
 from calibrate.validate import accuracy
-from decoding.errors import ConfigError, TraceError
+from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.files import parse_json, read_bytes, sha256_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
@@ -36,6 +37,8 @@ from planner.search.space import SearchSpace
 _TRACES: Final = "traces.json.gz"
 _RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
+ROOM_BYTES: Final = 32 << 20
+"""Kept free for a result until it is written: its page has 5 MB, and the runs of 1,600 texts another 5 MB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,11 +105,21 @@ class _Saved(BaseModel):
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
 
-    The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given.
+    The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given. Where `folder`
+    cannot be written, a new folder for temporary files takes all of it, and a warning says so: no run is lost.
 
     No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
     it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
     """
+    try:
+        return _write(outcome, folder, name)
+    except (OSError, MirrorsdError) as error:
+        other = Path(tempfile.mkdtemp(prefix="mirrorsd-"))
+        moved = f"{folder} cannot be written ({error}): the result is in {other} instead."
+        return _write(replace(outcome, warnings=(moved, *outcome.warnings)), other, name)
+
+
+def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()
     judged = outcome.judged

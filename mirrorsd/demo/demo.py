@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from calibrate.profiling.calibration import calibrate
 from calibrate.prompts import Prompt, draw_prompts
+from decoding.files import reserved
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
@@ -21,7 +22,7 @@ from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.outcome import outcome_facts
-from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
+from mirrorsd.compare.outcome_folder import ROOM_BYTES, Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
@@ -133,7 +134,7 @@ class Demo:
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; returns the JSON object that is written last."""
-        with new_engine(self._settings.pair, self._lanes) as engine:
+        with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
             profile = self._calibrate(engine)
             accepted = self._record(profile)
             self._stages.begin(SEARCH)("playing every schedule", 0.0)
@@ -223,7 +224,9 @@ class Demo:
             num_threads=max(lane.num_threads for lane in self._lanes),
             progress=progress,
         )
-        self.saved.append(f"The acceptance record of {len(accepted.prompts)} prompts is in {self._path(name)}.")
+        self.saved.append(
+            f"The acceptance record of {counted(len(accepted.prompts), 'prompt')} is in {self._path(name)}."
+        )
         return accepted
 
     def _cost(self, profile: Profile, max_new_tokens: int) -> PromptCost:
@@ -277,10 +280,6 @@ class Demo:
         used = self._others.so_far()
         pair = self._settings.pair
         judged = judge_runs(candidates, measured, plan.profile, plan.record, more)
-        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
-            stale.unlink()
-        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
-            save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
         named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
         facts = {
             **outcome_facts(judged, plan, pair, used=used),
@@ -304,7 +303,13 @@ class Demo:
             sample=self._sample(judged),
             run_options=self._settings.run_options,
         )
-        return write_outcome(outcome, self._settings.out, RESULT)
+        written = write_outcome(outcome, self._settings.out, RESULT)
+        folder = Path(written["folder"]) / "schedules"
+        for stale in folder.glob("[0-9][0-9]-*.yaml"):
+            stale.unlink()
+        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
+            save_schedule(result.candidate.schedule, folder / f"{file_name(place, name)}.yaml")
+        return written
 
     def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
         """Return the first prompt that was run, and what the target answered by a schedule of chains."""

@@ -1,5 +1,6 @@
 import gzip
 import os
+import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError
-from decoding.files import MAX_BYTES, named_path, read_bytes, read_compressed, replace_file, require_writable
+from decoding.files import (
+    MAX_BYTES,
+    named_path,
+    read_bytes,
+    read_compressed,
+    replace_file,
+    require_writable,
+    reserved,
+)
 
 
 def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path):
@@ -162,3 +171,20 @@ def test_a_name_becomes_a_path_wherever_it_leads(monkeypatch, tmp_path):
 def test_a_name_that_can_be_no_path_is_refused(name):
     with pytest.raises(ConfigError, match="cannot be a path"):
         named_path(name)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves nothing")
+def test_room_for_what_is_written_later_is_asked_of_the_disk_at_once(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with reserved(tmp_path / "new" / "out", 1 << 20):
+            pass
+        with (
+            pytest.raises(ConfigError, match=r"new/out: no room for results, which are given 2 MB \(File too large\)"),
+            reserved(tmp_path / "new" / "out", 2 << 20),
+        ):
+            pytest.fail("the body ran")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

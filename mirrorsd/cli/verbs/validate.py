@@ -33,16 +33,22 @@ def validate(
     json: options.JsonOption = None,
 ) -> None:
     """Run schedules over the recorded prompts, and compare times and rounds with the simulation."""
+    from decoding.files import reserved
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
-    from mirrorsd.compare.outcome_folder import write_outcome
+    from mirrorsd.compare.outcome_folder import ROOM_BYTES, write_outcome
     from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
-    with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
+    with (
+        telling_what_was_saved([]),
+        reserved(out, ROOM_BYTES),
+        task("Validating") as report,
+        watching_others() as others,
+    ):
         outcome = run(
             schedules,
             evidence,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,19 @@ def test_another_profile_or_other_traces_than_those_of_the_runs_are_refused(outc
     save_profile(machine(pooled_speed=1.3), Path("out/profile.yaml"))
     with pytest.raises(ConfigError, match=r"out/profile\.yaml: not the profile that out/result\.json was made with"):
         read_report_data(Path("out/result.json"))
+
+
+def test_runs_go_elsewhere_where_the_folder_cannot_be_written_in_the_end(outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    Path("out/traces").write_text("no folder")
+    result = write_outcome(replace(outcome, warnings=("Said first.",)), Path("out"), "result.json")
+    other = Path(result["folder"])
+    assert other.parent == tmp_path
+    told, *rest = result["warnings"]
+    assert told.startswith("out cannot be written (")
+    assert told.endswith(f": the result is in {other} instead.")
+    assert "Said first." in rest
+    assert traces_of(read_report_data(other / "result.json").results) == traces_of(outcome.judged.results)
 
 
 def test_a_file_that_is_gone_is_named(outcome):

@@ -1,6 +1,8 @@
 """The whole product once, end to end: real lane processes, a tiny random model, float32."""
 
+import errno
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -201,11 +203,18 @@ def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, 
     save_schedule(smaller, tmp_path / "tree.yaml")
     schedules = ("--schedule", schedule, "--schedule", tmp_path / "tree.yaml")
     words = ("validate", *files, *models[4:], *schedules, "--out", tmp_path / "out")
-    shown = call(*words)
+    generation = models[1] / "generation_config.json"
+    generation.write_text('{"repetition_penalty": 1.1}')
+    try:
+        shown = call(*words)
+    finally:
+        generation.unlink()
     assert shown.exit_code == 0, shown.stderr
     assert f"All {2 * len(PROMPTS)} texts went through exactly the rounds that were simulated." in shown.stdout
     result = json.loads((tmp_path / "out" / "validate.json").read_text())
     assert [entry["same_rounds"] for entry in result["schedules"]] == [True, True]
+    assert f"{generation} asks for repetition_penalty 1.1, which is not applied" in result["warnings"][0]
+    assert shown.stdout.count("repetition_penalty 1.1") == 1
     assert (tmp_path / "out" / "report.html").exists()
     said = "it has seen none of these prompts and answers"
     assert [said in note for note in result["notes"]].count(True) == 1
@@ -215,6 +224,23 @@ def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, 
         assert measured["tpot_s"] == pytest.approx(tpot_s(traces))
         assert entry["tpot_error"] == pytest.approx(predicted["tpot_s"] / measured["tpot_s"] - 1)
         assert predicted["tpot_s_low"] <= predicted["tpot_s"] <= predicted["tpot_s_high"]
+
+
+def test_a_disk_without_room_for_results_is_found_before_anything_is_measured(
+    demo, models, prompts, tmp_path, monkeypatch
+):
+    folder, _, _ = demo
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    schedule = min((folder / "schedules").iterdir())
+    files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
+    for words in (("validate", "--schedule", schedule, *files), ("demo", *models, "--prompts", prompts)):
+        out = tmp_path / words[0]
+        assert f"{out}: no room for results" in error_of(*words, "--out", out)
+        assert not out.exists()
 
 
 def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_calibrates_for_them(demo, tmp_path):
