@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Required, TypedDict, Unpack
+from typing import Final, Required, TypedDict, Unpack
 
 from calibrate.profiling.calibration import calibrate as measure
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from calibrate.prompts import Prompt
 from decoding.errors import ConfigError, RecordError
-from decoding.files import require_writable
+from decoding.files import require_writable, reserved
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
 from mirrorsd.lane_choice import device_lanes, fitted_to, usual_device
@@ -36,6 +36,10 @@ class CalibrationSettings(TypedDict, total=False):
     time_s: float | None
 
 
+_PROFILE_BYTES: Final = 2 << 20
+"""Kept free for a profile and its samples until they are written; ours have a tenth of that."""
+
+
 def calibrate(
     pair: ModelPair,
     path: str | Path,
@@ -57,7 +61,7 @@ def calibrate(
     """
     require_writable(Path(path))
     lanes = device_lanes(device or usual_device(pair), pair.dtype) if lanes is None else lanes
-    with new_engine(pair, lanes) as engine:
+    with new_engine(pair, lanes) as engine, reserved(Path(path).parent, _PROFILE_BYTES):
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     return calibration.save(Path(path))
 

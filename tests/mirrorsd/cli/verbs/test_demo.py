@@ -237,9 +237,13 @@ def test_a_disk_without_room_for_results_is_found_before_anything_is_measured(
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     schedule = min((folder / "schedules").iterdir())
     files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
-    for words in (("validate", "--schedule", schedule, *files), ("demo", *models, "--prompts", prompts)):
-        out = tmp_path / words[0]
-        assert f"{out}: no room for results" in error_of(*words, "--out", out)
+    out = tmp_path / "out"
+    for words in (
+        ("validate", "--schedule", schedule, *files, "--out", out),
+        ("demo", *models, "--prompts", prompts, "--out", out),
+        ("calibrate", *models, "--prompts", prompts, "--out", out / "profile.yaml"),
+    ):
+        assert f"{out}: no room for results" in error_of(*words)
         assert not out.exists()
 
 
