@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.errors import TraceError
 from decoding.files import replace_file
 from decoding.trace import Round, Span, Trace, Work
@@ -19,8 +20,6 @@ Event = dict[str, Any]
 
 ROUNDS_TRACK = 0
 VERIFYING = (Work.VERIFY, Work.PREFIX)
-TARGET_WORK = (*VERIFYING, Work.SUFFIX, Work.STREAM)
-DRAFTING = (Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP)
 
 
 def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
@@ -73,14 +72,14 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
     found: list[tuple[str, list[Span]]] = []
     for lane, slots in tracks.items():
         works = {span.work for slot in slots for span in slot}
-        roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
+        roles = ["target"] * bool(works & TARGET_WORK) + ["draft"] * bool(works & DRAFT_WORK)
         name = f"{lane} · {' and '.join(roles) or 'messages'}"
         found += [(name + f" ({index})" * (index > 1), slot) for index, slot in enumerate(slots, 1)]
     return found
 
 
 def _slice(pid: int, tid: int, span: Span) -> Event:
-    category = "transfer" if span.work is Work.TRANSFER else "draft" if span.work in DRAFTING else "target"
+    category = "transfer" if span.work is Work.TRANSFER else "draft" if span.work in DRAFT_WORK else "target"
     args = {"round": span.round, "rows": span.rows}
     length = _microseconds(span.start_s, span.end_s)
     return _event("X", pid, tid, span.start_s, dur=length, name=span.work.value, cat=category, args=args)
@@ -100,7 +99,7 @@ def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
 
 def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[Event]:
     """Yield arrows to a verification from the last draft step that ended before it; each step has one at most."""
-    drafted = sorted((span for span in spans if span.work in DRAFTING), key=lambda span: span.end_s)
+    drafted = sorted((span for span in spans if span.work in DRAFT_WORK), key=lambda span: span.end_s)
     verified = sorted((span for span in spans if span.work in VERIFYING), key=lambda span: span.start_s)
     num_seen = 0
     for arrow, span in enumerate(verified):

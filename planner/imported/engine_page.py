@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -103,17 +104,16 @@ class Page:
     def _entries(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         lines = [(number, line.strip()) for number, line in enumerate(self.text.splitlines(), 1) if line.strip()]
         if lines and lines[0][1][0] in "[{":
-            document = _whole(self.text)
-            if document is not None:
-                yield from (
-                    (1, one) for one in (document if isinstance(document, list) else [document]) if _is_map(one)
-                )
+            with suppress(ValueError):
+                document = json.loads(self.text)
+                entries = document if isinstance(document, list) else [document]
+                yield from ((1, one) for one in entries if isinstance(one, dict))
                 return
         if lines and lines[0][1].startswith("["):
             self._parsed(self.text, 1)
         if any(line.startswith("{") for _, line in lines):
             parsed = ((number, self._parsed(line, number)) for number, line in lines if line.startswith("{"))
-            yield from ((number, one) for number, one in parsed if _is_map(one))
+            yield from ((number, one) for number, one in parsed if isinstance(one, dict))
         elif any(line.startswith("|") for _, line in lines):
             yield from _of_tables([(number, line) for number, line in lines if line.startswith("|")])
         else:
@@ -125,18 +125,6 @@ class Page:
             return json.loads(text)
         except ValueError as error:
             raise ConfigError(f"{self.path}:{line}: no JSON ({cut(str(error), 100)})") from error
-
-
-def _whole(text: str) -> Any:
-    """Return the text as one JSON value, or None."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _of_tables(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Mapping[str, str]]]:

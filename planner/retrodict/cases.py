@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -138,8 +138,3 @@ def load_cases(path: Path) -> tuple[Case, ...]:
         ConfigError: it is no such file; names line and value.
     """
     return load_yaml(path, CaseFile).cases
-
-
-def as_text(case: Case) -> dict[str, Any]:
-    """Return what names a case in a result."""
-    return {"id": case.id, "device": case.device, "engine": case.engine, "source": case.source}

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Final, Literal, get_args
 
 from decoding.errors import MirrorsdError
-from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed, as_text
+from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 
 Question = Literal["ratio", "absolute", "plain"]
@@ -57,7 +57,8 @@ class Retrodicted:
     def as_entry(self) -> dict[str, Any]:
         """Return it as a result has it."""
         found = self.predicted
-        return as_text(self.case) | {
+        return {
+            **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
             "question": self.question,
             "drafted": int(self.drafted) if self.drafted.isdigit() else self.drafted,
             "context": self.context,
@@ -67,6 +68,12 @@ class Retrodicted:
             "high": found.high,
             "error": self.error,
         }
+
+
+_BASELINES: Final[dict[str, Callable[[Retrodicted], float]]] = {
+    "always_1x": lambda one: one.one,
+    "bandwidth_and_leviathan": lambda one: one.naive,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +97,7 @@ class Retrodiction:
         told: dict[str, Any] = {question: self._judged(question) for question in QUESTIONS}
         told["baselines"] = {
             name: {question: self._error_of(question, predictor) for question in ("ratio", "absolute")}
-            for name, predictor in (("always_1x", _ONE), ("bandwidth_and_leviathan", _NAIVE))
+            for name, predictor in _BASELINES.items()
         }
         told["skipped"] = {
             "count": len(self.skipped),
@@ -105,7 +112,8 @@ class Retrodiction:
     def _judged(self, question: Question) -> dict[str, Any]:
         own = self.of(question)
         coverage = sum(one.is_held for one in own) / len(own) if own else None
-        return {"num": len(own), "median_abs_error": self._error_of(question, _OWN), "coverage": coverage}
+        error = self._error_of(question, lambda one: one.predicted.value)
+        return {"num": len(own), "median_abs_error": error, "coverage": coverage}
 
     def _error_of(self, question: Question, predictor: Callable[[Retrodicted], float]) -> float | None:
         errors = [abs(predictor(one) / one.published - 1) for one in self.of(question)]
@@ -128,21 +136,6 @@ def worth(found: Retrodiction) -> str:
                 f"intervals hold {100 * own['coverage']:.0f} %"
             )
     return f"{'. '.join(one[0].upper() + one[1:] for one in told)}." if told else "Nothing was predicted."
-
-
-def _own(one: Retrodicted) -> float:
-    return one.predicted.value
-
-
-def _always_one(one: Retrodicted) -> float:
-    return one.one
-
-
-def _naive(one: Retrodicted) -> float:
-    return one.naive
-
-
-_OWN, _ONE, _NAIVE = _own, _always_one, _naive
 
 
 def retrodict(cases: Iterable[Case]) -> Retrodiction:

@@ -1,8 +1,6 @@
 """A number that a prediction rests on, with its source and its error."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import hypot
 from typing import Final, Self
 
 from hwprofiles.quantity import Quantity, Status
@@ -40,8 +38,3 @@ class Assumption:
     def relative_error(self) -> float:
         """Half the distance of its ends over its value; 0 where they are equal, such as for a rate of 0."""
         return (self.high - self.low) / 2 / self.value if self.high > self.low else 0.0
-
-
-def joint_error(assumptions: Iterable[Assumption]) -> float:
-    """Return the relative error (half-width, 90 %) of a product or quotient of independent numbers."""
-    return hypot(*(one.relative_error for one in assumptions))

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from math import log2
+from math import hypot, log2
 from pathlib import Path
 from typing import Final, Literal
 
@@ -22,7 +22,7 @@ from hwprofiles.curves.row_prices import Reading, RowPrices
 from hwprofiles.engines import CurvePrices, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
-from sim.derived.assumption import Assumption, joint_error
+from sim.derived.assumption import Assumption
 
 Kind = Literal["cpu", "gpu", "npu"]
 
@@ -119,7 +119,8 @@ class DeviceSpeed:
 
     def error_of(self, *numbers: str) -> float:
         """Return the relative error (half-width, 90 %) of some of its numbers together."""
-        return joint_error(one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
+        found = (one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
+        return hypot(*(one.relative_error for one in found))
 
     def moved(self, numbers: Mapping[str, float]) -> DeviceSpeed:
         """Return the speed with other values of `MOVABLE` numbers, by the fields of its assumptions."""
