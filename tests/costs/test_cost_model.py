@@ -31,10 +31,6 @@ def test_measured_costs_are_those_of_the_table(rows, contexts):
     assert seconds == pytest.approx([TABLE.at(rows, context) for context in contexts])
 
 
-def test_one_context_stands_for_all():
-    assert MeasuredCost(LANE).seconds(Part("exit", 3), 6, np.array([0.0, 9e9])).tolist() == [3, 3]
-
-
 @pytest.mark.parametrize(
     ("rows", "context", "message"),
     [

@@ -1,9 +1,8 @@
-import numpy as np
 import pytest
 
 from costs.durations import DurationFacts, Durations, DurationTables
-from costs.round_plan import RoundShape, step_rows
-from costs.ticks import TICK_S, in_ticks, one_in_ticks
+from costs.round_plan import RoundShape
+from costs.ticks import TICK_S
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, Profile
@@ -26,42 +25,6 @@ def facts(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> D
     return DurationTables(profile, range(3, 6)).facts(schedule, shape)
 
 
-def test_costs_follow_rows_and_context():
-    layer = LatencyTable(rows=(1, 5), contexts=(3, 5), seconds=((1, 3), (5, 7)), source="by hand")
-    profile = machine(lane("target", lm_head=0).model_copy(update={"layer": layer}), lane("draft"))
-    assert durations(AUTOREGRESSIVE, profile).segments_s[0] == pytest.approx([10, 20, 30])
-    assert durations(speculative(4), profile).segments_s[0] == pytest.approx([50, 60, 70])
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        (AUTOREGRESSIVE, {}),
-        (speculative(3), {"one_row": 1}),
-        (
-            mirror("draft", num_tokens=3, draft_top_k=2),
-            {"one_row": 1, "last_drafted": 1, "draft_roots": 8, "draft_later": 8},
-        ),
-        (
-            mirror("draft", num_tokens=3, roots_per_row=(4, 1)),
-            {"one_row": 1, "last_drafted": 1, "draft_roots": 5, "draft_later": 5},
-        ),
-        (mirror("exit", num_tokens=3), {"one_row": 1, "last_drafted": 1, "exit_roots": 4, "exit_later": 4}),
-        (
-            mirror("exit", num_tokens=3, exit_features=True),
-            {"one_row": 1, "exit_roots": 4, "window_and_roots": 7, "exit_later": 4},
-        ),
-        (
-            mirror("hybrid", num_tokens=3),
-            {"one_row": 1, "last_drafted": 1}
-            | {"draft_roots": 4, "all_roots": 8, "exit_roots": 4, "draft_later": 4, "all_later": 8, "exit_later": 4},
-        ),
-    ],
-)
-def test_rows_of_draft_steps(schedule, expected):
-    assert step_rows(schedule, sum(schedule.exit_roots_per_row)) == expected
-
-
 @pytest.mark.parametrize(
     ("schedule", "seconds"),
     [
@@ -75,18 +38,6 @@ def test_rows_of_draft_steps(schedule, expected):
 def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule, seconds):
     lanes = with_overheads(lane("target"), {"draft_round": 16}), with_overheads(lane("draft"), {"draft_round": 8})
     assert durations(schedule, machine(*lanes, round_overhead_s=2)).round_overhead_s == seconds
-
-
-def test_what_features_may_be_off_by_is_known_for_the_schedules_that_pay_them():
-    errors = {"features": 0.1, "features:head": 0.2}
-    profile = machine(*(with_overheads(lane(name), {}, errors) for name in ("target", "draft")))
-
-    def error_of(schedule):
-        return facts(schedule, profile, num_exit_roots=2).features_relative_error
-
-    assert error_of(AUTOREGRESSIVE) == error_of(speculative(3)) == error_of(mirror("exit")) == 0
-    assert error_of(speculative(3, exit_features=True)) == 0.1
-    assert error_of(tree(TREES[4], 4)) == 0.2
 
 
 def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them():
@@ -139,15 +90,6 @@ def test_durations_are_whole_ticks_and_no_work_is_free():
     assert all((seconds / TICK_S).is_integer() for seconds in map(float, times))
     assert found.step_s["one_row"].tolist() == [TICK_S] * 3
     assert found.segments_s[0] == pytest.approx([2.0] * 3)
-
-
-@pytest.mark.parametrize("ticks", [0.5, 1.5, 2.25, 2.75])
-def test_rounding_does_not_depend_on_when_a_round_starts(ticks):
-    rounded = one_in_ticks(ticks * TICK_S)
-    assert [one_in_ticks((start + ticks) * TICK_S) - start * TICK_S for start in range(4)] == [rounded] * 4
-    assert (
-        in_ticks(np.array([(start + ticks) * TICK_S - start * TICK_S for start in range(4)])).tolist() == [rounded] * 4
-    )
 
 
 def test_an_exit_lies_below_the_last_layer():

@@ -49,11 +49,6 @@ def test_all_tokens_but_the_last_are_read_at_once_in_turn_or_one_after_the_other
     assert times(machine(reader("target"), reader("draft"))).seconds(schedule, [11, 11]) == [seconds] * 2
 
 
-def test_the_slower_of_two_readers_is_waited_for():
-    slow = reading(lane("draft"), prefill=1, draft_prefill=7, head_prefill=1)
-    assert times(machine(reader("target"), slow)).seconds(speculative(), [3]) == [14]
-
-
 def test_two_readers_slow_each_other_until_one_has_read():
     pair = Contention(lanes=("target", "draft"), slowdown=(2.0, 1.5), source="by hand")
     found = times(machine(reader("target"), reader("draft"), contention=(pair,)))

@@ -17,13 +17,7 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 CONTEXT = 4
 AT = np.array([CONTEXT], dtype=np.float64)
-OVERHEADS = {
-    "first_step": 0.5,
-    "first_step:head": 0.75,
-    "features": 2.5,
-    "features:head": 3.5,
-    "draft_round": 64.0,
-}
+OVERHEADS = {"first_step": 0.5, "first_step:head": 0.75, "features": 2.5, "features:head": 3.5, "draft_round": 64.0}
 
 
 def rising(name: str) -> LaneProfile:
@@ -74,15 +68,6 @@ def test_every_operation_costs_in_a_simulation_what_calibration_compares_runs_wi
     for kind, step_s in found.step_s.items():
         work = Work.FINISH_STEP if kind == "one_row" else Work.BRANCH_STEP
         assert step_s[0] == price(work, found.plan.step_rows[kind], is_start=kind in STARTS), kind
-
-
-def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit():
-    schedule, prices = mirror("exit"), Prices(profile())
-    prefix_s, suffix_s, verify_s = (
-        prices.operation_s(schedule, work, 3, AT)[0] for work in (Work.PREFIX, Work.SUFFIX, Work.VERIFY)
-    )
-    assert prefix_s + suffix_s == pytest.approx(verify_s + profile().lane("target").exit[4].at(3, CONTEXT))
-    assert verify_s == pytest.approx(10 * 12 + 22)
 
 
 def test_overheads_come_once_and_to_their_events_alone():

@@ -9,14 +9,6 @@ from hwprofiles.host import LaneCores, available_cores, computing_host, describe
 from hwprofiles.placement import split_pairs, whole_lanes
 
 
-def test_two_cores_give_a_lane_each_and_one_for_both() -> None:
-    assert split_lanes((4, 7)) == (
-        LaneCores(name="cpu0", cores=(4,)),
-        LaneCores(name="cpu1", cores=(7,)),
-        LaneCores(name="cpu0+1", cores=(4, 7)),
-    )
-
-
 @pytest.mark.parametrize("count", range(2, 10))
 def test_many_cores_are_split_in_halves_that_do_not_overlap(count: int) -> None:
     first, second, both = split_lanes(range(count))

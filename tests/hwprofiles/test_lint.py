@@ -63,158 +63,115 @@ def quantity(value: str) -> str:
     return f"{{value: {value}, {DATASHEET}}}"
 
 
-@pytest.mark.parametrize(
-    ("mistake", "complaint"),
-    [
-        (
-            shipped("device", "h100-sxm", "9.89e+14", "1.979e+15"),
-            r"bf16_flops 1.979e.15: twice .* 9.89e.14: a sparse fig",
-        ),
-        (
-            shipped("device", "h100-sxm", "1.979e+15", "3.958e+15"),
-            r"int8_ops 3.958e.15: twice the published .* sparse fig",
-        ),
-        (
-            (f"{DEVICE}bf16_flops: {quantity('1.0e+14')}\nint8_ops: {quantity('8.0e+14')}\n", "8.0e+14"),
-            r"int8_ops 8e.14: int8_ops over bf16_flops is 8, usually 2",
-        ),
-        (
-            shipped("device", "h100-sxm", "value: 3.35e+12", "value: 3.6834e+12"),
-            r"memory_bytes_per_s 3.6834e.12: a little above the published 3.35e.12: 2\^40 used as tera\?",
-        ),
-        (
-            device("memory_bytes", "8.589934592e+10"),
-            r"memory_bytes 8.58993e.10: exactly 80 x 2\^30: 2\^30 used as giga\?",
-        ),
-        (
-            shipped("link", "thunderbolt-4", "value: 5.0e+09", "value: 4.0e+10"),
-            r"bytes_per_s 4e.10: eight times the published 5e.09: bits taken for bytes\?",
-        ),
-        (
-            shipped("device", "lunar-lake-npu4", "value: 4.8e+13", "value: 1.2e+14"),
-            r"int8_ops 1.2e.14: above the published 4.8e.13: operations of the whole platform counted for one engine\?",
-        ),
-        (
-            shipped("device", "a100-80-sxm", "value: 2.039e+12", "value: 4.0e+12"),
-            r"memory_bytes_per_s 4e.12: above the published 2.039e.12$",
-        ),
-        (
-            device("memory_bytes_per_s", "4800.0"),
-            r"memory_bytes_per_s 4800: outside .*: other units than bytes per second\?",
-        ),
-        (
-            shipped("link", "nvlink-4", "value: 1.5e-06\n  span: [1.0e-06, 2.0e-06]", "value: 1.5"),
-            r"latency_s 1.5: outside 1e-08..0.005, .*: milli- and microseconds mixed\?",
-        ),
-        (
-            changed(
-                "[gpu, npu]\n    bytes",
-                f"[gpu, npu]\n    transfers_per_s: {quantity('8.0e+9')}\n    bus_bits: {quantity('64.0')}\n    bytes",
-            ),
-            r"memory_pools.memory.bytes_per_s 1e.11: above memory speed times bus width, which is 6.4e.10",
-        ),
-        (
-            changed("kind: npu", f"kind: npu, memory_cap_bytes_per_s: {quantity('2.0e+11')}"),
-            r"devices.npu.memory_cap_bytes_per_s 2e.11: above the 1e.11 of its pool 'memory'",
-        ),
-        (
-            (
-                f"{DEVICE}memory_bytes_per_s: {quantity('1.0e+11')}\nmemory_cap_bytes_per_s: {quantity('2.0e+11')}\n",
-                "2.0e+11",
-            ),
-            r"memory_cap_bytes_per_s 2e.11: the device's own cap is above the 1e.11 of its memory",
-        ),
-        (
-            (changed("[gpu, npu]\n    latency", "[gpu, nqu]\n    latency")[0], "nqu"),
-            r"links.0.between.1: no device is called 'nqu'; there are gpu, npu",
-        ),
-        (
-            (changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes")[0], "dsp"),
-            r"memory_pools.memory.devices.1: no .* called 'dsp'",
-        ),
-        (changed("host: gpu", "host: cpu"), r"host: no device is called 'cpu'"),
-        ((f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"), r"power_w.source: Field required"),
-        (
-            changed("kind: npu", "kind: npu, power_w: 2.0"),
-            r"devices.npu.power_w 2: a bare number: say where it is from",
-        ),
-        (device("price_usd_per_hour", "2.5"), r"price_usd_per_hour 2.5: a price without the day it holds for"),
-        (
-            device("power_w", "300.0", f"span: [100.0, 200.0], {DATASHEET}"),
-            r"power_w: value 300 is outside its span 100..200",
-        ),
-        (
-            device("power_w", "300.0", "status: measured, source: a wattmeter"),
-            r"power_w 300: measured, but not by whom",
-        ),
-        (
-            device("power_w", "300.0", f"by: me, {DATASHEET}"),
-            r"power_w 300: me measured it, but its status is datasheet",
-        ),
-        (
-            shipped("device", "m4-max-gpu", "kind: gpu", f"kind: gpu\nflops_efficiency: {quantity('0.5')}"),
-            r"flops_efficiency 0.5: bf16_flops is what was reached already",
-        ),
-        (
-            ("name: mine\nkind: npu\nstatic_shapes: true\n", "name: mine"),
-            r"facts_source: static shapes, prompt limits and weight formats need a source",
-        ),
-        (
-            (shipped("platform", "x-elite", "devices: [gpu, npu, cpu]", "devices: [gpu, cpu]")[0], "  npu:"),
-            r"devices.npu: its sheet shares the memory 'x-elite', but it is in no memory pool",
-        ),
-        (
-            (
-                shipped("platform", "x-elite", "sheet: x-elite-hexagon", "sheet: lunar-lake-npu4")[0],
-                "devices: [gpu, npu, cpu]",
-            ),
-            r"memory_pools.memory: devices of different memories share it: lunar-lake, x-elite",
-        ),
-        (
-            shipped("platform", "h100x2", "[gpu0, gpu1], sheet: nvlink-4", "[gpu0, gpu1], sheet: unified-memory"),
-            r"links.0: nothing is copied between gpu0 and gpu1, but they share no memory",
-        ),
-        (
-            (f"{PLATFORM}  - {{between: [gpu, npu], one_way: true, latency_s: {quantity('1.0e-5')}}}\n", "name: mine"),
-            r"links in one direction repeat",
-        ),
-        (
-            changed("kind: npu}", "kind: npu}\n  card: {name: a card, kind: gpu}"),
-            r"devices.card: no link leads to gpu and back",
-        ),
-        (
-            shipped("platform", "h100x2", "gpu1: {sheet: h100-sxm}", "gpu1: {sheet: h100-sxm, bf16_flops: 1.979e+15}"),
-            r"devices.gpu1.bf16_flops 1.979e.15: twice the published .*sparse",
-        ),
-        (
-            (changed("between: [gpu, npu]", "between: [npu, gpu]\n    one_way: true")[0], "  npu:"),
-            r"devices.npu: no link leads to gpu and back",
-        ),
-        (
-            shipped("platform", "h100x2", "sheet: nvlink-4}", "sheet: nvlink-4, bytes_per_s: 9.0e+11}"),
-            r"links.0.bytes_per_s 9e.11: twice the published 4.5e.11: both directions added up\?",
-        ),
-        (
-            changed(f"    bytes_per_s: {quantity('1.0e+11')}", "    bytes_per_s: 1.0e+11"),
-            r"memory_pools.memory.bytes_per_s 1e.11: a bare number",
-        ),
-        (
-            (f"{PLATFORM}price_usd_per_hour: {quantity('2.5')}\n", "value: 2.5"),
-            r"price_usd_per_hour 2.5: a price without the day it holds for",
-        ),
-        (
-            (f"{DEVICE}memory_bytes_per_s: 100 Gb/s\n", "100 Gb/s"),
-            r"memory_bytes_per_s: a number such as 80 GB/s or 8e9, found '100 Gb/s'$",
-        ),
-        (
-            changed("kind: npu}", "kind: npu, memory_bytes: 16 W}"),
-            r"devices.npu.memory_bytes: a number such as 24 GB or 8e9, found '16 W'$",
-        ),
-        ((f"{DEVICE}flops: 1.0e+12\n", "flops"), r"flops: Extra inputs are not permitted, found 1000000000000.0"),
-    ],
-)
-def test_each_class_of_mistakes_is_found_with_file_line_and_value(tmp_path: Path, mistake, complaint: str) -> None:
-    text, part = mistake
+MISTAKES = {
+    r"bf16_flops 1.979e.15: twice .* 9.89e.14: a sparse fig": shipped("device", "h100-sxm", "9.89e+14", "1.979e+15"),
+    r"int8_ops 3.958e.15: twice the published .* sparse fig": shipped("device", "h100-sxm", "1.979e+15", "3.958e+15"),
+    r"int8_ops 8e.14: int8_ops over bf16_flops is 8, usually 2": (
+        f"{DEVICE}bf16_flops: {quantity('1.0e+14')}\nint8_ops: {quantity('8.0e+14')}\n",
+        "8.0e+14",
+    ),
+    r"memory_bytes_per_s 3.6834e.12: a little above the published 3.35e.12: 2\^40 used as tera\?": shipped(
+        "device", "h100-sxm", "value: 3.35e+12", "value: 3.6834e+12"
+    ),
+    r"memory_bytes 8.58993e.10: exactly 80 x 2\^30: 2\^30 used as giga\?": device("memory_bytes", "8.589934592e+10"),
+    r"bytes_per_s 4e.10: eight times the published 5e.09: bits taken for bytes\?": shipped(
+        "link", "thunderbolt-4", "value: 5.0e+09", "value: 4.0e+10"
+    ),
+    r"int8_ops 1.2e.14: above the published 4.8e.13: operations of the whole platform counted": shipped(
+        "device", "lunar-lake-npu4", "value: 4.8e+13", "value: 1.2e+14"
+    ),
+    r"memory_bytes_per_s 4e.12: above the published 2.039e.12$": shipped(
+        "device", "a100-80-sxm", "value: 2.039e+12", "value: 4.0e+12"
+    ),
+    r"memory_bytes_per_s 4800: outside .*: other units than bytes per second\?": device("memory_bytes_per_s", "4800.0"),
+    r"latency_s 1.5: outside 1e-08..0.005, .*: milli- and microseconds mixed\?": shipped(
+        "link", "nvlink-4", "value: 1.5e-06\n  span: [1.0e-06, 2.0e-06]", "value: 1.5"
+    ),
+    r"memory_pools.memory.bytes_per_s 1e.11: above memory speed times bus width, which is 6.4e.10": changed(
+        "[gpu, npu]\n    bytes",
+        f"[gpu, npu]\n    transfers_per_s: {quantity('8.0e+9')}\n    bus_bits: {quantity('64.0')}\n    bytes",
+    ),
+    r"devices.npu.memory_cap_bytes_per_s 2e.11: above the 1e.11 of its pool 'memory'": changed(
+        "kind: npu", f"kind: npu, memory_cap_bytes_per_s: {quantity('2.0e+11')}"
+    ),
+    r"memory_cap_bytes_per_s 2e.11: the device's own cap is above the 1e.11 of its memory": (
+        f"{DEVICE}memory_bytes_per_s: {quantity('1.0e+11')}\nmemory_cap_bytes_per_s: {quantity('2.0e+11')}\n",
+        "2.0e+11",
+    ),
+    r"links.0.between.1: no device is called 'nqu'; there are gpu, npu": (
+        changed("[gpu, npu]\n    latency", "[gpu, nqu]\n    latency")[0],
+        "nqu",
+    ),
+    r"memory_pools.memory.devices.1: no .* called 'dsp'": (
+        changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes")[0],
+        "dsp",
+    ),
+    r"host: no device is called 'cpu'": changed("host: gpu", "host: cpu"),
+    r"power_w.source: Field required": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
+    r"devices.npu.power_w 2: a bare number: say where it is from": changed("kind: npu", "kind: npu, power_w: 2.0"),
+    r"price_usd_per_hour 2.5: a price without the day it holds for": device("price_usd_per_hour", "2.5"),
+    r"power_w: value 300 is outside its span 100..200": device(
+        "power_w", "300.0", f"span: [100.0, 200.0], {DATASHEET}"
+    ),
+    r"power_w 300: measured, but not by whom": device("power_w", "300.0", "status: measured, source: a wattmeter"),
+    r"power_w 300: me measured it, but its status is datasheet": device("power_w", "300.0", f"by: me, {DATASHEET}"),
+    r"flops_efficiency 0.5: bf16_flops is what was reached already": shipped(
+        "device", "m4-max-gpu", "kind: gpu", f"kind: gpu\nflops_efficiency: {quantity('0.5')}"
+    ),
+    r"facts_source: static shapes, prompt limits and weight formats need a source": (
+        "name: mine\nkind: npu\nstatic_shapes: true\n",
+        "name: mine",
+    ),
+    r"devices.npu: its sheet shares the memory 'x-elite', but it is in no memory pool": (
+        shipped("platform", "x-elite", "devices: [gpu, npu, cpu]", "devices: [gpu, cpu]")[0],
+        "  npu:",
+    ),
+    r"memory_pools.memory: devices of different memories share it: lunar-lake, x-elite": (
+        shipped("platform", "x-elite", "sheet: x-elite-hexagon", "sheet: lunar-lake-npu4")[0],
+        "devices: [gpu, npu, cpu]",
+    ),
+    r"links.0: nothing is copied between gpu0 and gpu1, but they share no memory": shipped(
+        "platform", "h100x2", "[gpu0, gpu1], sheet: nvlink-4", "[gpu0, gpu1], sheet: unified-memory"
+    ),
+    r"links in one direction repeat": (
+        f"{PLATFORM}  - {{between: [gpu, npu], one_way: true, latency_s: {quantity('1.0e-5')}}}\n",
+        "name: mine",
+    ),
+    r"devices.card: no link leads to gpu and back": changed(
+        "kind: npu}", "kind: npu}\n  card: {name: a card, kind: gpu}"
+    ),
+    r"devices.gpu1.bf16_flops 1.979e.15: twice the published .*sparse": shipped(
+        "platform", "h100x2", "gpu1: {sheet: h100-sxm}", "gpu1: {sheet: h100-sxm, bf16_flops: 1.979e+15}"
+    ),
+    r"devices.npu: no link leads to gpu and back": (
+        changed("between: [gpu, npu]", "between: [npu, gpu]\n    one_way: true")[0],
+        "  npu:",
+    ),
+    r"links.0.bytes_per_s 9e.11: twice the published 4.5e.11: both directions added up\?": shipped(
+        "platform", "h100x2", "sheet: nvlink-4}", "sheet: nvlink-4, bytes_per_s: 9.0e+11}"
+    ),
+    r"memory_pools.memory.bytes_per_s 1e.11: a bare number": changed(
+        f"    bytes_per_s: {quantity('1.0e+11')}", "    bytes_per_s: 1.0e+11"
+    ),
+    r": price_usd_per_hour 2.5: a price without the day it holds for": (
+        f"{PLATFORM}price_usd_per_hour: {quantity('2.5')}\n",
+        "value: 2.5",
+    ),
+    r"memory_bytes_per_s: a number such as 80 GB/s or 8e9, found '100 Gb/s'$": (
+        f"{DEVICE}memory_bytes_per_s: 100 Gb/s\n",
+        "100 Gb/s",
+    ),
+    r"devices.npu.memory_bytes: a number such as 24 GB or 8e9, found '16 W'$": changed(
+        "kind: npu}", "kind: npu, memory_bytes: 16 W}"
+    ),
+    r"flops: Extra inputs are not permitted, found 1000000000000.0": (f"{DEVICE}flops: 1.0e+12\n", "flops"),
+}
+"""A file with a mistake, and the line it is in, by what is complained of."""
+
+
+@pytest.mark.parametrize("complaint", MISTAKES)
+def test_each_class_of_mistakes_is_found_with_file_line_and_value(tmp_path: Path, complaint: str) -> None:
+    text, part = MISTAKES[complaint]
     found = [str(one) for one in findings(tmp_path, text, "bad.yaml")]
     matching = [one for one in found if re.search(complaint, one)]
     assert matching, found

@@ -47,11 +47,6 @@ def test_a_link_may_differ_by_direction_or_lead_one_way_only() -> None:
         machine.link("a", "c")
 
 
-def test_unified_memory_copies_nothing() -> None:
-    machine = load_platform("lunar-lake")
-    assert machine.transfer_s("gpu", "npu", 0) == machine.transfer_s("gpu", "npu", 1e9)
-
-
 def test_engines_of_one_chip_share_a_memory_and_a_device_in_no_pool_has_its_own() -> None:
     machine = load_platform("m2-ultra-x8")
     for chip in range(8):
@@ -82,13 +77,6 @@ def test_a_platform_that_is_written_out_is_read_again_as_it_was() -> None:
     machine = load_platform("m2-ultra-x8")
     assert Platform.model_validate(machine.model_dump()) == machine
     assert Platform.model_validate(machine.model_dump(mode="json")) == machine
-
-
-def test_a_group_is_its_devices_and_a_device_is_itself() -> None:
-    machine = platform(groups={"both": ("a", "b")})
-    assert (machine.members("both"), machine.members("c")) == (("a", "b"), ("c",))
-    with pytest.raises(ProfileError, match="no device 'all'"):
-        machine.members("all")
 
 
 def test_a_platform_is_found_by_name_and_by_path(tmp_path: Path) -> None:

@@ -73,10 +73,6 @@ def test_a_scaled_table_answers_scaled_and_tells_the_same_of_itself(rows: int, c
     assert LatencyTable.model_validate(scaled.model_dump()) == scaled
 
 
-def test_every_row_count_may_have_a_factor_of_its_own() -> None:
-    assert TABLE.scaled((1, 2, 10)).seconds == ((1, 3), (8, 12), (50, 90))
-
-
 @given(st.floats(0, 1e6))
 def test_one_context_stands_for_all(context: float) -> None:
     assert ANY_CONTEXT.at(2, context) == 2
@@ -212,13 +208,6 @@ def test_a_link_known_one_way_round_serves_both_ways_and_its_own_way_first() -> 
     back = LinkProfile(lanes=("cpu1", "cpu0"), latency_s=1, bytes_per_s=1, source="test")
     for links in ((link, back), (back, link)):
         assert (profile(links=links).link("cpu0", "cpu1"), profile(links=links).link("cpu1", "cpu0")) == (link, back)
-
-
-def test_a_profile_knows_its_placements() -> None:
-    whole = LaneProfile(name="cpu0+1", device="x", cores=(0, 1), dispatch_s=0)
-    three = profile(lanes=(*profile().lanes, whole))
-    assert three.split_pairs() == [("cpu0", "cpu1"), ("cpu1", "cpu0")]
-    assert three.whole_lanes() == ["cpu0+1"]
 
 
 NOT_FINITE = ("nan", "inf", "-inf")

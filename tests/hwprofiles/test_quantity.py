@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from decoding.yaml_file import parse_yaml
-from hwprofiles.overrides import with_overrides
-from hwprofiles.platform import Platform, load_platform
+from hwprofiles.platform import Platform
 from hwprofiles.quantity import Quantity, number_in
 from hwprofiles.sheets import DeviceSheet
 
@@ -56,19 +55,6 @@ def test_a_unit_of_something_else_is_refused(field, text):
 @given(st.floats(1e-12, 1e20), st.sampled_from(sorted({field for field, _, _ in WRITTEN})))
 def test_a_bare_number_is_itself(value, field):
     assert number_in(repr(value), field) == value
-
-
-def test_a_platform_takes_numbers_with_units():
-    text = """
-    name: mine
-    devices:
-      gpu: {name: mine, kind: gpu, memory_bytes_per_s: 80 GB/s, bf16_flops: 1.25e14, memory_bytes: 24 GB}
-    """
-    gpu = parse_yaml(text, Platform, source="mine.yaml").device("gpu")
-    assert [gpu.memory_bytes_per_s.value, gpu.bf16_flops.value, gpu.memory_bytes.value] == [8e10, 1.25e14, 2.4e10]
-    changed = with_overrides(load_platform("m4-max"), {"npu.dispatch_s": "3 us", "memory.bytes_per_s": "80 GB/s"})
-    assert changed.device("npu").dispatch_s.value == pytest.approx(3e-6)
-    assert changed.memory_pools["memory"].bytes_per_s.value == 8e10
 
 
 def test_a_sheet_does_and_its_spans_too():
