@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from decoding.errors import MOST_CHARACTERS, ConfigError, MirrorsdError
+from decoding.errors import MOST_CHARACTERS, MirrorsdError
 from hwprofiles.lint import lint_file
-from tests.mutated_files.kind import Kind
 from tests.mutated_files.model_folders import MODEL_FOLDERS
 from tests.mutated_files.mutations import damage
 from tests.mutated_files.plan_files import PLAN_FILES
@@ -62,28 +61,6 @@ def test_what_is_damaged_is_refused_or_answered(kind, sound, tmp_path):
         found.append(read_outcome(KINDS[kind], scratch))
         shutil.rmtree(scratch)
     assert REFUSED in found
-
-
-class LongError(ConfigError):
-    def __str__(self):
-        return "x" * 501
-
-
-def refuse_at_length(_):
-    raise LongError
-
-
-@pytest.mark.parametrize(
-    ("read", "complaint"),
-    [
-        (lambda at: 1 / 0, "ZeroDivisionError: division by zero"),
-        (lambda at: [1.0, float("nan")], "an answer holds nan"),
-        (refuse_at_length, "a message of 501 characters"),
-    ],
-)
-def test_an_end_that_is_none_of_the_two_is_found(tmp_path, read, complaint):
-    with pytest.raises(UntoldError, match=complaint):
-        read_outcome(Kind(make=lambda at: [], read=read), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["platform", "device", "link"])

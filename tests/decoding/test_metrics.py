@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from decoding import metrics
 from decoding.messages import Verdict, Window
-from decoding.trace import NOT_COMMITTED, Round, Span, Trace, Work
+from decoding.trace import NOT_COMMITTED, Round, Trace
 
 
 def trace(*accepted: int, drafted: int = 3, decode_s: float = 1.0, hits: tuple[bool, ...] = ()) -> Trace:
@@ -16,12 +16,6 @@ def trace(*accepted: int, drafted: int = 3, decode_s: float = 1.0, hits: tuple[b
     told = [*hits, *[None] * (len(accepted) - len(hits))]
     rounds = [Round(0, 0, drafted, one, one + 1, (one, 9), hit) for one, hit in zip(accepted, told, strict=True)]
     return Trace(world="simulated", rounds=rounds, decode_s=decode_s)
-
-
-def with_spans(target: list[tuple[float, float]], draft: list[tuple[float, float]], decode_s: float) -> Trace:
-    spans = [Span("t", Work.VERIFY, start, end, 0, 1) for start, end in target]
-    spans += [Span("d", Work.BRANCH_STEP, start, end, 0, 1) for start, end in draft]
-    return Trace(world="simulated", spans=spans, decode_s=decode_s)
 
 
 TRACES = [trace(3, 0, 1, decode_s=2.0, hits=(True, False)), trace(3, decode_s=1.0)]
@@ -37,20 +31,6 @@ def test_figures_of_two_texts_together():
     assert metrics.reuse_rate(TRACES) == 1 / 2, "of the rounds that asked"
     assert math.isnan(metrics.reuse_rate([trace(1)]))
     assert (metrics.decode_s(TRACES), metrics.tpot_s(TRACES)) == (3.0, 3 / 11)
-
-
-def test_hidden_and_exposed_draft_time():
-    one = with_spans([(2, 6), (8, 10)], [(0, 1), (1, 3), (5, 9)], decode_s=10)
-    assert metrics.lane_busy_s([one], "t") == 6
-    assert metrics.lane_busy_s([one], "d") == 7
-    assert metrics.hidden_draft_s([one], "t", "d") == 1 + 1 + 1
-    assert metrics.exposed_draft_s([one], "t", "d") == 4
-
-
-def test_order_of_spans_does_not_matter():
-    ahead = with_spans([(2, 6), (8, 10)], [(0, 3), (5, 9)], decode_s=10)
-    behind = with_spans([(8, 10), (2, 6)], [(5, 9), (0, 3)], decode_s=10)
-    assert metrics.hidden_draft_s([ahead], "t", "d") == metrics.hidden_draft_s([behind], "t", "d") == 3
 
 
 @pytest.mark.parametrize(("parallel_s", "expected"), [(10, 1), (14, 0), (12, 0.5)])

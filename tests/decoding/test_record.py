@@ -130,15 +130,6 @@ def test_rollouts_with_features_must_have_been_recorded():
     assert featured.drafts(with_features=True).tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_trees_of_every_size_follow_from_the_places_of_the_nodes_that_stand():
-    one = prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]),))
-    assert one.tree_lengths(0, 1).tolist() == [1, 0, 0]
-    assert one.tree_lengths(0, 2).tolist() == [1, 0, 0]
-    # the child of a node that is not in the tree is not in it either, whatever its place
-    assert one.tree_lengths(0, 3).tolist() == [2, 0, 0]
-    assert one.tree_lengths(0, 4).tolist() == [2, 2, 0]
-
-
 def test_a_schedule_finds_its_trees():
     fields = {"target_lane": "t", "draft_lane": "t", "tree_size": 8}
     eagle = Schedule(method="eagle2", drafter="layer", num_speculative_tokens=3, tree_top_k=4, **fields)

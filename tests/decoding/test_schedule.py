@@ -132,15 +132,6 @@ def test_uneven_budgets_end_with_nothing():
     assert (from_draft.num_exit_candidates, from_draft.num_alternatives) == (0, 4)
 
 
-@pytest.mark.parametrize(
-    ("fields", "is_pooled", "uses_exit"), [(PLAIN, False, False), (SPECULATIVE, True, False), (MIRROR, False, True)]
-)
-def test_what_follows_from_a_schedule(fields, is_pooled, uses_exit):
-    schedule = Schedule(**fields)
-    assert (schedule.is_pooled, schedule.uses_exit) == (is_pooled, uses_exit)
-    assert hash(schedule) == hash(Schedule(**fields))
-
-
 @given(
     st.sampled_from([PLAIN, SPECULATIVE, MIRROR, MIRROR | {"exit_features": True, "drafter": "four-layer"}]),
     st.sampled_from(["greedy", "match", "ratio"]),

@@ -12,25 +12,11 @@ def sequence(max_new_tokens: int, *, eos: tuple[int, ...] = (EOS,)) -> DecodedSe
     return DecodedSequence([7, 8], max_new_tokens=max_new_tokens, eos_token_ids=eos)
 
 
-def test_what_was_accepted_and_the_targets_token_are_committed():
-    one = sequence(10)
-    assert one.commit(Window((1, 2, 3)), Verdict(2, 4)) == (1, 2, 4)
-    assert (one.tokens, one.unfinished) == ([1, 2, 4], True)
-    assert one.commit(Window(()), Verdict(0, 5)) == (5,)
-    assert one.tokens == [1, 2, 4, 5]
-
-
 def test_of_a_tree_the_accepted_path_is_committed():
     one = sequence(10)
     tree = Window((1, 2, 3, 4), parents=(-1, -1, 1, 0))
     assert one.commit(tree, Verdict(2, 5, path=(1, 2))) == (2, 3, 5)
     assert one.commit(tree, Verdict(0, 6)) == (6,)
-
-
-def test_nothing_is_committed_beyond_the_limit():
-    one = sequence(3)
-    assert one.commit(Window((1, 2, 3)), Verdict(3, 4)) == (1, 2, 3)
-    assert not one.unfinished
 
 
 @pytest.mark.parametrize(

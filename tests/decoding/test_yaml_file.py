@@ -29,12 +29,6 @@ def complaint(text: str) -> str:
     return str(caught.value)
 
 
-def test_a_right_file_is_read(tmp_path):
-    path = tmp_path / "right.yaml"
-    path.write_text("name: a\nparts:\n  layer: {seconds: 1.0e-3, rows: [1, 2]}\n")
-    assert load_yaml(path, Outer) == Outer(name="a", parts={"layer": Inner(seconds=0.001, rows=[1, 2])})
-
-
 def test_a_wrong_value_is_shown_where_it_stands():
     found = complaint("name: a\nparts:\n  layer:\n    seconds: 1\n    rows: [1, two, 3]\n")
     assert found.startswith("my.yaml:5:15: parts.layer.rows.1: ")
