@@ -51,13 +51,6 @@ def test_a_ratio_is_never_worse_than_two_times_that_share_nothing(one, other):
     assert ratio_error(one, one) == 0
 
 
-def test_what_all_times_may_be_off_by_cancels():
-    profile = machine(relative_error=0.5)
-    one, other = predict(AUTOREGRESSIVE, profile, TEXTS), predict(mirror("exit"), profile, TEXTS)
-    assert one.relative_error == other.relative_error == 0.5
-    assert ratio_error(one.errors, other.errors) == 0
-
-
 def test_the_error_of_a_lane_cancels_where_both_do_all_their_work_on_it():
     profile = wrong(machine(), relative_error=0.3)
     plain = predict(AUTOREGRESSIVE, profile, TEXTS).errors

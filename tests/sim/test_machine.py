@@ -1,7 +1,5 @@
 """Devices take one operation at a time and slow each other on one memory; links pass messages one after the other."""
 
-from math import inf
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,19 +72,6 @@ def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s, steps, end_s
     assert ends == [end_s]
 
 
-@pytest.mark.parametrize(("halves_s", "expected"), [((1.0,), 2), ((1.0, 1.0), 3), ((1.0, 1.5), 5)])
-def test_devices_that_begin_at_the_same_time_take_one_event_to_do_so(halves_s, expected):
-    """Each begins and ends; the end that was foreseen before another one began comes too, and is ignored."""
-    memory = new_memory()
-    for half_s in halves_s:
-        Device(memory, half_s=half_s).submit(iter([Run(1.0)]))
-    count = 0
-    while memory.env.peek() < inf:
-        memory.env.step()
-        count += 1
-    assert count == expected
-
-
 SECONDS = st.floats(0.1, 50)
 
 
@@ -104,11 +89,6 @@ def ends_s(slowdowns: tuple[float, float], works_s: tuple[float, float], second_
         Device(memory).submit(operation(place), after_s=after_s)
     env.run()
     return ends
-
-
-def test_both_go_on_at_their_own_pace_until_one_is_done():
-    """From 1 to 7 the first does 3 of its 10 seconds and the second all of its 2; then the first is alone again."""
-    assert ends_s((2.0, 3.0), (10.0, 2.0), 1.0) == pytest.approx([13.0, 7.0], abs=1e-9)
 
 
 @given(st.tuples(st.floats(1, 5), st.floats(1, 5)), st.tuples(SECONDS, SECONDS), st.floats(0, 20))

@@ -52,21 +52,6 @@ def test_mirror_from_the_exit():
     assert [span.round for span in trace.spans if span.lane == "draft"] == [0] * 5 + [1] * 3 + [2] * 5
 
 
-def test_mirror_from_the_draft_starts_branches_at_once():
-    trace = play(mirror("draft"), machine(), HIT_MISS_END)
-    assert spans(trace)[:8] == [
-        ("draft", "rollout_step", 0, 1, 1),
-        ("draft", "rollout_step", 1, 2, 1),
-        ("draft", "branch_step", 2, 3, 1),
-        ("target", "verify", 2, 13, 3),
-        ("draft", "branch_step", 3, 4, 3),
-        ("draft", "branch_step", 4, 5, 3),
-        ("draft", "branch_step", 13, 14, 1),
-        ("target", "verify", 13, 24, 3),
-    ]
-    assert rounds(trace) == [(2, 13), (13, 24), (26, 37)]
-
-
 def test_a_request_waits_for_the_step_under_way():
     trace = play(mirror("draft"), with_draft_step(5), HIT_MISS_END)
     assert rounds(trace) == [(10, 21), (25, 36), (50, 61)]
@@ -177,21 +162,6 @@ def test_no_verdict_overtakes_the_exit_message(contended):
         ("target", "suffix", 37, 44, 3),
     ]
     assert rounds(trace) == [(6, 18), (32, 44), (60, 72)]
-
-
-def test_lanes_slow_each_other_while_both_compute():
-    slow = Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand")
-    trace = play(mirror("draft"), machine(contention=(slow,)), record(prompt("0000")))
-    assert spans(trace)[:7] == [
-        ("draft", "rollout_step", 0, 1, 1),
-        ("draft", "rollout_step", 1, 2, 1),
-        # three steps of three seconds, in which the target does 4.5 of its 11
-        ("draft", "branch_step", 2, 5, 1),
-        ("target", "verify", 2, 17.5, 3),
-        ("draft", "branch_step", 5, 8, 3),
-        ("draft", "branch_step", 8, 11, 3),
-        ("draft", "rollout_step", 17.5, 18.5, 1),
-    ]
 
 
 def test_a_step_speeds_up_when_the_target_stops():

@@ -78,7 +78,7 @@ def asked(draw: st.DrawFn, target: str, draft: str) -> Schedule:
 
 
 @pytest.mark.parametrize("name", shipped_names("platform"))
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(st.data(), st.floats(0, 1), st.floats(0, 1))
 def test_arrays_say_of_every_text_on_any_platform_what_events_say(name, data, rate, hits):
     platform = data.draw(moved(load_platform(name)))

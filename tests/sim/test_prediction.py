@@ -52,13 +52,6 @@ def test_waiting_for_the_exit_message_is_the_channels_fault():
     assert found.bottlenecks.channel == 3 * 4 + 2 * (5 + 2)
 
 
-@pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative()])
-def test_exact_tables_leave_the_error_of_all_times(schedule):
-    found = predict(schedule, machine(relative_error=0.1), TEXTS)
-    assert found.tpot_s_low == pytest.approx(found.tpot_s * 0.9)
-    assert found.tpot_s_high == pytest.approx(found.tpot_s * 1.1)
-
-
 def test_tables_count_by_their_share_of_the_time_and_err_on_their_own():
     target, draft = lane("target"), lane("draft", draft_step=2)
     target = target.model_copy(update={"layer": off_by(target.layer, 0.22)})

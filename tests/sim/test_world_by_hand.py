@@ -138,17 +138,6 @@ def test_hydra_drafts_the_nodes_that_have_children_and_medusa_drafts_at_once():
         assert trace.rounds[0].start_s == steps[-1][1]
 
 
-def test_heads_and_target_share_a_lane():
-    recorded = RecordedTree(method="medusa", drafter="head", depth=3, paths=PATHS)
-    schedule = tree(recorded, 3, draft_lane="target")
-    trace = play(schedule, machine(lane("target", dispatch_s=2, head_step=5)), tree_record(recorded))
-    assert spans(trace)[:3] == [
-        ("target", "rollout_step", 1, 6, 1),
-        ("target", "verify", 8, 19, 4),
-        ("target", "rollout_step", 21, 26, 2),
-    ]
-
-
 def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_the_first():
     streams = RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS)
     target = lane("target", dispatch_s=2).model_copy(update={"streams": {"streams": by_rows(3, 4)}})

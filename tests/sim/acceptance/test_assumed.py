@@ -221,11 +221,6 @@ def test_the_source_says_what_was_assumed_and_the_interval_counts_the_draws():
     assert sum(inside) >= 36  # 90 %, and more: stratified draws differ less than independent ones would
 
 
-def test_a_single_text_shows_nothing_of_chance():
-    found = predict(speculative(4), machine(), Bernoulli(0.7, texts=Texts(num_texts=1)))
-    assert found.relative_error == 0
-
-
 def test_a_record_of_drawn_texts_is_a_record_like_any_other(tmp_path):
     record = Bernoulli(0.7, texts=SHORT, **EVERYTHING).record
     record.save(tmp_path / "drawn.npz")
