@@ -1,8 +1,6 @@
 """Held-back runs show what is off beyond the errors that are known, and for whom."""
 
-import random
 from math import exp, log, sqrt
-from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -12,7 +10,6 @@ from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of,
 from calibrate.fitting.ratios import NORMAL_90, Ratio
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
-from tests.sim.worlds.machines import with_overheads
 
 LANES = ("a", "b")
 PLAIN = Schedule(method="autoregressive", target_lane="a")
@@ -81,21 +78,6 @@ def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedu
     assert found.model == pytest.approx(expected / NORMAL_90)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "known"),
-    [(PLAIN, 0.0), (SPECULATIVE, 0.0), (WITH_FEATURES, 0.75 * 0.6), (MEDUSA, 0.75 * 0.7), (MIRROR, 0.0)],
-)
-def test_what_overheads_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known):
-    shares = {"target a": 0.75, "draft b": 0.25}
-    errors = {"a": {"features": 0.6, "features:m": 0.7}, "b": {}}
-    priced = tuple(with_overheads(lane, {}, errors[lane.name]) for lane in profile().lanes)
-    without, found = (
-        check_of(schedule, [(Ratio(1.0, 0.03), shares)], one)
-        for one in (profile(), profile().model_copy(update={"lanes": priced}))
-    )
-    assert found.model == pytest.approx(sqrt(without.model**2 + (known / NORMAL_90) ** 2))
-
-
 @pytest.mark.parametrize(("predicted", "is_doubtful"), [(1.14, False), (1.16, True), (0.86, False), (0.84, True)])
 def test_a_check_is_doubtful_from_fifteen_percent_on(predicted, is_doubtful):
     assert check(log(predicted)).is_doubtful is is_doubtful
@@ -137,12 +119,6 @@ def test_what_one_lane_is_off_by_is_its_own():
     assert found.schedules < 0.03
 
 
-def test_two_checks_are_too_few_to_be_more_than_chance():
-    found = check_errors([check(0.2), check(0.2)], LANES)
-    assert (found.common, found.own["a"]) == (0.0, 0.0)
-    assert found.schedules > 0.2
-
-
 def test_scatter_that_chance_or_the_tables_explain_is_no_error_of_schedules():
     residuals = [0.1, -0.1, 0.1, -0.1]
     assert check_errors([check(one) for one in residuals], ()).schedules > 0.1
@@ -150,9 +126,3 @@ def test_scatter_that_chance_or_the_tables_explain_is_no_error_of_schedules():
     assert check_errors([check(one, model=0.1) for one in residuals], ()).schedules == 0
     partly = check_errors([check(one, model=0.06) for one in residuals], ()).schedules
     assert partly == pytest.approx(0.8 * check_errors([check(one) for one in residuals], ()).schedules)
-
-
-def test_checks_by_chance_are_seldom_an_error_common_to_all():
-    draw = random.Random(0)
-    found = [check_errors([check(draw.gauss(0.0, 0.05), chance=0.05) for _ in range(5)], LANES) for _ in range(500)]
-    assert fmean(one.common > 0 for one in found) < 0.15

@@ -84,15 +84,6 @@ def test_what_noise_explains_is_taken_out_of_verifications():
     assert believed["noisy"].layer.relative_error == noisy.half_width(len(ROWS)) > 0
 
 
-def test_heads_and_exits_are_straight_lines_over_the_rows():
-    times = operations(1e-3, 5e-3, 3e-3)
-    times.lm_head[4] *= 1.01
-    tables = fitted(times)
-    steps = [tables.lm_head.at(rows + 1, 10) - tables.lm_head.at(rows, 10) for rows in range(1, 9)]
-    assert steps == pytest.approx([steps[0]] * 8)
-    assert tables.lm_head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
-
-
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible():
     tables = fitted(TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
     assert tables.exits is None
@@ -108,20 +99,6 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
 
-def test_noise_is_taken_out_within_groups_of_rows_alone():
-    times = {(rows, 10): seconds for rows, seconds in {1: 0.2, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
-    noisy = Noise(variance=0.3**2)
-    (alone,), *others = grow(seconds_of(times), ((1,), (2, 3, 4)), {10: 10}, noisy)
-    assert alone == 0.2
-    assert max(line[0] for line in others) < 1.15
-
-
-def test_one_noisy_size_cannot_bend_the_growth_alone():
-    times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
-    (one_row, *_) = grow(seconds_of(times), ((1, 4, 9),), {10: 10, 50: 50}, QUIET)
-    assert 1.0 < one_row[1] < 1.15
-
-
 def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_alone():
     slots = slots_between({10, 50, 90}, lambda context: 64 if context < 30 else 96 if context < 80 else 128)
     assert slots == {10: 64, 29: 64, 30: 96, 50: 96, 79: 96, 80: 128, 90: 128}
@@ -132,12 +109,6 @@ def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_a
 
 def test_where_every_position_has_a_slot_nothing_jumps():
     assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}
-
-
-def test_a_time_without_noise_bends_the_lines_of_all_rows_over_contexts():
-    times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
-    table = grow(seconds_of(times), ((1, 4),), SLOTS, QUIET, ((1, 50), 1.1))
-    assert table == [pytest.approx([1.0, 1.1, 1.4]), pytest.approx([2.0, 2.2, 2.8])]
 
 
 @given(SECONDS, SECONDS, SECONDS)

@@ -37,12 +37,6 @@ def test_a_settled_level_lies_between_prior_and_runs_and_is_more_certain_than_ei
     assert level.half_width <= min(settled([], prior).half_width, believed.half_width) + 1e-9
 
 
-def test_a_level_without_runs_is_the_one_around_and_as_uncertain_as_both():
-    level = settled([], Prior(0.1, Level(1.3, 0.05)))
-    assert level.factor == 1.3
-    assert log(1 + level.half_width) == pytest.approx((0.1645**2 + log(1.05) ** 2) ** 0.5)
-
-
 # Lanes
 
 
@@ -99,10 +93,3 @@ def test_lanes_of_as_many_threads_share_a_level_and_no_others():
     assert {lane: level.factor for lane, level in levels.items()} == pytest.approx(
         {"cpu0": 1.2, "cpu1": 1.2, "both": 1.05}
     )
-
-
-def test_a_group_without_runs_has_the_levels_around():
-    priors = {"cpu0": Prior(0.1), "cpu1": Prior(0.1), "both": Prior(0.1, Level(1.3))}
-    levels = grouped_levels({"cpu0": ratios(1.2), "cpu1": [], "both": []}, THREADS, priors)
-    assert levels["both"].factor == 1.3
-    assert 1.0 < levels["cpu1"].factor < 1.2

@@ -2,7 +2,7 @@
 
 import random
 from itertools import pairwise
-from math import hypot, sqrt
+from math import hypot
 from statistics import fmean
 
 import pytest
@@ -50,45 +50,16 @@ def test_the_width_of_a_table_holds_nine_means_of_ten():
     assert fmean(abs(error) <= width for error in errors) > 0.9
 
 
-@given(start=st.floats(1e-3, 0.1), slope=st.floats(0, 1e-2), error=st.floats(0, 0.5))
-def test_a_straight_line_is_left_as_it_is(start, slope, error):
-    line = {rows: start + slope * rows for rows in ROWS}
-    assert Noise(variance=error**2).smoothed(line) == pytest.approx(line, rel=1e-6)
-
-
-@given(slope=st.floats(0, 1e-4), more=st.floats(5e-3, 1e-2), knot=st.sampled_from(ROWS[2:-2]))
+@given(slope=st.floats(0, 1e-4), more=st.just(0.0) | st.floats(5e-3, 1e-2), knot=st.sampled_from(ROWS[2:-2]))
 def test_a_line_that_bends_upwards_is_left_as_it_is(slope, more, knot):
     """Reading the weights hides the arithmetic of a few rows, and from some number of rows on it does not."""
     bent = {rows: 30e-3 + slope * rows + more * max(0, rows - knot) for rows in ROWS}
     assert Noise(variance=0.02**2).smoothed(bent) == pytest.approx(bent, rel=1e-6)
 
 
-def test_rows_that_cost_next_to_nothing_are_not_dear_because_many_rows_are():
-    """A Zen 4 computes nine rows in the time of one, and 33 in two and a half times that time."""
-    draw, noise, taken_s = (
-        random.Random(7),
-        Noise(variance=0.05**2),
-        dict(zip(ROWS, [1.0] * 7 + [1.5, 2.5], strict=True)),
-    )
-    found = [noise.smoothed({rows: one * draw.gauss(1.0, 0.05) for rows, one in taken_s.items()}) for _ in range(200)]
-    assert fmean(one[9] / one[1] for one in found) == pytest.approx(1.0, abs=0.03)
-
-
 @given(st.dictionaries(st.integers(1, 64), SECONDS, min_size=1, max_size=9))
 def test_times_without_noise_are_believed(seconds):
     assert Noise(variance=0.0).smoothed(seconds) == seconds
-
-
-def test_scatter_that_noise_explains_is_mostly_gone():
-    draw = random.Random(0)
-    noise = Noise(variance=0.05**2)
-    before, after = [], []
-    for _ in range(200):
-        taken = {rows: seconds * draw.gauss(1.0, sqrt(noise.variance)) for rows, seconds in LINE.items()}
-        smoothed = noise.smoothed(taken)
-        before += [taken[rows] / LINE[rows] - 1 for rows in ROWS]
-        after += [smoothed[rows] / LINE[rows] - 1 for rows in ROWS]
-    assert fmean(one**2 for one in after) < 0.45 * fmean(one**2 for one in before)
 
 
 def test_a_step_that_noise_cannot_explain_is_kept():
@@ -113,12 +84,6 @@ def test_times_rise_and_keep_their_sum(times):
     assert list(found) == list(times)
     assert all(before <= after for before, after in pairwise(found.values()))
     assert sum(found.values()) == pytest.approx(sum(times.values()))
-
-
-@given(TIMES)
-def test_what_rises_already_stays_such_as_a_staircase(times):
-    staircase = dict(zip(times, sorted(round(one, 1) for one in times.values()), strict=True))
-    assert rising(staircase) == staircase
 
 
 @given(TIMES, TIMES)
