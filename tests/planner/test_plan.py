@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
 from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
-from planner.search.space import SearchSpace, halves, only
+from planner.search.space import SearchSpace, only
 from sim.evaluator import predict
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
@@ -64,20 +64,6 @@ def test_speeds_are_those_on_the_prompts_kept_apart(plans):
     assert plan.verdict.speedup.num_pairs == 4
 
 
-def test_what_is_judged_does_not_depend_on_how_the_choice_came_out_there():
-    """Texts on which the draft knows nothing are kept apart: the choice is as before, and the answer is no."""
-    record, ignorant = acceptance_record(num_prompts=8), acceptance_record(num_prompts=8, acceptance=0.0)
-    parts = halves(record)
-    mixed = [ignorant.prompts[place] if place in parts.judging else record.prompts[place] for place in range(8)]
-    space = SMALL.model_copy(update={"exit_features": (False,)})
-    plan = planned(machine(pooled_speed=1.4), space=space, record=replace(record, prompts=tuple(mixed)))
-    before = planned(machine(pooled_speed=1.4), space=space, record=record)
-    assert plan.search.winner.schedule == before.search.winner.schedule == plan.judged.result.winner.schedule
-    assert plan.search.winner.schedule.method == "speculative"
-    assert plan.verdict.pays == "no"
-    assert plan.verdict.schedule.method == "autoregressive"
-
-
 def test_few_prompts_are_not_parted_and_it_says_so():
     verdict = planned(machine(pooled_speed=1.4), record=acceptance_record(num_prompts=3)).verdict
     assert verdict.headline.endswith("on the 3 prompts that the schedules were chosen on: too few to hold some out.")
@@ -107,8 +93,7 @@ def test_a_draft_that_is_never_right_is_named_as_the_reason():
     assert plan.verdict.why[0].startswith("no drafted token was right")
 
 
-@pytest.mark.parametrize("trees", [(), TREES])
-@pytest.mark.parametrize(("acceptance", "pays"), [(0.0, "no"), (0.01, "no"), (1.0, "yes")])
+@pytest.mark.parametrize(("acceptance", "pays", "trees"), [(0.0, "no", ()), (0.01, "no", TREES), (1.0, "yes", TREES)])
 def test_the_ends_of_acceptance_get_a_verdict(acceptance, pays, trees):
     record = acceptance_record(num_prompts=3, acceptance=acceptance, trees=trees)
     verdict = planned(machine(pooled_speed=1.15), record=record).verdict

@@ -3,7 +3,7 @@ import pytest
 from decoding.errors import ModelError, PlanError
 from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import model_shape
-from hwprofiles.models.head_shapes import LOOKUP, MEDUSA_HEADS, head_named, head_shape
+from hwprofiles.models.head_shapes import MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import plan_pair, question_of
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
@@ -68,22 +68,6 @@ def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_
     assert {one.schedule.method for one in plan.speculation} == {method}
     assert plan.question.acceptance == HEAD_RATES[name]
     assert planned(head, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
-
-
-def test_a_lookup_costs_a_round_nothing_but_its_verification():
-    """With the same rate a draft model takes as much and its steps; both have the same texts."""
-    found, drafted = (planned(draft, acceptance=Bernoulli(0.6)) for draft in (LOOKUP, "qwen3-0.6b"))
-    by_window = {one.schedule.num_speculative_tokens: one for one in drafted.speculation if one.pair.is_pooled}
-    for one in found.speculation:
-        assert one.prediction.num_rounds == by_window[one.schedule.num_speculative_tokens].prediction.num_rounds
-        assert one.tpot_s < by_window[one.schedule.num_speculative_tokens].tpot_s
-        assert one.speedup == pytest.approx(
-            one.bound
-            * one.prediction.num_tokens
-            / one.prediction.num_rounds
-            / (one.schedule.num_speculative_tokens + 1),
-            rel=0.02,
-        )
 
 
 def test_what_a_record_found_in_its_texts_is_replayed():

@@ -2,19 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from hwprofiles.model_shape import model_shape
-from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import USABLE, USABLE_OF_A_CARD, needs_of
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.question import assumed_question
 from planner.platform_plan.schedules import most_branch_tokens
-from sim.derived.roofline import StoredModel
+from tests.planner.platform_plan.conftest import question
 
 
-def question(platform, *, weights="bf16", models=("qwen3-14b", "qwen3-0.6b"), lengths=(900, 100)):
-    stored = (StoredModel(shape=model_shape(name), weights=weights) for name in models)
-    return assumed_question(load_platform(platform), *stored, num_prompt_tokens=lengths[0], num_new_tokens=lengths[1])
+def asking(platform, **more):
+    return question(platform, **{"weights": "bf16", "lengths": (900, 100)} | more)
 
 
 def sizes(asked):
@@ -26,7 +22,7 @@ def sizes(asked):
 
 
 def test_one_memory_holds_both_models_their_keys_and_values_and_the_branches():
-    asked = question("lunar-lake")
+    asked = asking("lunar-lake")
     (need,), (weights, caches, branches) = needs_of(asked, LanePair("gpu", "npu")), sizes(asked)
     assert (need.weights_bytes, need.kv_bytes, need.branches_bytes) == (sum(weights), sum(caches), branches)
     assert need.capacity_bytes == pytest.approx(3.2e10 * USABLE.value)
@@ -35,17 +31,17 @@ def test_one_memory_holds_both_models_their_keys_and_values_and_the_branches():
 
 
 def test_a_misfit_is_said_with_its_numbers():
-    (need,) = needs_of(question("lunar-lake"), LanePair("gpu", "npu"))
+    (need,) = needs_of(asking("lunar-lake"), LanePair("gpu", "npu"))
     assert not need.fits
     assert need.in_words.startswith("target on gpu, draft on npu: memory has to hold ")
     assert " GB (30.7 GB weights + " in need.in_words
     assert need.in_words.endswith("28.8 GB are usable: too little.")
-    (smaller,) = needs_of(question("lunar-lake", weights="int4"), LanePair("gpu", "npu"))
+    (smaller,) = needs_of(asking("lunar-lake", weights="int4"), LanePair("gpu", "npu"))
     assert smaller.fits
 
 
 def test_each_memory_holds_what_runs_there_and_turns_prepare_no_branches():
-    asked = question("h100x2")
+    asked = asking("h100x2")
     (target, draft), (of_target, of_draft), branches = sizes(asked)
     pairs = {
         LanePair("gpu0", "gpu1"): [("gpu0", target, of_target, 0), ("gpu1", draft, of_draft, branches)],
@@ -66,7 +62,7 @@ def test_each_memory_holds_what_runs_there_and_turns_prepare_no_branches():
 
 
 def test_a_cache_of_eight_bits_is_half_as_large_and_makes_long_contexts_faster():
-    whole = question("m4-max", weights="int4", lengths=(16_384, 16))
+    whole = asking("m4-max", weights="int4", lengths=(16_384, 16))
 
     def asked(bits):
         models = {name: replace(getattr(whole, name), cache_bits=bits) for name in ("target", "draft")}
@@ -87,6 +83,6 @@ def test_a_cache_of_eight_bits_is_half_as_large_and_makes_long_contexts_faster()
 )
 def test_a_card_of_24_gb_holds_what_people_run_on_it(platform, lane, models, num_tokens):
     """32B in Q4_K_M with 8k tokens on one, and 70B with a draft on two: cards have GiB, and no system in them."""
-    asked = question(platform, weights="q4_k_m", models=models, lengths=(num_tokens, 128))
+    asked = asking(platform, weights="q4_k_m", models=models, lengths=(num_tokens, 128))
     found = needs_of(asked, LanePair.alone(lane))
     assert all(need.fits for need in found), [need.in_words for need in found]

@@ -86,16 +86,6 @@ def test_a_pair_that_fits_somewhere_has_a_place_and_the_target_every_lane_that_h
     assert set(found.pairs) <= {*pairs_that_fit(question), *(pair for pair in found.pairs if pair.is_two_streams)}
 
 
-def test_a_draft_that_fits_on_a_third_card_only_is_planned_for_there():
-    """A target on two cards fills them."""
-    plan = plan_platform(
-        asked(cards(7.5e10, 7.5e10, 7.5e10, groups={"both": ["gpu0", "gpu1"]}), "llama-3.1-70b", "llama-3.2-3b")
-    )
-    assert plan.pays == "yes"
-    assert {one.pair for one in plan.speculation} == {LanePair("both", "gpu2")}
-    assert plan.plain.pair.target == "both"
-
-
 def test_a_draft_that_fits_next_to_the_cpu_only_is_ranked_there_and_plain_decoding_on_both():
     question = asked(load_platform("rtx4090+cpu"), "qwen3-32b", "qwen3-4b", weights="int4", draft_weights="bf16")
     plan = plan_platform(question)

@@ -62,14 +62,6 @@ def test_rates_moved_to_another_mean_have_that_mean_and_stay_rates(rates, mean):
     assert mean_rate(with_mean_rate(by_task, mean)) == pytest.approx(mean)
 
 
-def test_an_answer_does_not_turn_on_an_acceptance_that_was_given():
-    """Wherever the interval is below one, it is No, whatever straight lines between rates make of the break-even."""
-    for rate in (0.05, 0.12):
-        plan = plan_platform(given(Bernoulli(rate)))
-        assert plan.pays == {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}[plan.comparison.outcome]
-        assert "measure the acceptance" not in advice(plan).text
-
-
 def test_alternatives_that_are_given_stand_in_place_of_the_usual_ones():
     def first_alternative(question):
         (found,) = (one for one in question.assumptions if one.field == "acceptance.first_alternative")

@@ -19,7 +19,6 @@ A_STEP = 0.02
 """What overlapping schedules may lose where a part gets faster: a miss waits for the step under way."""
 RUNNER, COMMAND = CliRunner(), get_command(app)
 """Made once: that takes as long as many an answer."""
-COSTS = "tpot_s", "energy_j_per_token", "usd_per_million_tokens"
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -70,7 +69,6 @@ def laws(found: dict[str, Any], words: list[str]) -> dict[str, bool]:
         ),
         "yes is above one": found["pays"] != "yes" or speed["low"] > 1,
         "no is not above one": found["pays"] != "no" or speed is None or speed["high"] < 1,
-        "nothing beats the front": not any(beats(row, one) for one in found["pareto"] for row in offered),
         "numbers that turn the answer do so within their ends": all(
             one["low"] <= one["flips_at"] <= one["high"] for one in found["tornado"] if one["flips_at"] is not None
         ),
@@ -82,12 +80,6 @@ def laws(found: dict[str, Any], words: list[str]) -> dict[str, bool]:
         and (speed is None or math.isclose(speed["value"], offered[0]["speedup"], rel_tol=1e-6)),
         "exits are to be trained unless they are there": "--trained-exits" not in words or offered == drafting,
     }
-
-
-def beats(row: dict[str, Any], one: dict[str, Any]) -> bool:
-    """Whether a row takes no more of anything than one of the front, and less of something."""
-    ours, theirs = ([math.inf if of[name] is None else of[name] for name in COSTS] for of in (row, one))
-    return ours != theirs and all(mine <= its for mine, its in zip(ours, theirs, strict=True))
 
 
 def require_rising(words: list[str], found: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import ConfigError
-from decoding.schedule import Schedule
 from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafter
 from mirrorsd.simulation import predict, simulate
@@ -46,19 +45,6 @@ def test_files_of_a_plan_simulate_to_what_it_predicts(asked, tmp_path):
         assert predict(one.schedule, profile, acceptance).tpot_s == pytest.approx(one.tpot_s, rel=1e-6), one.schedule
 
 
-def test_lanes_and_drafter_of_the_files_are_those_that_run():
-    plan = planned("cpu-2core", target="smollm2-135m-instruct", draft="smollm2-135m-draft4")
-    schedule = runnable_schedule(plan, runnable_drafter("smollm2-135m-draft4"))
-    assert schedule.drafter == "smollm2-135m-draft4"
-    lanes = {"openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"}
-    assert schedule.target_lane in lanes
-    profile = written_profile(plan, schedule.drafter)
-    assert lanes >= {lane.name for lane in profile.lanes}
-    assert profile.contention_of("openvino:CPU@0", "openvino:CPU@1") is not None
-    assert profile.link("openvino:CPU@0", "openvino:CPU@1") is not None
-    assert profile.drafter == schedule.drafter
-
-
 def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first():
     plan = planned("lunar-lake", acceptance=Bernoulli(0.7))
     space = SearchSpace(methods=("speculative", "mirror"), root_sources=("draft",), windows=(2,), uneven_roots=())
@@ -66,11 +52,6 @@ def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first():
     lanes = {(one.target_lane, one.draft_lane) for one in found}
     assert ("gpu", "cpu") in lanes
     assert not [one for one in lanes if one[0] == "gpu#2"]
-
-
-def test_what_recommends_plain_decoding_drafts_nothing():
-    schedule = runnable_schedule(planned("lunar-lake", acceptance=Bernoulli(0.0)), "any")
-    assert schedule == Schedule(method="autoregressive", target_lane="gpu")
 
 
 def test_recorded_acceptance_is_not_written_again(tmp_path):

@@ -30,9 +30,8 @@ def report_data(
     record: AcceptanceRecord | None = None,
     *,
     space: SearchSpace | None = None,
-    is_run: bool = True,
 ) -> ReportData:
-    """The whole way from a profile and a record to what a report shows; `is_run` is whether schedules are run too."""
+    """The whole way from a profile and a record to what a report shows."""
     profile = profile or machine(pooled_speed=1.15)
     record = record or acceptance_record(num_prompts=6, num_tokens=96)
     plan = make_plan(space or SearchSpace(), profile, record)
@@ -40,7 +39,7 @@ def report_data(
         ScheduleResult(
             candidate=candidate,
             simulated=tuple(simulate(candidate.schedule, profile, record)),
-            measured=measure(candidate.schedule, profile, record) if is_run else (),
+            measured=measure(candidate.schedule, profile, record),
         )
         for candidate in pick_demo_schedules(plan.search)
     )

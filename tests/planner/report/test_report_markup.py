@@ -8,12 +8,10 @@ import pytest
 
 from decoding.errors import ConfigError
 from planner.report.report import render_report, write_report
-from planner.search.space import SearchSpace
+from tests.planner.conftest import SMALL
 from tests.planner.report.page import Page
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record, machine
-
-SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
 
 
 def test_elements_are_closed_in_order_and_ids_are_unique(page, html):

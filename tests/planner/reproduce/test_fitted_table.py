@@ -13,7 +13,6 @@ from hwprofiles.platform import load_platform
 from planner.reproduce.fitted_table import (
     constant_error,
     constants_at,
-    default_constants,
     fit,
     left_out_error,
     load_constants,
@@ -53,26 +52,6 @@ def test_constants_of_temperature_0_predict_temperature_1(table, setup):
     assert found.mean_abs_error <= 0.03
     others = predict_table(only(table, lambda cell: cell.temperature == 1), setup, found.constants)
     assert others.mean_abs_error <= 0.07
-
-
-def test_vanilla_speculation_is_what_was_published(fitted):
-    for cell in fitted.cells:
-        assert cell.is_reached
-        assert cell.in_turn == pytest.approx(cell.published.vanilla, rel=1e-9)
-        assert 0 < cell.rate < 1
-
-
-def test_cells_with_faster_vanilla_speculation_are_accepted_more(fitted):
-    ordered = sorted(fitted.cells, key=lambda cell: cell.published.vanilla)
-    assert [cell.rate for cell in ordered] == sorted(cell.rate for cell in ordered)
-    assert [cell.mirror_streaming for cell in ordered] == sorted(cell.mirror_streaming for cell in ordered)
-
-
-def test_one_constant_belongs_to_no_cell_so_equal_vanilla_is_equal_prediction(setup, fitted):
-    twice = parse_table("temperature,task,Vanilla SD,Mirror-SD\n0,a,2,3\n1,b,2,5\n", source="t.csv")
-    one, other = predict_table(twice, setup, fitted.constants).cells
-    assert one.mirror_streaming == other.mirror_streaming
-    assert one.error > 0 > other.error
 
 
 def test_a_fit_explains_a_table_that_the_model_itself_made(setup, machine, table):
@@ -162,12 +141,6 @@ def test_the_shipped_constants_are_those_of_the_fit(fitted, machine):
     values, origin = load_constants("m2-ultra-x8", machine)
     assert values == pytest.approx(dict(fitted.constants), rel=0.02)
     assert "mirror-sd-qwen3-14b.csv" in origin
-
-
-def test_they_are_the_default_where_they_were_fitted_and_data_sheets_are_elsewhere(machine):
-    assert default_constants("m2-ultra-x8") == "m2-ultra-x8"
-    assert default_constants("lunar-lake") == "datasheet"
-    assert load_constants("datasheet", machine)[0] == machine.datasheet()
 
 
 def test_what_is_kept_comes_back(fitted, machine, tmp_path):

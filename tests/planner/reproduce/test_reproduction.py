@@ -75,15 +75,6 @@ def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, 
         assert plain.tpot_s / prediction.tpot_s == pytest.approx(expected, rel=0.02)
 
 
-def test_misses_and_streams_do_to_rounds_what_they_should(machine, setup):
-    found = Arms.of(setup, machine.datasheet())
-    assert found.in_turn.refused_hit == found.in_turn.refused_miss
-    assert found.in_turn_streaming.refused_hit < found.in_turn.refused_hit
-    assert found.mirror.refused_hit < found.mirror.refused_miss
-    assert found.mirror_streaming.refused_miss < found.mirror.refused_miss
-    assert found.plain_s < found.mirror_streaming.refused_hit
-
-
 def test_faster_links_never_slow_a_round(machine, setup):
     base = machine.datasheet()
     before = Arms.of(setup, base)

@@ -47,18 +47,6 @@ def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
     assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "fits"),
-    [
-        ({"method": "autoregressive"}, lambda one: one.schedule.method == "autoregressive"),
-        ({"placement": "pooled"}, lambda one: one.placement == "pooled"),
-        ({"method": "mirror", "root_source": "hybrid"}, lambda one: one.schedule.root_source == "hybrid"),
-    ],
-)
-def test_best_is_the_minimum_of_its_kind(result, wanted, fits):
-    assert result.best(**wanted).tpot_s == min(one.tpot_s for one in result.candidates if fits(one))
-
-
 def test_ties_go_to_what_was_enumerated_first(profile, record):
     schedules = survey(SMALL.model_copy(update={"methods": ("autoregressive",)}), profile, record).schedules
     lanes = [candidate.schedule.target_lane for candidate in rank(schedules, profile, record).candidates]

@@ -42,17 +42,6 @@ def test_the_nearest_value_on_a_way_is_found(case):
         assert found is None if expected is None else found == pytest.approx(expected)
 
 
-def test_it_asks_only_for_what_it_meets():
-    asked = set()
-
-    def ask(x):
-        asked.add(x)
-        return {"synchronous": 1 - x, "plain": 0.63}
-
-    crossing(ask, VALUES, HERE, "plain", "down")
-    assert asked == {0.5, 0.3}
-
-
 @given(st.floats(0.12, 0.48))
 def test_at_the_value_found_both_are_equally_fast(at):
     found = crossing(lambda x: {"synchronous": 1.0, "plain": 1.0 + x - at}, VALUES, HERE, "plain", "down")

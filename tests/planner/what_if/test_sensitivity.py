@@ -121,8 +121,8 @@ def test_only_kinds_that_are_asked_for_have_break_evens(result, found):
 
 @pytest.mark.parametrize(
     ("known", "speed", "trees"),
-    # In the last two a tree or synchronous speculation would pass as all drafters become worse.
-    [(0.6, 1.0, ()), (0.6, 1.15, TREES), (0.9, 1.3, TREES[4:]), (0.75, 1.2, ())],
+    # A tree or synchronous speculation would pass here as all drafters become worse.
+    [(0.9, 1.3, TREES[4:]), (0.75, 1.2, ())],
 )
 def test_a_worse_draft_lets_only_those_win_that_do_not_use_it(known, speed, trees):
     record = acceptance_record(num_prompts=3, acceptance=known, trees=trees)
@@ -169,18 +169,6 @@ def test_overheads_belong_to_whoever_does_the_work(record):
             assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
 
 
-@pytest.mark.parametrize(
-    "drafting",
-    [
-        {"method": "eagle3", "draft_lane": "both", "drafter": "eagle-3", "tree_top_k": 4, "num_speculative_tokens": 4},
-        {"method": "speculative_streaming", "drafter": "streams", "num_speculative_tokens": 3},
-    ],
-)
-def test_heads_and_streams_are_the_draft(drafting):
-    schedule = Schedule(target_lane="both", tree_size=8, **drafting)
-    require_only_halved(schedule, machine(), acceptance_record(num_prompts=2, trees=TREES), "draft", "draft")
-
-
 def reading_machine():
     """A machine on which the target reads a prompt in 5 s, the draft in 3 s, a head in 2 s."""
     read = {
@@ -190,25 +178,6 @@ def reading_machine():
     }
     profile = machine()
     return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=read) for lane in profile.lanes)})
-
-
-@pytest.mark.parametrize(
-    "drafting",
-    [
-        {"method": "speculative", "num_speculative_tokens": 3, "drafter": "four-layer"},
-        {"method": "eagle3", "drafter": "eagle-3", "tree_top_k": 4, "num_speculative_tokens": 4, "tree_size": 8},
-    ],
-)
-def test_prompts_are_read_faster_too(drafting):
-    profile, record = reading_machine(), acceptance_record(num_prompts=2, trees=TREES)
-    schedule = Schedule(target_lane="both", draft_lane="both", **drafting)  # one lane: one reads after the other
-    prompts_s = {
-        part: predict(schedule, with_speed(profile, part, 2.0), record).prefill_s for part in ("target", "draft")
-    }
-    now_s = predict(schedule, profile, record).prefill_s
-    dispatch_s = profile.lane("both").dispatch_s * (2 if schedule.reads_features else 1)
-    assert now_s - prompts_s["target"] == pytest.approx(5 / 2, rel=0.01)
-    assert prompts_s["target"] + prompts_s["draft"] - now_s == pytest.approx((now_s + dispatch_s) / 2)
 
 
 def test_every_table_of_a_lane_belongs_to_one_of_both():
