@@ -1,11 +1,12 @@
 """Rows of made-up runs, held against counting by hand; and that an interrupted series goes on where it was."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from calibrate.prompts import bundled_prompts
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import RESULTS, load_script
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import CHAINS, acceptance_record, machine
 
@@ -22,72 +23,18 @@ def script():
     return load_script("held_out")
 
 
-def row(predicted_s, measured_s, *, lanes=("cpu0", "cpu1"), errors=None, speedup=None, rounds=(2, 2), **facts):
-    target, draft = lanes
-    run = HERE | {"profile": "2026-11-30-1.yaml", "same_day": True, "cell": "short-32", "max_new_tokens": 32}
-    return (
-        run
-        | {"num_prompts": 2, "busy": False, "name": "mirror"}
-        | {
-            "schedule": {"target_lane": target} | ({} if draft is None else {"draft_lane": draft}),
-            "predicted": {"tpot_s": predicted_s, "tpot_s_low": 0.9 * predicted_s, "tpot_s_high": 1.1 * predicted_s},
-            "errors": errors or {},
-            "measured": None if measured_s is None else {"tpot_s": measured_s},
-            "tpot_error": None if measured_s is None else predicted_s / measured_s - 1,
-            "speedup": speedup,
-            "rounds_equal": {"equal": rounds[0], "of": rounds[1]},
-        }
-        | facts
-    )
+KEPT = json.loads((RESULTS / "held-out.json").read_bytes())
 
 
-def test_errors_are_of_actual_times_and_intervals_hold_them_or_not(rows):
-    found = rows.figures([row(1.0, 1.25), row(1.1, 1.0), row(1.0, 1.0, rounds=(1, 2))])
-    assert found["error"] == pytest.approx({"median": 0.1, "worst": 0.2})
-    assert found["interval_coverage"] == {"covered": 2, "of": 3}
-    assert found["rounds_equal"] == {"equal": 5, "of": 6}
+def row(predicted_s, measured_s, **facts):
+    """A committed row with other times."""
+    kept = KEPT["rows"][0]
+    measured = None if measured_s is None else {"tpot_s": measured_s}
+    return kept | HERE | {"predicted": kept["predicted"] | {"tpot_s": predicted_s}, "measured": measured} | facts
 
 
-def test_what_two_schedules_of_the_same_lanes_share_is_no_error_of_their_ratio(rows):
-    shared = {"all times": 0.3, "target on cpu0": 0.05}
-    one, other = row(1.0, 1.2, errors=shared), row(2.0, 2.4, errors=shared | {"target on cpu0": 0.06})
-    assert list(rows.same_lane_ratios([one, other])) == [True]
-    beyond = row(2.0, 2.5, errors=shared | {"target on cpu0": 0.06})
-    assert list(rows.same_lane_ratios([one, beyond])) == [False]
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"lanes": ("cpu1", "cpu0")},
-        {"lanes": ("cpu0", "cpu0")},
-        {"lanes": ("cpu0", None)},
-        {"busy": True},
-        {"date": "2026-12-01"},
-    ],
-)
-def test_ratios_are_of_the_same_lanes_in_the_same_run(rows, facts):
-    assert list(rows.same_lane_ratios([row(1.0, 1.0), row(1.0, 1.0, **facts)])) == []
-
-
-def test_a_speed_up_that_was_promised_and_did_not_come_has_its_sign(rows):
-    ends = {"value": 1.3, "low": 1.2, "high": 1.4}
-    faster = [rows.speedup(ends, measured) for measured in (1.0, 1.3)]
-    assert [one["is_held"] for one in faster] == [False, True]
-    found = rows.figures([row(1.0, 1.0), *(row(1.0, 1.0, speedup=one) for one in faster)])
-    assert found["speedup_error"] == pytest.approx({"mean": 0.15})
-    assert found["speedup_coverage"] == {"covered": 1, "of": 2}
-
-
-def test_runs_are_summed_up_by_use_and_cell_and_age_of_the_profile_if_they_are_over(rows):
-    of_another_day = row(1.0, 2.0, date="2026-12-01", same_day=False)
-    found = rows.summary([row(1.0, 1.0), row(1.0, 1.25, busy=True), of_another_day, row(1.0, None, cell="long-64")])
-    assert found["num_runs"] == 3
-    assert found["all"]["error"] == pytest.approx({"median": 0.2, "worst": 0.5})
-    assert {name: one["num_rows"] for name, one in found["by_use"].items()} == {"quiet": 2, "busy": 1}
-    assert list(found["by_cell"]) == ["short-32, quiet", "short-32, busy"]
-    assert list(found["by_machine"]) == ["Some CPU (avx2), quiet", "Some CPU (avx2), busy"]
-    assert found["by_profile"]["of another day"]["error"]["worst"] == 0.5
+def test_the_committed_summary_is_that_of_its_rows(rows):
+    assert rows.summary(KEPT["rows"]) == KEPT["summary"]
 
 
 def test_a_run_takes_the_place_of_what_was_predicted_for_it_and_of_nothing_else(rows):

@@ -1,9 +1,5 @@
 """A pair of a size that people use: lanes that fit, schedules they can run, results that survive an interruption."""
 
-import argparse
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from hwprofiles.host import LaneCores
@@ -51,51 +47,6 @@ def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, scrip
     for schedule in lanes.schedules_of(LANES, 18, (2, 4)):
         texts = replayed_texts(record, schedule, vocab_size=100)
         assert [len(text.text) for text in texts] == [12] * 3
-
-
-def test_runs_are_kept_prompt_by_prompt_and_the_result_is_written_after_each(script, lanes, tmp_path, monkeypatch):
-    """On a made up machine: what interrupts the second prompt leaves the first in the result, and a restart goes on."""
-    from planner.search.space import SearchSpace
-    from tests.mirrorsd.compare.made_up_runs import made_up_runs
-    from tests.planner.synthetic import acceptance_record, machine
-
-    profile, record = machine(), acceptance_record(num_prompts=3)
-    plan = script.make_plan(SearchSpace(windows=(2,)), profile, record)
-    schedules = [one.schedule for one in plan.search.candidates[:4]]
-    session, written, asked = made_up_session(script, tmp_path), [], []
-    monkeypatch.setattr(script, "result", lambda *given: {"accuracy": given[3].measured.num_prompts})
-    monkeypatch.setattr(script, "write_result", lambda _path, content: written.append(content["accuracy"]))
-    monkeypatch.setattr(script, "anchors_of", lambda *_: None)
-
-    def in_turn(_engine, order, prompts, *_args, **_options):
-        asked.append((order, prompts))
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        place = int(prompts[0])
-        whole = made_up_runs(order, profile, record)
-        return replace(whole, runs=tuple(row[place : place + 1] for row in whole.runs))
-
-    monkeypatch.setattr(script, "run_in_turn", in_turn)
-    engine = argparse.Namespace(prompts=("0", "1", "2"))
-    with pytest.raises(KeyboardInterrupt):
-        script.run_and_write(session, engine, plan, schedules)
-    assert written == [1]
-    script.run_and_write(session, engine, plan, schedules)
-    assert written == [1, 1, 2, 3]
-    assert [prompts for _, prompts in asked] == [("0",), ("1",), ("1",), ("2",)]
-    assert asked[0][0] == schedules
-    assert asked[2][0] == schedules[1:] + schedules[:1], "the order rotates"
-    kept = script._kept(tmp_path, schedules)
-    expected = made_up_runs(schedules, profile, record)
-    assert [[run.trace.decode_s for run in row] for row in kept] == [
-        [run.trace.decode_s for run in row] for row in expected.runs
-    ]
-
-
-def made_up_session(script, folder: Path):
-    return argparse.Namespace(
-        options=argparse.Namespace(folder=folder, out=folder / "result.json", tokens=12), say=lambda _step: None
-    )
 
 
 @pytest.mark.skipif(not (RESULTS / "large-pair.json").exists(), reason="not measured yet")

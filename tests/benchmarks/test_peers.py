@@ -1,16 +1,11 @@
 """Comparisons with other engines and of our back ends: ratios of a turn, and which texts have to be the same."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from hwprofiles.host import lanes_of
 from runtime.models.gguf_convert import unpermute_rotary
 from tests.benchmarks.scripts import load_script
-from tests.planner.synthetic import acceptance_record
-from tests.planner.synthetic import machine as synthetic_machine
 from tests.sim.worlds.machines import lane, machine
 
 PEERS = load_script("peers")
@@ -61,15 +56,6 @@ def test_where_no_rate_suffices_there_is_none():
     assert PEERS_BREAK_EVEN.gain(profile(0.0001), 1.0)[0] == pytest.approx(9, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("llama.cpp, 4-bit", True), ("transformers, bfloat16", True), ("plain, openvino, int8", False),
-     ("schedule, openvino, int8", False)],
-)  # fmt: skip
-def test_other_engines_are_told_from_our_lanes(name, expected):
-    assert PEERS_BREAK_EVEN.is_other(name) is expected
-
-
 def test_pairs_of_llama_cpp_are_the_halves_that_conversion_makes_of_them():
     weight = np.arange(6 * 8 * 5, dtype=np.float32).reshape(48, 5)
     halves = torch.from_numpy(unpermute_rotary(weight, 6))
@@ -88,43 +74,12 @@ def test_a_round_that_was_disturbed_in_one_prompt_disturbs_nothing():
 BACKENDS = load_script("backends")
 
 
-def test_every_contender_runs_the_same_schedules_on_lanes_of_its_own():
-    plans = {
-        one.name: BACKENDS.schedules_of([f"{one.device}-{part}" for part in "abc"], "draft", 20)
-        for one in BACKENDS.CONTENDERS
-    }
-    first, *others = plans.values()
-    for other in others:
-        assert list(other) == list(first)
-        for name, schedule in other.items():
-            same = {"target_lane", "draft_lane"}
-            assert schedule.model_dump(exclude=same) == first[name].model_dump(exclude=same)
-    assert {lane.name for lane in lanes_of("cpu")}.isdisjoint(lane.name for lane in lanes_of("openvino:CPU"))
-
-
 def test_one_round_is_refused_for_it_has_no_spread(capsys):
     parser = load_script("_common").arguments("what it does", rounds=7)
     with pytest.raises(SystemExit):
         parser.parse_args(["--rounds", "1"])
     assert "1 rounds have no spread" in capsys.readouterr().err
     assert [parser.parse_args(words).rounds for words in (["--rounds", "2"], [])] == [2, 7]
-
-
-def test_options_have_the_type_of_their_default_or_one_that_is_named_and_some_are_needed():
-    parser = load_script("_common").arguments(
-        "", folder=Path("out"), count=5, share=0.5, file=(Path, "a file"), quick=(False, "sooner"), name=[str]
-    )
-    found = parser.parse_args(["--name", "a", "--count", "3", "--file", "b", "--quick"])
-    assert vars(found) == {
-        "folder": Path("out"),
-        "count": 3,
-        "share": 0.5,
-        "file": Path("b"),
-        "quick": True,
-        "name": "a",
-    }
-    with pytest.raises(SystemExit):
-        parser.parse_args([])
 
 
 def test_ratios_are_those_of_neighbours():
@@ -142,13 +97,3 @@ def test_ratios_are_those_of_neighbours():
     }
     assert (result["other"]["num_plain_texts"], result["other"]["num_texts"]) == (2, 3)
     assert "times_as_fast_as_torch" not in result[BACKENDS.TORCH]
-
-
-@pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
-def test_both_methods_have_the_lanes_that_were_asked_for(lanes):
-    found = load_script("overlap").best_on(lanes, synthetic_machine(), acceptance_record())
-    assert {method: one.schedule.method for method, one in found.items()} == {
-        "speculative": "speculative",
-        "mirror": "mirror",
-    }
-    assert {(one.schedule.target_lane, one.schedule.draft_lane) for one in found.values()} == {lanes}

@@ -56,20 +56,6 @@ def test_no_tolerance_is_wider_than_what_is_known_of_a_device():
     assert max(one.tolerance for one in public_evidence() if one.unit == "share") <= 0.05
 
 
-def test_the_rate_of_a_length_gives_the_length_back():
-    rate = script.rate_of_length(3.3616, 4)
-    assert sum(rate**place for place in range(5)) == pytest.approx(3.3616, abs=1e-12)
-
-
-@pytest.mark.parametrize("adapts", [False, True])
-@pytest.mark.parametrize(("share", "window"), [(0.6, 1), (0.35, 3), (0.32, 5), (0.0, 4), (1.0, 4)])
-def test_the_rate_of_a_share_gives_the_share_back(share, window, adapts):
-    rate = rate_of_share(share, window, adapts=adapts)
-    often = dict(enumerate(window_shares(rate, window), 1)) if adapts else {window: 1.0}
-    accepted = sum(one * sum(rate**place for place in range(1, drafted + 1)) for drafted, one in often.items())
-    assert accepted / sum(one * drafted for drafted, one in often.items()) == pytest.approx(share, abs=1e-12)
-
-
 def test_a_window_that_follows_what_is_accepted_is_drawn_as_it_is_played():
     """Up by two after a window that was accepted whole, down by one otherwise: counted in a long play by hand."""
     random, drafted, counts = np.random.default_rng(0), 3, np.zeros(6)
@@ -78,13 +64,6 @@ def test_a_window_that_follows_what_is_accepted_is_drawn_as_it_is_played():
         is_whole = random.random() < 0.6**drafted
         drafted = min(drafted + 2, 6) if is_whole else max(drafted - 1, 1)
     assert window_shares(0.6, 3) == pytest.approx(counts / counts.sum(), abs=5e-3)
-
-
-def test_asked_for_five_tokens_a_window_that_adapts_is_as_short_as_asked_for_three():
-    """Which is why the source measures nearly the same for both."""
-    by_case = {one.case: one for one in public_evidence()}
-    three, five = (by_case[f"Lunar Lake, draft on the NPU, {count} drafted, times the GPU alone"] for count in (3, 5))
-    assert five.measured / three.measured == pytest.approx(five.predicted / three.predicted, abs=0.05)
 
 
 row_curves = load_script("row_curves")

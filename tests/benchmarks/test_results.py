@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -126,14 +125,3 @@ def test_only_what_lies_between_the_markers_changes():
     begin, end = "<!-- mine: written by benchmarks/pages.py -->", "<!-- end of mine -->"
     page = f"before\n{begin}\nold\n{end}\nafter\n"
     assert PAGES._common.with_section(page, "mine", "new\n") == f"before\n{begin}\nnew\n{end}\nafter\n"
-
-
-def test_the_picture_has_two_bars_for_every_schedule_and_escapes_names():
-    worlds = {"predicted": {"tpot_s": 0.01}, "measured": {"tpot_s": 0.02}}
-    schedules = [{"name": name, "method": "autoregressive"} | worlds for name in ("a & b", "c")]
-    platform = {"target": "big", "cores": [0], "cpu_model": "Some CPU"}
-    drawn = ET.fromstring(PAGES.picture({"platform": platform, "num_prompts": 3, "schedules": schedules}))
-    bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") == "9"]
-    widths = [float(bar.get("width")) for bar in bars]
-    assert len(widths) == 4
-    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
