@@ -39,6 +39,7 @@ def test_a_target_without_shipped_drafters_has_prompt_lookup_which_any_target_ha
 def test_any_model_may_be_the_draft(tiny_folders, monkeypatch):
     monkeypatch.chdir(tiny_folders.target.parent)
     assert find_pair("target", drafter="target").drafter == (str(tiny_folders.target.resolve()), Path("target"))
+    monkeypatch.delenv("MIRRORSD_CACHE")
     assert find_pair("target", drafter="smollm2-135m-instruct").drafter.name == "smollm2-135m-instruct"
 
 

@@ -67,19 +67,6 @@ def test_a_card_makes_nothing_slower_and_without_it_the_answer_is_the_same_to_th
     ]
 
 
-@pytest.mark.parametrize(
-    ("platform", "addition"),
-    [("lunar-lake", "x-elite-gpu@thunderbolt-4"), ("rtx4090+cpu", "lunar-lake-gpu@unified-memory")],
-)
-def test_a_described_machine_is_no_slower_with_more_devices_either(platform, addition):
-    asked = {"acceptance": Bernoulli(0.7), "lengths": (64, 16), "weights": ("int4", None)}
-    before, after = (
-        plan_pair("llama-3.1-8b", "llama-3.2-1b", PlannedMachine(platform, add), **asked) for add in ((), (addition,))
-    )
-    assert after.ranking[0].tpot_s <= before.ranking[0].tpot_s
-    assert after.plain.tpot_s <= before.plain.tpot_s
-
-
 def test_with_other_models_lanes_are_as_fast_as_they_were_and_less_sure():
     plan = planned(pair=("smollm2-360m", "smollm2-135m"))
     assert "and not with these models" in plan.question.calibrated.in_words

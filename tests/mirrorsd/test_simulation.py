@@ -44,10 +44,6 @@ def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
     assert CALLS["predict"](RECORD, replayed=True).source == plain.source
 
 
-def test_rounds_of_a_replayed_pair_are_those_of_the_record():
-    assert CALLS["simulate"](OTHER, replayed=True) == CALLS["simulate"](RECORD)
-
-
 def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
     found = CALLS["search"](OTHER, replayed=True)
     plan = CALLS["make_plan"](OTHER, replayed=True)

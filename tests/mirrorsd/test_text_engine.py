@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from calibrate.prompts import Prompt, bundled_prompts
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
-from decoding.trace import NOT_COMMITTED, Trace
+from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, arbitrary_prompt, drawn, generate, replayed_texts
+from mirrorsd.text_engine import Decoding, ReplayEngine, arbitrary_prompt, drawn, generate, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
@@ -22,12 +22,6 @@ from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
 from tests.tiny_models import TINY_SHAPE
-
-
-def test_an_answer_is_shown_as_its_text():
-    """A notebook prints what a cell ends with; the trace of a text is thousands of spans."""
-    answer = Answer(text="Blue.", tokens=(1,) * 1000, trace=Trace(world="measured"))
-    assert repr(answer) == "Answer(text='Blue.')"
 
 
 def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_names):
@@ -210,19 +204,6 @@ def replaying(folders, monkeypatch):
     pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
     with ReplayEngine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
         yield engine
-
-
-@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
-def test_an_engine_that_knows_prompts_replays_them_by_any_schedule(replaying, name) -> None:
-    asked = Schedule(**SCHEDULES[name], num_speculative_tokens=2, target_lane="target", draft_lane="draft")
-    simulated = simulate(asked, machine(), RECORD, costs=COSTS)
-    here = asked.model_copy(update={"target_lane": "big", "draft_lane": "small"})
-    assert [prompt.name for prompt in replaying.prompts] == [prompt.name for prompt in RECORD.prompts]
-    for prompt, recorded, trace in zip(replaying.prompts, RECORD.prompts, simulated, strict=True):
-        made = replaying.generate(here, prompt.ids, max_new_tokens=40)
-        assert rounds(made.trace) == rounds(trace)
-        assert made.tokens == tuple(recorded.text.tolist())
-        assert "replayed acceptance" in made.label
 
 
 def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself(replaying) -> None:

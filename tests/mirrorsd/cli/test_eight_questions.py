@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from mirrorsd.cli.app import app
+from tests.mirrorsd.cli.calls import json_of
 
 LLAMA = "--target llama-3.1-8b --draft llama-3.2-1b"
 LARGE = "--target llama-3.1-70b --platform h100x2 --add h100-sxm@nvlink-4"
@@ -47,9 +46,7 @@ def test_a_question_in_a_line_has_a_plausible_answer_with_all_that_it_costs(ques
     options, target, speedup = QUESTIONS[question]
     config = tmp_path / "config.json"
     config.write_text(json.dumps(QWEN25_7B))
-    result = CliRunner().invoke(app, ["plan", *options.format(config=config).split(), "--json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json_of("plan", *options.format(config=config).split())
     best = next(row for row in found["ranking"] if not row["needs_training"])
     assert best["placement"]["target"] == target
     assert found["pays"] in (("no",) if speedup is None else ("yes", "cannot_tell"))

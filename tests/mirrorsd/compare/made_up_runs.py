@@ -10,7 +10,7 @@ from planner.search.search import rank
 from planner.search.space import SearchSpace
 from sim.world import simulate
 
-SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
+SPACE = SearchSpace(windows=(2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="both")
 DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
 PACES = [1.0, 1.5, 0.8, 1.2]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from calibrate.profiling import task
 from calibrate.profiling.anchors import lanes_of
@@ -18,19 +17,14 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import lanes_of as lanes_on
 from hwprofiles.profile import load_profile
-from mirrorsd.cli.app import app
 from mirrorsd.compare.runs import load_runs, load_traces
-from tests.mirrorsd.cli.calls import error_of, json_of
+from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
 two_cores = pytest.mark.skipif(len(lanes_on("cpu")) < 3, reason="mirror needs two cores, and this machine has one")
-
-
-def call(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def call_quickly(*words):

@@ -72,19 +72,11 @@ def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
         ("memory.memory_bytes=1e13", "no placement changes its predicted time"),
     ],
 )
-def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
-    told = found(*LAKE, "--set", setting)["what_if"]
+def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said, tmp_path):
+    shown = run(*LAKE, "--set", setting, "--json", str(tmp_path / "plan.json")).shown
+    told = json.loads((tmp_path / "plan.json").read_text())["what_if"]
     assert re.search(f"^What if {re.escape(setting)}: {said}", told)
-    assert told in run(*LAKE, "--set", setting).shown
-
-
-def test_more_bandwidth_for_the_npu_moves_what_drafts_there_and_nothing_else():
-    def times(*words):
-        rows = found(*LAKE, *words)["ranking"]
-        return {json.dumps(row["schedule"]): (row["placement"]["draft"], row["tpot_s"]) for row in rows}
-
-    here, there = times(), times("--set", "npu.memory_bytes_per_s=+10%")
-    assert {here[key][0] for key in here if there[key][1] != here[key][1]} == {"npu"}
+    assert told in shown
 
 
 def test_a_plan_that_is_possible_only_with_what_was_set_is_said():
@@ -92,19 +84,6 @@ def test_a_plan_that_is_possible_only_with_what_was_set_is_said():
     told = found(*words)["what_if"]
     assert told.startswith("Without --set there is no answer to compare with: ")
     assert "fits nowhere" in told
-
-
-def test_rates_are_taken_as_given():
-    rare, often = (found(*LAKE, "--acceptance", rates) for rates in ("0.3", "0.9,0.8,0.8,0.8,0.8,0.8,0.8"))
-    assert often["ranking"][0]["speedup"] > rare["ranking"][0]["speedup"]
-    assert rare["assumptions"][0] == rare["assumptions"][0] | {"value": 0.3, "source": "given by the user"}
-
-
-def test_exits_are_recommended_only_where_they_are_said_to_be_trained():
-    bare, trained = (found(*LAKE, *more)["ranking"] for more in ((), ("--trained-exits",)))
-    assert any(row["needs_training"] for row in bare)
-    assert not any(row["needs_training"] for row in trained)
-    assert all(row["needs_training"] == row["name"].endswith("(exit to be trained)") for row in bare)
 
 
 def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
@@ -138,10 +117,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         ([*LAKE, "--weights", ""], "no weight format is called ''; there are "),
         ([*LAKE, "--add", ""], "no device is called ''; there are "),
         ([*LAKE, "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
-        (
-            ["--platform", "m4-max", "--engine", "torch"],
-            "no engine is called 'torch'; there are ik_llama.cpp, ",
-        ),
+        (["--platform", "m4-max", "--engine", "torch"], "no engine is called 'torch'; there are ik_llama.cpp, "),
         ([], "give a --platform, or the --profile of a calibrated machine, and not both"),
         ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
         *(
@@ -173,11 +149,11 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
 
 
 def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
-    page, words = tmp_path / "plan.html", (*LAKE, "--batch", "1, 8,64")
-    shown = run(*words, "--out", str(page)).shown
+    page, file = tmp_path / "plan.html", tmp_path / "plan.json"
+    shown = run(*LAKE, "--batch", "1, 8,64", "--out", str(page), "--json", str(file)).shown
     assert "Best draft length by batch size: " in shown
     assert "<h2>Batches" in page.read_text()
-    told = found(*words)["batches"]
+    told = json.loads(file.read_text())["batches"]
     assert [one["batch_size"] for one in told["sizes"]] == [1, 8, 64]
     assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in told["sizes"])
     assert told["switch_off_at"] in (8, 64, None)
@@ -189,14 +165,3 @@ def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named
     result = run("--platform", "rtx3090", "--weights", "q4_k_m", "--add", device)
     said = " ".join(result.stderr.split())
     assert ("Added lunar-lake-gpu; its chip has lunar-lake-cpu, lunar-lake-npu4 too" in said) is named
-
-
-def test_with_an_engine_named_rows_cost_what_was_measured_with_it_unless_something_else_is_set():
-    by_default, by_mlx, as_set = (
-        next(one for one in found("--platform", "m4-max", *more)["assumptions"] if one["field"] == "gpu.growth_per_row")
-        for more in ((), ("--engine", "mlx"), ("--engine", "mlx", "--set", "gpu.growth_per_row=0.2"))
-    )
-    assert "llama.cpp metal" in by_default["source"]
-    assert "mlx metal" in by_mlx["source"]
-    assert by_default["value"] != by_mlx["value"]
-    assert as_set["value"] == 0.2

@@ -236,13 +236,6 @@ def test_shapes_replay_a_record_of_another_pair_and_say_so_everywhere(
         assert found["num_rounds"] < found["num_tokens"]
 
 
-def test_shapes_run_with_drawn_rates(shapes, schedule_file):
-    result = shapes("--schedule", schedule_file(), "--rates", "1,1", "--max-new-tokens", 12, "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert (found["num_rounds"], found["num_tokens"], found["label"]) == (3, 12, LABEL)
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -15,11 +15,23 @@ from tests.sim.worlds.machines import machine
 from tests.sim.worlds.records import prompt, record
 from tests.sim.worlds.schedules import speculative
 
+NARROW = "windows: [1, 2, 4]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: [8]\n"
 
-def test_the_fastest_schedule_is_written_and_shown_first(profile_path, record_path, narrow_path, tmp_path):
+
+@pytest.fixture
+def words(profile_path, record_path, tmp_path):
+    """A search in the space of this text."""
+
+    def of(space=NARROW, record=record_path):
+        (tmp_path / "space.yaml").write_text(space)
+        return ("search", "--profile", profile_path, "--record", record, "--space", tmp_path / "space.yaml")
+
+    return of
+
+
+def test_the_fastest_schedule_is_written_and_shown_first(words, tmp_path):
     out = tmp_path / "best.yaml"
-    words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path, "--out", out)
-    shown = call(*words, "--top", 1, "--json", tmp_path / "found.json").shown
+    shown = call(*words(), "--out", out, "--top", 1, "--json", tmp_path / "found.json").shown
     found = json.loads((tmp_path / "found.json").read_text())
     times = [one["predicted"]["tpot_s"] for one in found["candidates"]]
     assert times == sorted(times)
@@ -31,11 +43,10 @@ def test_the_fastest_schedule_is_written_and_shown_first(profile_path, record_pa
 
 
 @pytest.mark.parametrize("methods", ["[autoregressive, speculative, mirror]", "[autoregressive]"])
-def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(profile_path, record_path, tmp_path, methods):
-    space, page = tmp_path / "space.yaml", tmp_path / "page.html"
-    space.write_text(f"methods: {methods}\nwindows: [2]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
-    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space, "--html", page)
-    found = json_of(*words)
+def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(words, tmp_path, methods):
+    page = tmp_path / "page.html"
+    space = f"methods: {methods}\nwindows: [2]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n"
+    found = json_of(*words(space), "--html", page)
     text = page.read_text()
     assert all(str(escape(line)) in text for line in found["verdict"].splitlines())
     assert text.count("<svg") == text.count("</svg>") == 2 + 2 * (methods != "[autoregressive]")
@@ -44,15 +55,13 @@ def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(profile_path,
     assert f"of {len(found['candidates'])} schedules" in text
 
 
-def test_what_is_left_out_is_counted_by_reason(profile_path, record_path, tmp_path):
-    space = tmp_path / "space.yaml"
-    space.write_text("windows: [1, 12, 13, 14]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
-    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space)
-    shown = call(*words, "--explain", "--json", tmp_path / "found.json").stdout
+def test_what_is_left_out_is_counted_by_reason(words, tmp_path):
+    asked = words("windows: [1, 12, 13, 14]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
+    shown = call(*asked, "--explain", "--json", tmp_path / "found.json").stdout
     left_out = json.loads((tmp_path / "found.json").read_text())["left_out"]
     counts = re.findall(r"^(\d+) left out: ", shown, re.MULTILINE)
     assert list(map(int, counts)) == sorted(left_out.values(), reverse=True)[:5]
-    assert f"{sum(left_out.values())} schedules could not be predicted" in call(*words).stdout
+    assert f"{sum(left_out.values())} schedules could not be predicted" in call(*asked).stdout
 
 
 @pytest.mark.parametrize(
@@ -63,10 +72,8 @@ def test_what_is_left_out_is_counted_by_reason(profile_path, record_path, tmp_pa
         ("windows: [", r"space.yaml:2:1: not valid YAML"),
     ],
 )
-def test_a_malformed_space_is_named_with_line_and_value(profile_path, record_path, tmp_path, text, message):
-    space = tmp_path / "space.yaml"
-    space.write_text(text)
-    assert re.search(message, error_of("search", "--profile", profile_path, "--record", record_path, "--space", space))
+def test_a_malformed_space_is_named_with_line_and_value(words, text, message):
+    assert re.search(message, error_of(*words(text)))
 
 
 def test_a_missing_profile_is_named(record_path, tmp_path):
@@ -74,26 +81,9 @@ def test_a_missing_profile_is_named(record_path, tmp_path):
     assert f"{path}: cannot be read" in error_of("search", "--profile", path, "--record", record_path)
 
 
-@pytest.fixture
-def eight_path(tmp_path):
-    path = tmp_path / "eight.npz"
-    acceptance_record(num_prompts=8, num_tokens=40).save(path)
-    return path
-
-
-NARROW = "windows: [1, 2, 4]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: [8]\n"
-
-
-@pytest.fixture
-def narrow_path(tmp_path):
-    path = tmp_path / "narrow.yaml"
-    path.write_text(NARROW)
-    return path
-
-
-def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(profile_path, eight_path, narrow_path, tmp_path):
-    words = ("search", "--profile", profile_path, "--record", eight_path, "--space", narrow_path)
-    shown = call(*words, "--explain", "--json", tmp_path / "found.json").shown
+def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(words, tmp_path):
+    acceptance_record(num_prompts=8, num_tokens=40).save(tmp_path / "eight.npz")
+    shown = call(*words(record=tmp_path / "eight.npz"), "--explain", "--json", tmp_path / "found.json").shown
     found = json.loads((tmp_path / "found.json").read_text())
     prompts = found["prompts"]
     assert sorted(prompts["chosen"] + prompts["judged"]) == prompts["ranked"]

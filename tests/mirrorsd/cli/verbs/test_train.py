@@ -1,18 +1,14 @@
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-import typer
 
-from mirrorsd.cli.app import app
 from mirrorsd.cli.verbs.train import _share
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from training.judging.card import read_card
 from training.run import RunProgress
 
-COMMAND = typer.main.get_command(app)
 COMMON = "vocab_size: 32\nnum_held_out: 2\noptimisation:\n  num_tokens: 40\n  conversations_per_step: 2\n"
 RECIPES = {
     "draft": f"kind: draft\nsource_layers: [1, 4]\nwindows: [2]\n{COMMON}",
@@ -59,17 +55,6 @@ def test_a_draft_trained_with_its_streams_is_used_as_a_draft(words, recipe, tmp_
     result = call("train", "recipe", path, *words[:-1], tmp_path / "streaming")
     assert result.exit_code == 0, result.stderr
     assert f"--drafter {tmp_path / 'streaming' / 'drafter'}" in result.stdout
-
-
-@pytest.mark.parametrize(("kind", "option"), [("draft", "--drafter"), ("exit", "--exits"), ("medusa", "--heads")])
-def test_training_ends_with_the_command_that_uses_the_result(words, recipe, kind, option):
-    result = call("train", "recipe", recipe(kind), *words)
-    line = next(line for line in result.stdout.splitlines() if line.startswith("Use them: "))
-    command = shlex.split(line.removeprefix("Use them: "))
-    _, target, *_, out = words
-    assert command[:4] == ["mirrorsd", "demo", "--target", str(target)]
-    assert command[-2:] == [option, str(out / "drafter")]
-    assert COMMAND.commands["demo"].make_context("demo", command[2:])
 
 
 def test_the_card_is_shown_in_tables_for_people(words, recipe):
