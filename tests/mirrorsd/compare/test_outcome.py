@@ -26,11 +26,13 @@ from mirrorsd.compare.runs import Measured
 from planner.paired_ratio import Ratio
 from planner.plan import make_plan
 from planner.search.search import rank
+from planner.search.space import SearchSpace
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.mirrorsd.compare.made_up_runs import SPACE, made_up_runs
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
+SPACE = SearchSpace(windows=(2, 3), uneven_roots=())
 PLAIN = Schedule(method="autoregressive", target_lane="target")
 PAIR = SimpleNamespace(target="t", drafter=None, exits=None, dtype="float32")
 
@@ -188,6 +190,9 @@ def test_trees_are_counted_apart_with_their_reason_and_are_no_alarm():
     assert not is_unexplained(tree)
 
 
+TIMES = ("prefill_s", "ttft_s", "e2e_s")
+
+
 READING = LatencyTable(rows=(1, 1000), contexts=(0,), seconds=((0.1,), (2.0,)), source="made up")
 
 
@@ -206,3 +211,16 @@ def test_the_prediction_has_an_interval_and_else_the_same_numbers(both):
     measured = measured_numbers(traces)
     assert predicted.keys() - measured.keys() == {"tpot_s_low", "tpot_s_high"}
     assert measured == pytest.approx({name: predicted[name] for name in measured})
+
+
+def test_a_request_begins_with_its_prompt(both):
+    _, traces = both
+    measured = measured_numbers(traces)
+    assert 0 < measured["prefill_s"] < measured["ttft_s"] < measured["e2e_s"]
+    assert measured["e2e_s"] == pytest.approx(measured["prefill_s"] + measured["decode_s"] / len(traces))
+
+
+def test_where_one_prefill_is_not_known_nothing_is_said_of_requests(both):
+    _, traces = both
+    traces[0].prefill_s = None
+    assert [measured_numbers(traces)[name] for name in TIMES] == [None, None, None]

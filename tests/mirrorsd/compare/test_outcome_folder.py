@@ -17,7 +17,8 @@ from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_judged, read_r
 from mirrorsd.compare.runs import Measured, save_traces
 from planner.plan import make_plan
 from planner.search.search import pick_demo_schedules
-from tests.mirrorsd.compare.made_up_runs import SPACE, made_up_runs
+from planner.search.space import SearchSpace
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
 USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why is the sky blue?'"
@@ -26,7 +27,7 @@ USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why i
 @pytest.fixture(scope="module")
 def plan():
     record = acceptance_record(num_prompts=2, num_tokens=40)
-    return make_plan(SPACE, machine(pooled_speed=1.15), record)
+    return make_plan(SearchSpace(windows=(1, 2, 3), uneven_roots=()), machine(pooled_speed=1.15), record)
 
 
 @pytest.fixture(scope="module")
