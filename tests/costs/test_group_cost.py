@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from costs.cost_model import all_gather_s, all_reduce_s
+from costs.cost_model import Part, all_gather_s, all_reduce_s
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile
@@ -37,7 +37,9 @@ SIZES = [1, 2, 3, 4, 7, 8]
 
 
 @pytest.mark.parametrize("num_devices", SIZES)
-def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_down_its_levels(num_devices):
+def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_down_its_levels(
+    num_devices,
+):
     share, levels = (num_devices - 1) / num_devices, math.ceil(math.log2(num_devices))
     ring_s = 2 * share * 48 / 8.0 + 2 * (num_devices - 1) * 0.25
     assert all_reduce_s(48.0, num_devices, algorithm="ring", **LINK) == pytest.approx(ring_s)
@@ -72,6 +74,13 @@ def test_a_window_makes_all_reduces_as_many_times_larger(algorithm):
     wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
     bytes_s = (2 * 7 / 8 if algorithm == "ring" else 2 * 3) * 16 / 64
     assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * bytes_s, abs=1e-9)
+
+
+def test_a_parallel_track_draft_synchronises_twice_a_step():
+    sync_s = all_reduce_s(16, 4, **SPEED)
+    schedule, texts = speculative(2), record(prompt("0"))
+    alone, together = (predict(schedule, parallel(None, group), texts).decode_s for group in (None, TRACKS))
+    assert together - alone == pytest.approx(2 * 2 * sync_s, abs=1e-9)
 
 
 def test_without_an_algorithm_the_faster_one_is_taken():
@@ -133,3 +142,10 @@ def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_ro
     assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
     assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
     assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
+
+
+def test_parts_without_collectives_cost_their_share():
+    [kinds] = [{*RING.all_reduces, *RING.all_gathers}]
+    assert Part("exit", 4).kind not in kinds
+    found = [predict(mirror("exit"), parallel(group), HIT_MISS_END).bottlenecks.target_prefix for group in (None, RING)]
+    assert found[1] - found[0] == pytest.approx(3 * 4 * 2 * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)
