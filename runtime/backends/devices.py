@@ -72,9 +72,9 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
     if importlib.util.find_spec("openvino") is None:
         why = "the package openvino is not installed"
         return tuple(_missing(f"openvino:{kind}", what, why) for kind, what in _KINDS.items())
-    from runtime.backends.openvino.library import ov
+    from runtime.backends.openvino.library import new_core
 
-    core = ov.Core()
+    core = new_core()
     found = []
     for kind, what in _KINDS.items():
         own = [name for name in core.available_devices if name.split(".")[0] == kind]

@@ -139,6 +139,6 @@ def cpu_computes_bfloat16() -> bool:
     Without it OpenVINO computes in float32 and rounds keys only where they leave a call: rows of one call would see
     each other's keys in float32, and rows of the next call rounded ones.
     """
-    from runtime.backends.openvino.library import ov
+    from runtime.backends.openvino.library import new_core
 
-    return has_vnni() and "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return has_vnni() and "BF16" in new_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

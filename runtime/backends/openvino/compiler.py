@@ -29,7 +29,7 @@ from runtime.backends.lane_device import Device, Dtype, npu_is_on_cpu
 from runtime.backends.openvino.buckets import cpu_computes_bfloat16
 from runtime.backends.openvino.graph import GRAPH_VERSION
 from runtime.backends.openvino.kept_files import mapped, path_of, write
-from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.library import new_core, ov
 from runtime.instruction_set import has_vnni
 
 
@@ -42,7 +42,7 @@ class Settings:
 
     def new_core(self) -> ov.Core:
         """Return OpenVINO with the defaults set."""
-        core = ov.Core()
+        core = new_core()
         if self.cpu:
             core.set_property("CPU", self.cpu)
         return core

@@ -14,4 +14,15 @@ import openvino as ov  # noqa: E402
 from openvino import Node  # noqa: E402
 from openvino import opset13 as op  # noqa: E402
 
-__all__ = ["Node", "op", "ov"]
+__all__ = ["Node", "new_core", "op", "ov"]
+_cores: list[ov.Core] = []
+
+
+def new_core() -> ov.Core:
+    """Return an OpenVINO core that lives as long as the process.
+
+    Each one's CPU plugin gives the thread a stack for its signals. If cores end in the order in which they began, the
+    thread is left with a stack that is gone, and the next signal, such as that of Ctrl-C, is a segmentation fault.
+    """
+    _cores.append(core := ov.Core())
+    return core
