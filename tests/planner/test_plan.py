@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
 from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
-from planner.search.space import SearchSpace, only
+from planner.search.space import SearchSpace, halves, only
 from sim.evaluator import predict
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
@@ -62,6 +62,20 @@ def test_speeds_are_those_on_the_prompts_kept_apart(plans):
         apart = predict(candidate.schedule, plan.profile, only(plan.record, plan.search.halves.judging))
         assert candidate.tpot_s == apart.tpot_s
     assert plan.verdict.speedup.num_pairs == 4
+
+
+def test_what_is_judged_does_not_depend_on_how_the_choice_came_out_there():
+    """Texts on which the draft knows nothing are kept apart: the choice is as before, and the answer is no."""
+    record, ignorant = acceptance_record(num_prompts=8), acceptance_record(num_prompts=8, acceptance=0.0)
+    parts = halves(record)
+    mixed = [ignorant.prompts[place] if place in parts.judging else record.prompts[place] for place in range(8)]
+    space = SMALL.model_copy(update={"exit_features": (False,)})
+    plan = planned(machine(pooled_speed=1.4), space=space, record=replace(record, prompts=tuple(mixed)))
+    before = planned(machine(pooled_speed=1.4), space=space, record=record)
+    assert plan.search.winner.schedule == before.search.winner.schedule == plan.judged.result.winner.schedule
+    assert plan.search.winner.schedule.method == "speculative"
+    assert plan.verdict.pays == "no"
+    assert plan.verdict.schedule.method == "autoregressive"
 
 
 def test_few_prompts_are_not_parted_and_it_says_so():

@@ -1,6 +1,7 @@
 import pytest
 
 from decoding.schedule import Schedule
+from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
     ENOUGH_PROMPTS,
@@ -195,3 +196,26 @@ def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(p
         one, clock = race(plan, slower, end_s=end_s)
         clock.now_s = 10.0
         assert one.going_on(runs) == (list(slower) if is_begun else [])
+
+
+def test_runs_of_fewer_prompts_are_judged_on_those_that_both_ran(plan):
+    best = fastest_of(plan)
+    other = next(one for one in DRAFTING.values() if one != best)
+    slower = {PLAIN: 1.0, best: 1.0, other: 1.0}
+    whole = ran(plan, slower, len(CUTS))
+    short = Measured(runs=(*whole.runs[:2], whole.runs[2][:WANTED_PROMPTS]), cuts=whole.cuts)
+    candidates = {one.schedule: one for one in rank(list(slower), plan.profile, plan.record).candidates}
+    judged = judge_runs([candidates[one] for one in slower], short, plan.profile, plan.record)
+    assert [len(result.measured) for result in judged.results] == [len(CUTS), len(CUTS), WANTED_PROMPTS]
+    assert all(one.same_rounds for one in judged.comparisons)
+    for result, paces in zip(judged.results, (PACES, PACES, PACES[:WANTED_PROMPTS]), strict=True):
+        assert result.measured_s == pytest.approx(result.predicted_s, rel=0.12)
+        assert len(result.simulated) == len(paces)
+    plain = judged.results[0].measured[:WANTED_PROMPTS]
+    own = judged.results[2].measured
+    expected = sum(trace.decode_s for trace in plain) / sum(trace.decode_s for trace in own)
+    assert judged.ratios[2].value == pytest.approx(expected)
+    assert judged.results[2].plain_s == pytest.approx(sum(trace.decode_s for trace in plain) / (8 * WANTED_PROMPTS))
+    lengths = judged.verdict.by_length
+    assert list(lengths) == [24]
+    assert lengths[24] == judged.verdict.speedup

@@ -37,6 +37,7 @@ PAIR = SimpleNamespace(
     heads=(),
     head_methods={},
     only_for=lambda schedule: schedule,
+    unheeded=lambda: None,
 )
 PROMPTS = tuple(Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS))
 METHODS = "autoregressive", "speculative", "mirror"
@@ -268,3 +269,16 @@ def test_what_is_left_is_never_more_than_the_time_that_was_given():
     clock.now_s += 70
     report("over", 0.5)
     assert reports[-1].left_s == 110 + 15, "the time is over: this stage by its own speed, and little of the next"
+
+
+def test_progress_never_runs_backwards(job):
+    clock, reports, stages = job
+    report = stages.begin("measure")
+    clock.now_s += 30
+    report("half", 0.5)
+    stages.expect("run", 3000.0)
+    report("half", 0.5)
+    stages.begin("run")
+    shares = [one.share for one in reports]
+    assert shares == sorted(shares)
+    assert shares[-1] == shares[1]
