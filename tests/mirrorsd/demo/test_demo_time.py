@@ -113,7 +113,13 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "calibrate", world.calibrate)
         monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.0)
         monkeypatch.setattr(sensitivity, "NUM_DRAWS", 2)  # ranges of break-evens take no time of this clock
-        monkeypatch.setattr(module, "write_outcome", lambda outcome, _folder, _name: outcome)
+        written = []
+
+        def write(outcome, folder, _name):
+            written.append(outcome)
+            return {"folder": str(folder)}
+
+        monkeypatch.setattr(module, "write_outcome", write)
         monkeypatch.setattr(module.Tokenizer, "from_folder", lambda _: SimpleNamespace(decode=list))
         clocked = partial(Anchors, clock=world.clock)
         monkeypatch.setattr("mirrorsd.compare.run_in_turn.Anchors", clocked)
@@ -121,7 +127,8 @@ def demo_in(monkeypatch, tmp_path):
         pair = SimpleNamespace(**vars(PAIR) | {"target_folder": tmp_path})
         more = {"max_new_tokens": NUM_TOKENS} | more
         settings = DemoSettings(pair=pair, prompts=PROMPTS, out=tmp_path, time_s=60 * minutes, **more)
-        return Demo(settings, world.reports.append, clock=world.clock).run()
+        Demo(settings, world.reports.append, clock=world.clock).run()
+        return written.pop()
 
     return run
 
