@@ -49,7 +49,7 @@ PEAK_BYTES_PER_S: Final = {
     "rtxpro6000": 1792e9, "rtx5090": 1792e9, "h100": 3350e9, "rtx5080": 960e9, "a100": 2039e9, "rtx3060": 360e9,
     "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
     "rx7900xt": 800e9, "rtx3080": 760e9, "arcb580": 456e9,
-    "m3pro": 150e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
+    "m2pro": 200e9, "m3pro": 150e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
 }  # fmt: skip
 """Bandwidths by the makers' data sheets, of devices that an efficiency is told of."""
 
@@ -88,7 +88,8 @@ MODELS: Final = {
     "Qwen3.8-27B": Read(25.6, 64), "K2-V2 70B dense": Read(68.5, 80), "Qwen3-0.6B": Read(0.60, 28),
     "Qwen3-4B": Read(4.02, 36), "Qwen3-8B": Read(7.57, 36), "Mistral-Nemo 12B": Read(11.6, 40),
     "Midnight Miqu 70B": Read(68.7, 80), "Bonsai-27B": Read(25.6, 64),
-    "Qwen3.5-9B": Read(7.94, 32), "TinyLlama 1.1B": Read(1.03, 22),
+    "Qwen3.5-9B": Read(7.94, 32), "TinyLlama 1.1B": Read(1.03, 22), "qwen2 7B": Read(7.07, 28),
+    "Qwen3.5-2B": Read(1.88, 24), "gemma-4-12b-it": Read(11.9, 48),
     "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
     "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "GLM 4.7 Flash (MoE)": Read(3.58, 47, 29.6, 64, 4),
     "Qwen3.6-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8), "Qwen3.5-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8),

@@ -24,6 +24,8 @@ _FAMILIES: Final = {
     "rdna2": re.compile(r"rx6|w68|6[68]0m"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
     "gcn": re.compile(r"mi[568]\d$|radeon"),
+    # From GPU generation 15 on, the M3, MLX reads affine weights once for several rows; before, once a row (mlx#3764).
+    "apple m1 m2": re.compile(r"m[12](?!\d)"),
     "apple": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }
@@ -35,8 +37,8 @@ _ENGINES: Final = {
 }
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
-    "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
-    "arc": "vulkan",
+    "apple m1 m2": "metal", "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan",
+    "rdna4": "vulkan", "arc": "vulkan",
 }  # fmt: skip
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),

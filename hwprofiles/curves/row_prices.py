@@ -34,7 +34,7 @@ STEP_IN_WORDS: Final[dict[Step, str]] = {
     "others": "other engines",
 }
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
-_FARTHER: Final = {"device": 1.0, "family": 1.5, "backend": 2.0, "engine": 3.0}
+_FARTHER: Final = {"device": 1.0, "family": 2.5, "backend": 2.0, "engine": 3.0}
 """How much less a curve counts that differs in one of these, as a power of e; chosen by leaving curves out."""
 _WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
 """Kernels that read weights, in the order of their bits."""

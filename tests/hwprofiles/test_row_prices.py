@@ -1,7 +1,7 @@
 """Prices of rows by public curves: the nearest says most, and nothing is certain."""
 
 import json
-from math import log
+from math import exp, log
 
 import pytest
 from hypothesis import given
@@ -56,6 +56,17 @@ def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
     found = log(row_prices(ASKED, [own, other]).ratios[-1])
     assert min(log(near), log(far)) - 1e-9 <= found <= max(log(near), log(far)) + 1e-9
     assert abs(found - log(near)) <= abs(found - log(far)) + 1e-9
+
+
+def test_macs_whose_kernels_read_weights_once_a_row_are_priced_by_their_like():
+    """MLX's M1 and M2 pay two thirds of a pass for every row more, M3 to M5 next to nothing for the first."""
+    macs = ("M1 Ultra", "M1 Max", "M2 Max", "M4 Max", "M5 Max")
+    found = {mac: row_prices(Asked.of(f"Apple {mac}", "mlx", "mlx-4bit", 25.6, is_mixture=False)) for mac in macs}
+    four_rows = {mac: of.ratios[3] for mac, of in found.items()}
+    assert min(four_rows["M1 Max"], four_rows["M2 Max"]) > 2
+    assert max(four_rows["M4 Max"], four_rows["M5 Max"]) < 1.6
+    error = found["M1 Ultra"].errors[3]
+    assert four_rows["M1 Ultra"] * exp(-error) < 133.2 / 43.6 < four_rows["M1 Ultra"] * exp(error), "as measured"
 
 
 def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
