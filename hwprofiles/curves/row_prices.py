@@ -225,7 +225,7 @@ def _log_ratio(curve: PublicCurve, rows: int) -> float:
 def _told(near: Sequence[tuple[PublicCurve, float]]) -> str:
     """Name the curves that count most."""
     total = sum(weight for _, weight in near)
-    most = [curve for curve, weight in near if weight / total > 0.15] or [near[0][0]]
+    most = [curve for curve, weight in near if weight / total > 0.1] or [near[0][0]]
     return "; ".join(
         f"{one.model} {one.stored} on {one.device}, {one.engine} {one.backend} ({one.source}, {one.date})"
         for one in most
