@@ -6,8 +6,8 @@ Writes benchmarks/results/retrodictions.json, in columns:
 
 - `in-sample`: public-cases.yaml, known when the predictor was built
 - `first`: more-cases.yaml by the code before anybody had looked at their speeds, so it is kept as it was written
-- `seen`: the half of more-cases.yaml that was looked at since, to mend causes
-- `blind`: the other half, which was judged once; who looks at its cases moves it to `seen`
+- `seen`: more-cases.yaml by today's code: half of it was looked at to mend causes, and half judged once before it was
+- `blind`: blind-cases.yaml, collected apart and judged once; who looks at a case moves it to more-cases.yaml
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from planner.retrodict.retrodiction import retrodict, worth
 OUT: Final = RESULTS / "retrodictions.json"
 CASES: Final = Path(__file__).with_name("public-cases.yaml")
 MORE_CASES: Final = Path(__file__).with_name("more-cases.yaml")
+BLIND_CASES: Final = Path(__file__).with_name("blind-cases.yaml")
 _KEPT: Final = ("id", "question", "drafted", "context", "published", "predicted", "low", "high", "error")
 
 
@@ -35,16 +35,10 @@ def main() -> None:
     arguments(__doc__).parse_args()
     first = json.loads(OUT.read_text(encoding="utf-8"))["columns"]["first"]
     columns = {"in-sample": column(load_cases(CASES)), "first": first}
-    columns |= {name: column(half(name)) for name in ("seen", "blind")}
+    columns |= {"seen": column(load_cases(MORE_CASES)), "blind": column(load_cases(BLIND_CASES))}
     write_result(OUT, {"measured": {}, "commit": _commit(), "columns": columns})
     for name, found in columns.items():
         print(name, found["in_words"])
-
-
-def half(name: str) -> list[Case]:
-    """Return the cases of more-cases.yaml that were `seen`, or the `blind` ones."""
-    cases = load_cases(MORE_CASES)
-    return [one for one in cases if (sha256(one.id.encode()).digest()[0] % 2 == 0) == (name == "seen")]
 
 
 def column(cases: Sequence[Case]) -> dict[str, Any]:

@@ -187,12 +187,12 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
     key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
     read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
-    weights = weights_class(told["weights"])
+    engine, weights = engine_of(told["engine"]) or told["engine"], weights_class(told["weights"])
     assert weights is not None, f"nobody knows the weights {told['weights']}"
     curve = PublicCurve(
         device=key,
-        family=(family_of(key) if "CPU" not in told["backend"] else "cpu") or "",
-        engine=engine_of(told["engine"]) or told["engine"],
+        family=(family_of(key, engine) if "CPU" not in told["backend"] else "cpu") or "",
+        engine=engine,
         backend=backend_of(told["backend"], key),
         weights=weights,
         stored=told["weights"],

@@ -24,8 +24,6 @@ _FAMILIES: Final = {
     "rdna2": re.compile(r"rx6|w68|6[68]0m"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
     "gcn": re.compile(r"mi[568]\d$|radeon"),
-    # From GPU generation 15 on, the M3, MLX reads affine weights once for several rows; before, once a row (mlx#3764).
-    "apple m1 m2": re.compile(r"m[12](?!\d)"),
     "apple": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }
@@ -37,8 +35,8 @@ _ENGINES: Final = {
 }
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
-    "apple m1 m2": "metal", "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan",
-    "rdna4": "vulkan", "arc": "vulkan",
+    "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
+    "arc": "vulkan",
 }  # fmt: skip
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
@@ -57,9 +55,13 @@ def device_key(label: str) -> str:
     return _SAME.get(key, key)
 
 
-def family_of(key: str) -> str | None:
-    """Return the architecture of a device; None where it is not known."""
-    return next((family for family, known in _FAMILIES.items() if known.match(key)), None)
+def family_of(key: str, engine: str | None = None) -> str | None:
+    """Return the architecture of a device, as far as the kernels of an engine tell it apart; None if it is not known.
+
+    MLX reads affine weights once a row up to the M2, and once for several rows from the M3 on (mlx#3764).
+    """
+    family = next((family for family, known in _FAMILIES.items() if known.match(key)), None)
+    return "apple m1 m2" if family == "apple" and engine == "mlx" and key[:2] in ("m1", "m2") else family
 
 
 def engine_of(label: str) -> str | None:

@@ -85,7 +85,8 @@ class Asked(NamedTuple):
         key = device_key(device)
         backend = "cpu" if "cpu" in device.lower() else backend_of(f"{engine} {device}", key)
         kernels = weights_class(weights) or "four"
-        return cls(key, family_of(key) or "", engine_of(engine) or engine, backend, kernels, billions, is_mixture)
+        known = engine_of(engine) or engine
+        return cls(key, family_of(key, known) or "", known, backend, kernels, billions, is_mixture)
 
 
 @dataclass(frozen=True, slots=True)
