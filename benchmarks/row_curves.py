@@ -191,7 +191,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
     assert weights is not None, f"nobody knows the weights {told['weights']}"
     curve = PublicCurve(
         device=key,
-        family=(family_of(key, engine) if "CPU" not in told["backend"] else "cpu") or "",
+        family=(family_of(key, engine, weights) if "CPU" not in told["backend"] else "cpu") or "",
         engine=engine,
         backend=backend_of(told["backend"], key),
         weights=weights,

@@ -55,13 +55,14 @@ def device_key(label: str) -> str:
     return _SAME.get(key, key)
 
 
-def family_of(key: str, engine: str | None = None) -> str | None:
-    """Return the architecture of a device, as far as the kernels of an engine tell it apart; None if it is not known.
+def family_of(key: str, engine: str = "", weights: str = "") -> str | None:
+    """Return the architecture of a device, as far as an engine's kernels for such weights tell it; None of others.
 
-    MLX reads affine weights once a row up to the M2, and once for several rows from the M3 on (mlx#3764).
+    MLX reads quantised weights once a row up to the M2, and once for several rows from the M3 on (mlx#3764).
     """
     family = next((family for family, known in _FAMILIES.items() if known.match(key)), None)
-    return "apple m1 m2" if family == "apple" and engine == "mlx" and key[:2] in ("m1", "m2") else family
+    reads_again = engine == "mlx" and weights not in ("", "sixteen") and key[:2] in ("m1", "m2")
+    return "apple m1 m2" if family == "apple" and reads_again else family
 
 
 def engine_of(label: str) -> str | None:

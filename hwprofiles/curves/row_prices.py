@@ -86,7 +86,7 @@ class Asked(NamedTuple):
         backend = "cpu" if "cpu" in device.lower() else backend_of(f"{engine} {device}", key)
         kernels = weights_class(weights) or "four"
         known = engine_of(engine) or engine
-        return cls(key, family_of(key, known) or "", known, backend, kernels, billions, is_mixture)
+        return cls(key, family_of(key, known, kernels) or "", known, backend, kernels, billions, is_mixture)
 
 
 @dataclass(frozen=True, slots=True)

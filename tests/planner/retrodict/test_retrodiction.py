@@ -2,13 +2,14 @@
 
 import json
 from math import log
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from planner.platform_plan.advice import ACCURACY
+from planner.platform_plan.advice import ACCURACY, LESS_THAN_PREDICTED
 from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import rate_of_tokens, tokens_in_parallel, tokens_of_rate, usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
@@ -118,10 +119,11 @@ def test_known_cases_are_predicted_better_than_by_anybodys_predictors():
     assert all(2 * told["ratio"]["median_abs_error"] < one["ratio"] for one in told["baselines"].values())
 
 
-@pytest.mark.parametrize("name", ["in-sample", "blind"])
+@pytest.mark.parametrize("name", ["in-sample", "seen"])
 def test_what_is_stored_of_predictions_is_todays(name):
     """Who changes a prediction on purpose runs benchmarks/retrodictions.py, and says in the commit what happened."""
-    today, stored = retrodict(load_cases(CASES) if name == "in-sample" else SCRIPT.half("blind")), COLUMNS[name]
+    files = [SCRIPT.CASES] if name == "in-sample" else [SCRIPT.MORE_CASES, SCRIPT.BLIND_CASES]
+    today, stored = retrodict([one for file in files for one in load_cases(file)]), COLUMNS[name]
     assert today.summary()["ratio"] == pytest.approx(stored["summary"]["ratio"])
     for one, kept in zip(today.found, stored["cases"], strict=True):
         entry = one.as_entry()
@@ -133,7 +135,27 @@ def test_what_a_plan_says_of_such_predictions_is_the_blind_result():
     told = COLUMNS["blind"]["summary"]["ratio"]
     errors, held = (f"{100 * told[name]:.0f} %" for name in ("median_abs_error", "coverage"))
     assert f"{errors} off in the median of {told['num']}, and {held} inside their intervals" in ACCURACY
-    assert not {one["id"] for one in COLUMNS["seen"]["cases"]} & {one["id"] for one in COLUMNS["blind"]["cases"]}
+    kinds = {one.id: one.drafter.kind for one in load_cases(SCRIPT.BLIND_CASES)}
+    gains = [one for one in COLUMNS["blind"]["cases"] if one["question"] == "ratio"]
+    others = [one for one in gains if kinds[one["id"]] in ("draft", "dflash", "dspark", "lookup")]
+    heads = [one for one in gains if one not in others]
+    (off, inside), (others_off, others_inside) = (
+        [f"{100 * told:.0f} %" for told in (median(abs(one["error"]) for one in own), fmean(map(is_held, own)))]
+        for own in (heads, others)
+    )
+    assert f"with heads of the target {off} off and {inside} inside" in ACCURACY
+    assert f"with other drafters {others_off} and {others_inside}" in ACCURACY
+    below = 1 - median(one["published"] / one["predicted"] for one in others)
+    assert f"{len(others)} published gains were {100 * below:.0f} % below such predictions" in LESS_THAN_PREDICTED
+
+
+def is_held(one):
+    return one["low"] <= one["published"] <= one["high"]
+
+
+def test_nothing_blind_was_known_before():
+    known = [one for file in (SCRIPT.CASES, SCRIPT.MORE_CASES) for one in load_cases(file)]
+    assert not {one.source for one in known} & {one.source for one in load_cases(SCRIPT.BLIND_CASES)}
 
 
 def test_a_draft_that_runs_ahead_loses_what_it_drafted_after_a_refusal():

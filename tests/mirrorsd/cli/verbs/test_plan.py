@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from planner.platform_plan.advice import LESS_THAN_PREDICTED
 from tests.mirrorsd.cli.calls import call, error_of
 
 ASKED = ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32")
@@ -32,7 +33,8 @@ def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     shown, _, page = planned
     assert "Yes, speculation pays here" in shown
     answer, table, turns = shown.strip().split("\n\n")
-    *_, advice, command = answer.splitlines()
+    *_, advice, doubt, command = answer.splitlines()
+    assert doubt == LESS_THAN_PREDICTED
     assert advice.startswith('Next: use "synchronous')
     assert re.fullmatch(r"llama\.cpp: llama-server -m TARGET\.gguf .*--spec-draft-n-max \d", command), "to paste"
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
