@@ -29,7 +29,7 @@ ACCURACY: Final = (
     "inside their intervals; with heads of the target 22 % off and 73 % inside, with other drafters 44 % and 48 %"
 )
 LESS_THAN_PREDICTED: Final = (
-    "With draft models or lookup engines gain less than data sheets promise: 29 published gains were 31 % below such "
+    "With draft models or lookup, engines gain less than data sheets promise: 29 published gains were 31 % below such "
     "predictions in the median, so measure before you buy."
 )
 """Both of benchmarks/results/retrodictions.json: the blind column."""
