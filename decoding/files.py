@@ -165,10 +165,15 @@ def require_writable(path: Path) -> None:
 def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
     """Keep so many bytes of a folder's disk free for what is written after the body; nothing is left there.
 
-    Raises `ConfigError` where there are not as many. Systems and disks that reserve nothing are taken at their word.
+    Raises `ConfigError` where there are not as many, or nothing can be written. Systems and disks that reserve nothing
+    are taken at their word.
     """
     nearest = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
-    with tempfile.TemporaryFile(dir=nearest) as file:  # without a name: its space is freed however the process ends
+    try:
+        file = tempfile.TemporaryFile(dir=nearest)  # noqa: SIM115  without a name: its space is freed however we end
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    with file:
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, num_bytes)

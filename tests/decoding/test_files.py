@@ -1,7 +1,9 @@
+import errno
 import gzip
 import os
 import resource
 import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -188,3 +190,15 @@ def test_room_for_what_is_written_later_is_asked_of_the_disk_at_once(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_room_in_a_folder_that_takes_no_file_is_refused_by_its_name(tmp_path, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with (
+        pytest.raises(ConfigError, match=r"out: cannot be written \(No space left on device\)"),
+        reserved(tmp_path / "out", 1),
+    ):
+        pytest.fail("nothing is begun")
