@@ -29,8 +29,8 @@ ACCURACY: Final = (
     "inside their intervals; with heads of the target 22 % off and 73 % inside, with other drafters 44 % and 48 %"
 )
 LESS_THAN_PREDICTED: Final = (
-    "With draft models or lookup, engines gain less than data sheets promise: 29 published gains were 31 % below such "
-    "predictions in the median, so measure before you buy."
+    "With draft models or lookup, engines gain less than data sheets promise: 29 published gains of drafters beside "
+    "the target were 31 % below such predictions in the median, so measure before you buy."
 )
 """Both of benchmarks/results/retrodictions.json: the blind column."""
 _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
@@ -210,7 +210,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
-    if plan.pays == "yes" and head in (None, LOOKUP):
+    if plan.pays == "yes" and head in (None, LOOKUP) and question.calibrated is None:
         yield LESS_THAN_PREDICTED
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
