@@ -138,7 +138,7 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
 
 def starts_s(curve: PublicCurve) -> float:
     """Return what the starts of kernels take of a pass."""
-    return _kernels(curve) * start_of(curve)
+    return _kernels(curve) * kernel_start_s(curve)
 
 
 def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
@@ -146,9 +146,10 @@ def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
     told = [curve for curve in curves if curve.efficiency is not None]
 
     def error(name: str, tried_s: float) -> float:
-        asked = [name == started_by(one.engine, one.backend) for one in told]
+        asked = [name == started_by(one) for one in told]
         starts = [
-            _kernels(one) * (tried_s if is_asked else start_of(one)) for one, is_asked in zip(told, asked, strict=True)
+            starts_s(one) * (tried_s / KERNEL_STARTS_S[name] if is_asked else 1)
+            for one, is_asked in zip(told, asked, strict=True)
         ]
         changed = [
             one.model_copy(update={"efficiency": _efficiency(one, one.one_row_s - start)})
@@ -163,11 +164,6 @@ def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
         return round(fmean(errors), 3)
 
     return {name: {f"{start:g}": error(name, start * 1e-6) for start in _TRIED_US} for name in KERNEL_STARTS_S}
-
-
-def start_of(curve: PublicCurve) -> float:
-    """Return what every kernel takes beside reading."""
-    return kernel_start_s(curve.engine, curve.backend)
 
 
 def _kernels(curve: PublicCurve) -> int:
@@ -211,7 +207,8 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
     if not (read and bits and peak and is_short):
         return curve
     efficiency = _efficiency(curve, curve.one_row_s - starts_s(curve))
-    return curve.model_copy(update={"efficiency": round(efficiency, 3)})
+    starts = max(0.0, 1 - _at_peak_s(curve) / efficiency / curve.one_row_s)
+    return curve.model_copy(update={"efficiency": round(efficiency, 3), "starts": round(starts, 3)})
 
 
 def write_table(curves: Iterable[PublicCurve]) -> None:

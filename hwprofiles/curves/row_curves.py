@@ -39,6 +39,7 @@ class PublicCurve(StrictModel):
         one_row_s: seconds of that pass.
         efficiency: share of the device's bandwidth at which it read the weights, kernels' starts apart; None where the
             sizes are not known.
+        starts: share of that pass that kernels' starts take; 0 where the sizes are not known.
         source, date: where it is from, and when.
     """
 
@@ -58,6 +59,7 @@ class PublicCurve(StrictModel):
     ratios: Many[Annotated[float, Field(gt=0, le=1000)]]
     one_row_s: Annotated[float, Field(gt=0, le=3600)]
     efficiency: Annotated[float, Field(gt=0, le=1.2)] | None = None
+    starts: Annotated[float, Field(ge=0, le=1)] = 0.0
     source: Text
     date: Text
 
@@ -80,8 +82,12 @@ class PublicCurve(StrictModel):
         return longest_context(self.context) > LONG_CONTEXT
 
     def expert_factor(self, rows: float) -> float:
-        """Return what rows read over what one reads, where tokens choose their experts evenly and on their own."""
-        return expert_factor(rows, self.expert_share, self.experts, self.per_token)
+        """Return the time of rows over that of one for the experts that they read alone: starts stay.
+
+        Tokens are taken to choose their experts evenly and on their own.
+        """
+        read = expert_factor(rows, self.expert_share, self.experts, self.per_token)
+        return self.starts + (1 - self.starts) * read
 
     def ratio(self, rows: float) -> float | None:
         """Return the time over that of one row; between measured rows on the straight line, None beyond them."""
@@ -127,6 +133,6 @@ def _numbers(line: Mapping[str, str]) -> dict[str, object]:
         "rows": [int(one) for one in line["rows"].split()],
         "ratios": [float(one) for one in line["ratios"].split()],
     }
-    for name in ("billions", "expert_share", "one_row_s", "efficiency"):
+    for name in ("billions", "expert_share", "one_row_s", "efficiency", "starts"):
         found |= {name: float(line[name])} if line[name] else {}
     return found | {name: int(line[name]) for name in ("experts", "per_token") if line[name]}

@@ -48,6 +48,9 @@ devices that are left out (benchmarks/results/row-curves.json). Efficiencies are
 small models seem to be read slowly."""
 USUAL_KERNEL_START_S: Final = 7e-6
 """Of all other engines: the best single number."""
+_STARTS_OF_MIXTURES: Final = {"vllm": 2.5}
+"""How many times as long starts take in a mixture's layers, which also choose, sort and sum up experts: some 12 kernels
+beside the 8 that are counted. Engines that fuse them have no such cost (benchmarks/row_curves.py)."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -163,17 +166,18 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
     value = exp(sum(weight * log(curve.efficiency or 1.0) for curve, weight in near) / total)
     question = "reading_of_mixtures" if asked.is_mixture else "reading"
     error = float(getattr(source_errors()[step], question)) if curves is None else 0.0
-    return Reading(min(value, 1.0), error, kernel_start_s(asked.engine, asked.backend), step, _told(near))
+    return Reading(min(value, 1.0), error, kernel_start_s(asked), step, _told(near))
 
 
-def kernel_start_s(engine: str, backend: str) -> float:
+def kernel_start_s(of: Asked | PublicCurve) -> float:
     """Return what every kernel takes beside reading."""
-    return KERNEL_STARTS_S.get(started_by(engine, backend), USUAL_KERNEL_START_S)
+    usual_s = KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
+    return usual_s * _STARTS_OF_MIXTURES.get(of.engine, 1.0) if of.is_mixture else usual_s
 
 
-def started_by(engine: str, backend: str) -> str:
+def started_by(of: Asked | PublicCurve) -> str:
     """Return what starts kernels: an engine of its own graphs, else the back end."""
-    return engine if engine in KERNEL_STARTS_S else backend
+    return of.engine if of.engine in KERNEL_STARTS_S else of.backend
 
 
 def relative_log_error(found: float, predicted: float) -> float:

@@ -4,10 +4,10 @@ A pass over some rows reads weights, keys and values and states, computes, and s
 
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Growth: kernels for a few rows read a little more slowly than those for one. Where kernels do not queue, dispatch is
-added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost. By a measured kernel
-law (`benchmarks/kernel_laws.py`) all three add up, with the share of computing that reading does not hide; a pass takes
-at least what it computes.
+Growth: kernels for a few rows read a little more slowly than those for one; by public curves, which are of whole
+passes, they start more slowly too. Where kernels do not queue, dispatch is added instead; a compiled graph is
+dispatched once for a whole operation, at the lane's own cost. By a measured kernel law (`benchmarks/kernel_laws.py`)
+all three add up, with the share of computing that reading does not hide; a pass takes at least what it computes.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ class RooflineCost:
         num_bytes, flops, num_kernels = model.work(
             part.kind, rows_at_once, Contexts.of(self.device.padded_context(contexts))
         )
-        pass_s = self._roofline_s(num_bytes * self.device.growth(rows_at_once), flops, num_kernels)
+        growth = self.device.growth(rows_at_once)
+        slower_starts = 1.0 if self.device.prices is None else growth
+        pass_s = self._roofline_s(num_bytes * growth, flops, num_kernels * slower_starts)
         return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
 
     def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
-from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, row_prices
+from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, kernel_start_s, row_prices
 from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet
@@ -75,6 +75,21 @@ def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
     found = row_prices(ASKED._replace(is_mixture=True), [PublicCurve(**MADE | told)])
     assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
     assert row_prices(ASKED, [PublicCurve(**MADE | told)]) is None, "no dense model is priced by a mixture"
+
+
+def test_kernels_that_start_in_a_mixtures_pass_are_no_experts_that_rows_read():
+    """A curve that grows by its experts alone has no price of rows beside them, whatever starts take of its pass."""
+    touched = [0.4 + 0.6 * expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
+    told = {"experts": 128, "per_token": 8, "expert_share": 0.6, "model": "a mixture (MoE)", "ratios": tuple(touched)}
+    found = row_prices(ASKED._replace(is_mixture=True), [PublicCurve(**MADE | told, starts=0.4)])
+    assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
+
+
+def test_vllm_starts_more_kernels_for_a_mixtures_layer():
+    dense = Asked.of("NVIDIA H200", "vllm", "bf16", 3.0, is_mixture=False)
+    assert kernel_start_s(dense._replace(is_mixture=True)) > 2 * kernel_start_s(dense)
+    fused = dense._replace(engine="llama.cpp")
+    assert kernel_start_s(fused._replace(is_mixture=True)) == kernel_start_s(fused)
 
 
 @pytest.mark.parametrize("wrong", [{"rows": (2, 4, 6, 8)}, {"rows": (1, 4, 2, 8)}, {"ratios": (1.0, 1.2)}])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from costs.cost_model import Part
 from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.curves.row_prices import RowPrices
 from hwprofiles.model_shape import model_shape
 from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -48,6 +49,14 @@ def test_kernels_that_queue_count_where_they_take_longer_and_others_are_added():
     alone = at(cost(), "layer", 1, 0)
     in_turn = replace(SLOW_MEMORY, kernel_s=1e-3, queues_kernels=False)
     assert at(cost(in_turn), "layer", 1, 0) == pytest.approx(alone + KERNELS_PER_LAYER * 1e-3, abs=1e-12)
+
+
+def test_a_public_curve_of_whole_passes_holds_for_whole_passes():
+    """Starts grow with reading, so that the ratio of a pass is the curve's, and not less for the starts in it."""
+    prices = RowPrices(rows=(1, 2, 4), ratios=(1.0, 1.2, 1.5), errors=(0.0, 0.1, 0.1), step="device", source="a curve")
+    priced = replace(SLOW_MEMORY, prices=prices, kernel_s=1e-3, queues_kernels=False)
+    one, four = (at(cost(priced), "layer", rows, 0) for rows in (1, 4))
+    assert four / one == pytest.approx(1.5, rel=1e-3)
 
 
 def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
