@@ -12,6 +12,7 @@ from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
+from planner.platform_plan.published_gains import ACCURACY, published_like
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
 from planner.platform_plan.trade_offs import differences, saves
@@ -24,15 +25,6 @@ _MOST_MOVED: Final = 4
 _MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
 UNTRAINED: Final = " (exit to be trained)"
-ACCURACY: Final = (
-    "published gains of speculation, predicted before anybody looked at them: 26 % off in the median of 59, and 61 % "
-    "inside their intervals; with heads of the target 22 % off and 73 % inside, with other drafters 44 % and 48 %"
-)
-LESS_THAN_PREDICTED: Final = (
-    "With draft models or lookup, engines gain less than data sheets promise: 29 published gains of drafters beside "
-    "the target were 31 % below such predictions in the median, so measure before you buy."
-)
-"""Both of benchmarks/results/retrodictions.json: the blind column."""
 _AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 
 
@@ -139,9 +131,10 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
             f"{percent(rate.high)}"
         )
     elif plan.pays == "cannot_tell":
-        yield "measure both on the machine: its numbers are too uncertain"
+        yield "measure both on the machine: data sheets cannot tell them apart"
     if not chosen.schedule.num_speculative_tokens:
-        yield f"leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
+        until = "until then " * (plan.pays == "cannot_tell")
+        yield f"{until}leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
         return
     yield f'{"use" if plan.pays == "yes" else "try"} "{name}" {on_lanes(chosen.schedule)}'
     both = f" and {plan.question.draft}" * chosen.pair.is_pooled
@@ -210,8 +203,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
-    if plan.pays == "yes" and head in (None, LOOKUP) and question.calibrated is None:
-        yield LESS_THAN_PREDICTED
+    if plan.comparison is not None and question.calibrated is None:
+        yield published_like(plan.comparison.value)
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."

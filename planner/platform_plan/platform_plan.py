@@ -140,8 +140,8 @@ class PlatformPlan:
 
     @property
     def recommended(self) -> PlannedSchedule:
-        """The schedule to run: the fastest speculation, or plain decoding where speculation does not pay."""
-        return self.plain if self.drafting is None or self.pays == "no" else self.drafting
+        """The schedule to run: the fastest speculation, or plain decoding where that is predicted to be faster."""
+        return self.plain if self.drafting is None or self.plain.tpot_s <= self.drafting.tpot_s else self.drafting
 
     @property
     def after_training(self) -> PlannedSchedule | None:

@@ -9,6 +9,7 @@ from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, alike
 from planner.platform_plan.memory_fit import Places
+from planner.platform_plan.published_gains import ENGINE_ERROR
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.wording import counted, factor
@@ -24,7 +25,7 @@ class PlannedSchedule:
     """A schedule on a placement, and what is predicted for it.
 
     Attributes:
-        prediction: its times; the errors include that of rows, see `with_growth`.
+        prediction: its times; the errors include those of `doubted`.
         speedup: time per token of the fastest plain decoding over its own.
         bound: upper bound of the speed-up, see `most_speedup`.
         least_s: time per token if all that is read came at the peak of the data sheets; 0 where lanes were timed.
@@ -126,7 +127,7 @@ def ranked(
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,
-            prediction=with_growth(prediction, machine, schedule),
+            prediction=doubted(prediction, machine, schedule, fastest_s),
             speedup=fastest_s / prediction.tpot_s,
             bound=bound(schedule),
             least_s=least_round_s(schedule) / prediction.mean_acceptance_length,
@@ -164,15 +165,20 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
-def with_growth(prediction: Prediction, machine: DerivedProfile, schedule: Schedule) -> Prediction:
-    """Return the prediction with one more error: that of its verifications for their number of rows."""
+def doubted(prediction: Prediction, machine: DerivedProfile, schedule: Schedule, plain_s: float) -> Prediction:
+    """Return the prediction with the error of its verifications for their rows, and of what engines make of a gain.
+
+    `plain_s` is the time per token of the fastest plain decoding.
+    """
     lane = schedule.target_lane
-    if lane not in machine.speeds:  # its rows were timed
+    if lane not in machine.speeds or not schedule.num_speculative_tokens:  # its rows were timed, or it has only one
         return prediction
-    error = machine.speeds[lane].growth_error(schedule.num_rows)
-    share = ErrorShare(prediction.target_busy_s / prediction.decode_s, error)
-    cause = f"a few rows on {machine.profile.lane(lane).errs_as}"
-    return replace(prediction, errors={**prediction.errors, cause: share})
+    few_rows = machine.speeds[lane].growth_error(schedule.num_rows)
+    verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, few_rows)
+    errors = {**prediction.errors, f"a few rows on {machine.profile.lane(lane).errs_as}": verifying}
+    if prediction.tpot_s < plain_s:
+        errors["what engines make of a gain"] = ErrorShare(1.0, ENGINE_ERROR)
+    return replace(prediction, errors=errors)
 
 
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:

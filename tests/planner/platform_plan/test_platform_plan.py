@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from math import exp
 
 import pytest
 
@@ -9,6 +10,7 @@ from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each, plan_platform
+from planner.platform_plan.published_gains import ENGINE_ERROR
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.assumed import PositionRates
 from tests.planner.platform_plan.conftest import question
@@ -31,10 +33,20 @@ def test_the_ranking_holds_plain_turns_and_mirror_with_both_kinds_of_roots(lunar
     assert {one.schedule.method for one in lunar_lake.ranking} == {"autoregressive", "speculative", "mirror"}
     few_rows = "a few rows on Intel Lunar Lake GPU (Arc 140V)"
     plain, drafting = (
-        next(error for cause, error in one.prediction.errors.items() if cause.startswith(few_rows))
+        [error.half_width for cause, error in one.prediction.errors.items() if cause.startswith(few_rows)]
         for one in (lunar_lake.plain, lunar_lake.drafting)
     )
-    assert plain.half_width == 0 < drafting.half_width < lunar_lake.comparison.machine_error
+    assert not plain
+    assert 0 < drafting[0] < lunar_lake.comparison.machine_error
+
+
+def test_what_engines_make_of_a_gain_is_a_doubt_about_gains_alone(lunar_lake):
+    """No engine won where a plan's numbers rule a gain out, so a draft that slows down is refused by them alone."""
+    doubt = "what engines make of a gain"
+    gains = {one.schedule for one in lunar_lake.ranking if one.tpot_s < lunar_lake.plain.tpot_s}
+    assert gains == {one.schedule for one in lunar_lake.ranking if doubt in one.prediction.errors} != set()
+    assert lunar_lake.comparison.low < lunar_lake.comparison.value * exp(-ENGINE_ERROR)
+    assert any(lunar_lake.compared(one).outcome == "slower" for one in lunar_lake.speculation)
 
 
 def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
@@ -166,10 +178,10 @@ def test_the_page_says_the_answer_and_every_source(lunar_lake):
 
 @pytest.mark.parametrize(
     ("platform", "weights", "pays"),
-    [("m4-max", "int4", "cannot_tell"), ("h100x2", "bf16", "yes"), ("m2-ultra-x8", "bf16", "yes")],
+    [("m4-max", "int4", "cannot_tell"), ("h100x2", "bf16", "cannot_tell"), ("m2-ultra-x8", "bf16", "yes")],
 )
 def test_the_other_platforms_answer_too(platform, weights, pays):
-    """llama.cpp's rows on Metal are not known so well."""
+    """A gain of less than 1.4 times is one that engines may turn into a loss."""
     plan = plan_platform(question(platform, weights=weights))
     assert plan.pays == pays
     assert len(advice(plan).lines) == 3

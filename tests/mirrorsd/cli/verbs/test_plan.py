@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from planner.platform_plan.advice import LESS_THAN_PREDICTED
+from planner.platform_plan.published_gains import published_like
 from tests.mirrorsd.cli.calls import call, error_of
 
 ASKED = ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32")
@@ -34,7 +34,7 @@ def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     assert "Yes, speculation pays here" in shown
     answer, table, turns = shown.strip().split("\n\n")
     *_, advice, doubt, command = answer.splitlines()
-    assert doubt == LESS_THAN_PREDICTED
+    assert doubt == published_like(1.5)
     assert advice.startswith('Next: use "synchronous')
     assert re.fullmatch(r"llama\.cpp: llama-server -m TARGET\.gguf .*--spec-draft-n-max \d", command), "to paste"
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
