@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from decoding.errors import ConfigError, ModelError, PlanError
+from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.engines import platform_run_by
@@ -216,7 +216,20 @@ def _calibrated(
         for name, (given, model) in ((profile.target, target), (profile.drafter, draft))
     )
     has_target = has_target and profile.num_layers == target[1].shape.num_layers
+    if not (has_target and (has_draft or draft[1].head == LOOKUP)):
+        _require_bytes(profile, target[1], draft[1])
     return CalibratedLanes(profile=profile, has_target=has_target, has_draft=has_draft)
+
+
+def _require_bytes(profile: Profile, *asked: StoredModel) -> None:
+    """Refuse other models than the timed ones where no lane tells how much these read: no speed follows from times."""
+    if any(lane.layer is not None and lane.layer.bytes_per_call for lane in profile.lanes):
+        return
+    timed, others = " and ".join(filter(None, (profile.target, profile.drafter))), " and ".join(map(str, asked))
+    raise ProfileError(
+        f"the profile has times of {timed} and not how many bytes they read, so it tells nothing of {others}: "
+        "`mirrorsd import` needs the timed models' names (--target, --draft, --weights)"
+    )
 
 
 def _require_changeable(changes: Mapping[str, str | float], lanes: CalibratedLanes | None) -> None:

@@ -128,6 +128,7 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
 
 
 LANE: Final = "engine"
+_WEIGHTS: Final = "bf16"
 _NOTE: Final = "Imported from an engine's own benchmark; what its loop takes beyond passes is not in it."
 _FEW_LOGITS: Final = "Rows of a prompt: of llama-bench only the last one has logits, of a verification all have."
 _READS_AGAIN: Final = ("llama.cpp",)
@@ -143,6 +144,12 @@ class Timed(NamedTuple):
     draft: ModelShape | None = None
     weights: str | None = None
 
+    def pass_bytes(self, shape: ModelShape | None) -> float:
+        """Return bytes of weights that a pass over one row of a model reads; 0 where its shape is not given."""
+        weights = self.weights or _WEIGHTS
+        layers = 0.0 if shape is None else shape.num_layers * shape.layer_weight_bytes(weights)
+        return layers if shape is None else layers + shape.head_bytes(weights)
+
 
 def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Profile:  # noqa: B008 (it is immutable)
     """Return the profile of the curves of one or two models, the slower one being the target; else `ProfileError`."""
@@ -157,17 +164,23 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     draft = others[0] if others else None
     of, num_layers = models[target][0].of, 1 if timed.target is None else timed.target.num_layers
     lane = _lane(of, grids[target], None if draft is None else grids[draft], _sources(curves))
+    lane = lane.scaled({"layer": 1 / num_layers})
+    read = {"layer": timed.pass_bytes(timed.target) / num_layers, "draft_step": timed.pass_bytes(timed.draft)}
     times = [time for own in models.values() for curve in own for time in curve.times.values()]
     return Profile(
         host={"device": of.device, "engine": of.engine},
         target=target if timed.target is None else timed.target.name,
         drafter=draft if timed.draft is None or draft is None else timed.draft.name,
-        dtype=timed.weights or "bf16",
+        dtype=timed.weights or _WEIGHTS,
         num_layers=num_layers,
-        lanes=(lane.scaled({"layer": 1 / num_layers}),),
+        lanes=(lane.changed(read, _reading),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
         notes=(_NOTE, *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else [])),
     )
+
+
+def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
+    return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
 def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from decoding.schedule import load_schedule
+from hwprofiles.model_shape import model_shape
 from sim.acceptance.assumed import parse_acceptance
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner.imported.test_llama_bench import JSONL
@@ -95,3 +96,19 @@ def test_a_plan_takes_an_engine_for_the_machine_that_it_is(tmp_path):
     by_window = {one["schedule"].get("num_speculative_tokens", 0): one["tpot_s"] for one in found}
     assert by_window[0] == pytest.approx(8e-3, rel=0.01)
     assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
+
+
+def test_a_plan_for_other_models_reads_as_fast_as_the_engine_did(tmp_path):
+    """The lane reads what it was timed to read: half as much takes about half as long."""
+    engine = tmp_path / "engine.yaml"
+    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
+    other = ("--target", "llama-3.2-3b", "--draft", "llama-3.2-1b", "--profile", engine, "--context", 64)
+    plain = next(one for one in json_of("plan", *other)["ranking"] if one["schedule"]["method"] == "autoregressive")
+    sizes = [model_shape(name).weight_bytes("q4_0") for name in ("llama-3.1-8b", "llama-3.2-3b")]
+    assert plain["tpot_s"] == pytest.approx(8e-3 * sizes[1] / sizes[0], rel=0.25)
+
+
+def test_no_plan_follows_from_the_times_of_models_that_nobody_named(engine):
+    told = error_of("plan", *MODELS, *engine[:2])
+    assert "llama 8B Q4_0 and llama 1B Q4_0" in told
+    assert "--target, --draft, --weights" in told
