@@ -179,6 +179,14 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     )
 
 
+def without_rereading(profile: Profile) -> Profile:
+    """Return a profile for other drafts than its own: none of its verified rows are read by that once more."""
+    if profile.host.get("engine") not in _READS_AGAIN:
+        return profile
+    nothing = {"lm_head": 0.0}
+    return profile.model_copy(update={"lanes": tuple(lane.scaled(nothing) for lane in profile.lanes)})
+
+
 def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
     return table.model_copy(update={"bytes_per_call": num_bytes})
 

@@ -112,3 +112,13 @@ def test_no_plan_follows_from_the_times_of_models_that_nobody_named(engine):
     told = error_of("plan", *MODELS, *engine[:2])
     assert "llama 8B Q4_0 and llama 1B Q4_0" in told
     assert "--target, --draft, --weights" in told
+
+
+def test_other_drafts_do_not_pay_for_what_the_timed_draft_reads(tmp_path):
+    """Of one target the same is told with and without a draft beside it: rows are verified, and no draft reads them."""
+    alone, paired = tmp_path / "alone.yaml", tmp_path / "paired.yaml"
+    call("import", BENCHES[0], *MODELS[:2], "--weights", "q4_0", "--profile-out", alone, exit_code=0)
+    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", paired, exit_code=0)
+    asked = ("--target", "llama-3.1-8b", "--draft", "prompt-lookup", "--context", 64, "--new-tokens", 32)
+    one, other = (json_of("plan", *asked, "--profile", profile)["ranking"] for profile in (alone, paired))
+    assert [row["tpot_s"] for row in one] == pytest.approx([row["tpot_s"] for row in other])
