@@ -124,7 +124,11 @@ def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
 
 
 def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    steps = [accepted for one in parts for accepted in one.fields.get("per_step_accepted") or ()]
+    by_step = "per_step_accepted"
+    for one in parts:
+        if not isinstance(one.fields.get(by_step) or [], list):
+            raise one.wrong(by_step, "a list of accepted tokens")
+    steps = [accepted for one in parts for accepted in one.fields.get(by_step) or []]
     if steps and all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST for one in steps):
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
         by_place = [sum(one > place for one in steps) for place in range(most or max(steps))]
