@@ -96,11 +96,14 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
         count = max(1, size * ceil(len(record.prompts) / max(size, 1)))
         full = replace(record, prompts=tuple(islice(cycle(record.prompts), count)))
         predictor = BatchPredictor(plan.profile, full, costs=plan.costs)
-        fits = {pair: _fits(plan, pair, size, left_out) for pair in dict.fromkeys(one.pair for one in asked)}
-        fitting = [one for one in asked if fits[one.pair]]
         refused: dict[LanePair, list[ProfileError]] = {}
-        plain = _best(predictor, size, [one for one in fitting if not one.schedule.num_speculative_tokens], refused)
-        drafting = _best(predictor, size, [one for one in fitting if one.schedule.num_speculative_tokens], refused)
+        plain, drafting = (
+            _best(predictor, size, _fitting(plan, ones, size, left_out), refused)
+            for ones in (
+                [one for one in asked if not one.schedule.num_speculative_tokens],
+                [one for one in asked if one.schedule.num_speculative_tokens],
+            )
+        )
         for pair, errors in refused.items():
             left_out[f"batches of {size}, {pair}, {counted(len(errors), 'schedule')}: {errors[0]}"] = None
         if plain is None:
@@ -147,8 +150,16 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
     return list(found.values())
 
 
-def _fits(plan: PlatformPlan, pair: LanePair, size: int, left_out: dict[str, None]) -> bool:
-    """Return whether a placement's memories hold the models and the caches of so many sequences."""
-    misfits = [need.in_words for need in needs_of(plan.question, pair, num_sequences=size) if not need.fits]
-    left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
-    return not misfits
+def _fitting(
+    plan: PlatformPlan, asked: list[PlannedSchedule], size: int, left_out: dict[str, None]
+) -> list[PlannedSchedule]:
+    """Return the schedules whose memories hold so many sequences' caches and the models: of plain ones the target."""
+    fits = dict[LanePair, bool]()
+    for one in asked:
+        if one.pair not in fits:
+            alone = not one.schedule.num_speculative_tokens
+            needs = needs_of(plan.question, one.pair, num_sequences=size, alone=alone)
+            misfits = [need.in_words for need in needs if not need.fits]
+            left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
+            fits[one.pair] = not misfits
+    return [one for one in asked if fits[one.pair]]

@@ -7,6 +7,7 @@ import pytest
 from decoding.errors import ConfigError
 from planner.platform_plan.batches import BatchPlan, plan_batches
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.page import PageParts, render_page
 from planner.platform_plan.platform_plan import plan_platform
 from sim.acceptance.assumed import Bernoulli
@@ -78,10 +79,21 @@ def test_the_answer_in_words_says_where_to_switch_off(batches):
 
 
 def test_what_does_not_fit_into_memory_is_left_out_by_size():
-    found = plan_batches(planned(changes={"memory.memory_bytes": "-65%"}), (1, 64))
+    found = plan_batches(planned(changes={"memory.memory_bytes": "-68%"}), (1, 64))
     assert list(found.choices) == [1]
     assert any(one.startswith("batches of 64: both on gpu: memory has to hold") for one in found.left_out)
     assert "batches of 64: no plain decoding to compare with" in found.left_out
+
+
+def test_plain_decoding_needs_no_room_for_a_draft():
+    plan = planned()
+    (target,) = {need.needed_bytes for need in needs_of(plan.question, LanePair.alone("gpu"), alone=True)}
+    (both,) = {need.needed_bytes for need in needs_of(plan.question, LanePair.alone("gpu"))}
+    room = (target + both) / 2 / 0.9
+    between = planned(changes={"memory.memory_bytes": room})
+    found = plan_batches(between, (1,))
+    assert 1 / found.choices[1].plain.tokens_per_s == pytest.approx(between.plain.tpot_s, rel=1e-3)
+    assert found.choices[1].drafting is None
 
 
 def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
