@@ -128,10 +128,14 @@ def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
     """Return the relative error of a pass for its rows: of their growth, and of how fast the device computes."""
+    return hypot(cost.device.growth_error(rows), slowed(cost, rows, context) - 1)
+
+
+def slowed(cost: RooflineCost, rows: int, context: int) -> float:
+    """Return how many times as long a pass takes where the device computes as slowly as it may."""
     device = cost.device
     slower = replace(device, flops=device.flops / (1 + device.computing_error))
-    computing = pass_s(replace(cost, device=slower), rows, context) / pass_s(cost, rows, context) - 1
-    return hypot(device.growth_error(rows), computing)
+    return pass_s(replace(cost, device=slower), rows, context) / pass_s(cost, rows, context)
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360

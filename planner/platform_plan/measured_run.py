@@ -116,7 +116,7 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
         name=schedule_name(schedule, pair.placement if draft else "alone") + f", with {run.label}" * bool(run.label),
         place=str(pair) if draft else f"target on {target}",
         run=run,
-        prediction=doubted(evaluator.predict(schedule), plan.machine, schedule, plan.plain.tpot_s),
+        prediction=doubted(evaluator.predict(schedule), plan.question, plan.machine, schedule, plan.plain.tpot_s),
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import hypot, log
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
@@ -12,9 +13,11 @@ from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.published_gains import ENGINE_ERROR
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
+from planner.row_curve import slowed
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile
 from sim.derived.least_times import fastest_reading, most_speedup
+from sim.derived.roofline import RooflineCost
 from sim.error_shares import ErrorShare
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
@@ -127,7 +130,7 @@ def ranked(
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,
-            prediction=doubted(prediction, machine, schedule, fastest_s),
+            prediction=doubted(prediction, question, machine, schedule, fastest_s),
             speedup=fastest_s / prediction.tpot_s,
             bound=bound(schedule),
             least_s=least_round_s(schedule) / prediction.mean_acceptance_length,
@@ -165,15 +168,20 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
-def doubted(prediction: Prediction, machine: DerivedProfile, schedule: Schedule, plain_s: float) -> Prediction:
+def doubted(
+    prediction: Prediction, question: Question, machine: DerivedProfile, schedule: Schedule, plain_s: float
+) -> Prediction:
     """Return the prediction with the error of its verifications for their rows, and of what engines make of a gain.
 
+    How fast a lane computes is an error of all its passes, and cancels in ratios; of more rows it takes a larger share.
     `plain_s` is the time per token of the fastest plain decoding.
     """
     lane = schedule.target_lane
     if lane not in machine.speeds or not schedule.num_speculative_tokens:  # its rows were timed, or it has only one
         return prediction
-    few_rows = machine.speeds[lane].growth_error(schedule.num_rows)
+    cost = RooflineCost(device=machine.speeds[lane], target=question.target)
+    slower = slowed(cost, schedule.num_rows, question.record.contexts.start)
+    few_rows = hypot(cost.device.growth_error(schedule.num_rows), log(slower))
     verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, few_rows)
     errors = {**prediction.errors, f"a few rows on {machine.profile.lane(lane).errs_as}": verifying}
     if prediction.tpot_s < plain_s:
