@@ -12,10 +12,10 @@ from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
-from planner.platform_plan.published_gains import ACCURACY, published_like
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
 from planner.platform_plan.trade_offs import differences, saves
+from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
 

@@ -10,9 +10,9 @@ from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, alike
 from planner.platform_plan.memory_fit import Places
-from planner.platform_plan.published_gains import ENGINE_ERROR
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
+from planner.retrodict.published_gains import ENGINE_ERROR
 from planner.row_curve import slowed
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile

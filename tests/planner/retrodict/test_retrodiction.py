@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from planner.platform_plan.published_gains import ACCURACY, PROMISED, published_like
 from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import rate_of_tokens, tokens_in_parallel, tokens_of_rate, usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
+from planner.retrodict.published_gains import ACCURACY, PROMISED, published_like
 from planner.retrodict.retrodiction import retrodict
 from tests.benchmarks.scripts import RESULTS, load_script
 
